@@ -1,0 +1,131 @@
+"""Every error kafkalog raises, on one screen.
+
+KafkalogError
+├── OptionError          an option's value cannot be used (also a ValueError)
+├── NotALogDirectory     the path is missing, unreadable or holds no partitions
+├── UnknownPartition     a topic or partition that the log directories do not hold
+├── OffsetOutOfRange     an offset that the log does not hold (never, or no longer)
+│   └── DataLoss         records asked for are gone, and failOnDataLoss is true
+├── CorruptLog           bytes on disk are not what Kafka writes
+│   ├── CorruptBatch     a record batch or message set in a .log file
+│   ├── CorruptIndex     .index, .timeindex or .txnindex
+│   ├── CorruptSnapshot  a producer .snapshot
+│   └── CorruptFile      a checkpoint, partition.metadata or meta.properties
+├── UnsupportedFormat    a magic or version that no Kafka release up to 4.3 writes
+├── InvalidRecord        records handed to the writer that cannot become a batch
+└── SegmentFull          an append that does not fit the segment's size, index or offset span
+
+Code that finds a fault says what is wrong and at which byte; the code that knows the file adds the rest
+with `KafkalogError.at`, once. The text is one line, because Spark shows the first line of an exception.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+
+class KafkalogError(Exception):
+    """Base of all errors here.
+
+    Attributes: `topic_partition` ("orders-0"), `path` (file), `position` (byte in the file),
+    `offset` (Kafka offset), `hint` (what to do); each None where it does not apply.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        topic_partition: str | None = None,
+        path: str | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.topic_partition = topic_partition
+        self.path = path
+        self.position = position
+        self.offset = offset
+        self.hint = hint
+
+    def at(self, **where: Any) -> Self:
+        """Fill in those of the place attributes that are not known yet, and return self."""
+        for name, value in where.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+    def __str__(self) -> str:
+        place = [] if self.topic_partition is None else [self.topic_partition]
+        if self.path is not None:
+            place.append(str(self.path))
+        if self.position is not None:
+            place.append(f"at byte {self.position}")
+        if self.offset is not None:
+            place.append(f"(offset {self.offset})")
+        text = f"{' '.join(place)}: {self.what}" if place else self.what
+        return f"{text}; {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.what, self.__dict__)
+
+
+def _rebuild(cls: type[KafkalogError], what: str, state: dict[str, Any]) -> KafkalogError:
+    """Unpickle: errors cross process borders between Spark's workers and its driver."""
+    error = cls.__new__(cls)
+    Exception.__init__(error, what)
+    error.__dict__.update(state)
+    return error
+
+
+class OptionError(KafkalogError, ValueError):
+    """An option's value cannot be used. The text names the option, the expected form and the given value."""
+
+
+class NotALogDirectory(KafkalogError):
+    """The path is missing, unreadable or holds no Kafka partition."""
+
+
+class UnknownPartition(KafkalogError):
+    """A topic or partition that the log directories do not hold."""
+
+
+class OffsetOutOfRange(KafkalogError):
+    """An offset outside [log start offset, log end offset]."""
+
+
+class DataLoss(OffsetOutOfRange):
+    """Records that were asked for are gone; `failOnDataLoss=false` would read what is left."""
+
+
+class CorruptLog(KafkalogError):
+    """Bytes on disk are not what Kafka writes."""
+
+
+class CorruptBatch(CorruptLog):
+    """A record batch (v2) or message set (v0, v1) is damaged."""
+
+
+class CorruptIndex(CorruptLog):
+    """An .index, .timeindex or .txnindex file is damaged."""
+
+
+class CorruptSnapshot(CorruptLog):
+    """A producer .snapshot file is damaged."""
+
+
+class CorruptFile(CorruptLog):
+    """A checkpoint, partition.metadata or meta.properties file is damaged."""
+
+
+class UnsupportedFormat(KafkalogError):
+    """A magic, codec or file version that is not known here."""
+
+
+class InvalidRecord(KafkalogError, ValueError):
+    """Records handed to the writer that cannot become a batch."""
+
+
+class SegmentFull(KafkalogError):
+    """An append that does not fit into the segment."""

@@ -1,0 +1,136 @@
+"""What every kernel is made of: copying, big-endian integers, zigzag varints and the two CRCs, on uint8 arrays.
+
+Numba compiles these into the kernels that call them. Nothing here checks bounds unless its docstring says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+JIT: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False}
+"""Options of every kernel. The cache is what keeps a worker's first batch from waiting for the compiler."""
+
+BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
+"""Signature type of an input buffer; the callers make their views read-only, so one compiled version serves all."""
+BYTES_OUT = types.Array(types.uint8, 1, "C")
+
+MALFORMED_VARINT = np.int64(-(2**62))
+"""Length that no varint can announce: read_varint_length's answer when the varint runs over the limit."""
+
+
+@intrinsic
+def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type: ignore[no-untyped-def]
+    """memcpy of `count` bytes from source[source_at:] to target[target_at:]; no bounds check, no overlap.
+
+    A loop over array elements runs at 4 GB/s, memcpy at 15 GB/s (100-byte values).
+    """
+    signature = types.void(target, types.int64, source, types.int64, types.int64)
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        to = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
+        frm = cgutils.create_struct_proxy(sig.args[2])(context, builder, args[2]).data
+        to = builder.gep(builder.bitcast(to, ir.IntType(8).as_pointer()), [args[1]])
+        frm = builder.gep(builder.bitcast(frm, ir.IntType(8).as_pointer()), [args[3]])
+        cgutils.raw_memcpy(builder, to, frm, args[4], 1)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@njit(inline="always")
+def read_i64(buffer, at):  # type: ignore[no-untyped-def]
+    """Big-endian int64 at buffer[at:at + 8]."""
+    value = np.uint64(0)
+    for i in range(8):
+        value = (value << np.uint64(8)) | np.uint64(buffer[at + i])
+    return np.int64(value)
+
+
+@njit(inline="always")
+def read_u32(buffer, at):  # type: ignore[no-untyped-def]
+    """Big-endian uint32 at buffer[at:at + 4], as int64."""
+    return (
+        (np.int64(buffer[at]) << 24)
+        | (np.int64(buffer[at + 1]) << 16)
+        | (np.int64(buffer[at + 2]) << 8)
+        | np.int64(buffer[at + 3])
+    )
+
+
+@njit(inline="always")
+def read_i32(buffer, at):  # type: ignore[no-untyped-def]
+    """Big-endian int32 at buffer[at:at + 4], as int64."""
+    return np.int64(np.int32(np.uint32(read_u32(buffer, at))))
+
+
+@njit(inline="always")
+def read_i16(buffer, at):  # type: ignore[no-untyped-def]
+    """Big-endian int16 at buffer[at:at + 2], as int64."""
+    return np.int64(np.int16((np.int64(buffer[at]) << 8) | np.int64(buffer[at + 1])))
+
+
+@njit(inline="always")
+def write_i64(buffer, at, value):  # type: ignore[no-untyped-def]
+    """Store int64 `value` big-endian at buffer[at:at + 8]."""
+    for i in range(8):
+        buffer[at + i] = np.uint8((value >> (56 - 8 * i)) & 0xFF)
+
+
+@njit(inline="always")
+def write_i32(buffer, at, value):  # type: ignore[no-untyped-def]
+    """Store the low 32 bits of `value` big-endian at buffer[at:at + 4]."""
+    for i in range(4):
+        buffer[at + i] = np.uint8((value >> (24 - 8 * i)) & 0xFF)
+
+
+def crc_table(polynomial: int) -> np.ndarray:
+    """uint32[8, 256] for slicing-by-8 with the reflected `polynomial`."""
+    table = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (polynomial if crc & 1 else 0)
+        table[0, byte] = crc
+    for row in range(1, 8):
+        previous = table[row - 1]
+        table[row] = (previous >> 8) ^ table[0][previous & 0xFF]
+    return table
+
+
+CRC32C_TABLE = crc_table(0x82F63B78)  # Castagnoli: record batches v2
+CRC32_TABLE = crc_table(0xEDB88320)  # IEEE 802.3: messages v0, v1
+
+
+@njit(**JIT)
+def crc_of(buffer, start, end, table):  # type: ignore[no-untyped-def]
+    """CRC of buffer[start:end] by `table` (crc_table), as int64. 2 GB/s: for batches too small to be worth a call."""
+    crc = np.uint32(0xFFFFFFFF)
+    at = start
+    while at + 8 <= end:
+        low = crc ^ (
+            np.uint32(buffer[at])
+            | (np.uint32(buffer[at + 1]) << np.uint32(8))
+            | (np.uint32(buffer[at + 2]) << np.uint32(16))
+            | (np.uint32(buffer[at + 3]) << np.uint32(24))
+        )
+        crc = (
+            table[7, low & np.uint32(0xFF)]
+            ^ table[6, (low >> np.uint32(8)) & np.uint32(0xFF)]
+            ^ table[5, (low >> np.uint32(16)) & np.uint32(0xFF)]
+            ^ table[4, low >> np.uint32(24)]
+            ^ table[3, buffer[at + 4]]
+            ^ table[2, buffer[at + 5]]
+            ^ table[1, buffer[at + 6]]
+            ^ table[0, buffer[at + 7]]
+        )
+        at += 8
+    while at < end:
+        crc = (crc >> np.uint32(8)) ^ table[0, (crc ^ np.uint32(buffer[at])) & np.uint32(0xFF)]
+        at += 1
+    return np.int64(crc ^ np.uint32(0xFFFFFFFF))

@@ -1,0 +1,40 @@
+"""The table a log is read as: names, order, types and nullability of Spark's Kafka connector (KafkaRecordToRowConverter).
+
+| column        | Arrow type                              | null when                                  |
+|---------------|-----------------------------------------|--------------------------------------------|
+| key           | binary                                  | the record has no key                      |
+| value         | binary                                  | the record has no value (a tombstone)      |
+| topic         | string                                  | never                                      |
+| partition     | int32                                   | never                                      |
+| offset        | int64                                   | never                                      |
+| timestamp     | timestamp[us, UTC], ms precision        | never; -1 ms where the format has none     |
+| timestampType | int32: -1 none, 0 CreateTime, 1 LogAppendTime | never                                |
+| headers       | list<struct<key: string, value: binary>>| the record has no headers                  |
+
+Every field is nullable, as in the connector.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+COLUMN_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS_TYPE,
+}
+
+COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
+"""What a read returns by default; `includeHeaders` adds `headers` at the end."""
+
+
+def record_schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
+    """The Arrow schema of those columns, in the order given. Raises KeyError for a name that is not a column."""
+    return pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
