@@ -1,0 +1,98 @@
+"""Fixtures that every test may use: golden directories, one Spark session, and how hypothesis searches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from tests import golden_data
+
+# The same examples in every run, so that a red test is red for everybody. `explore` searches further, at random.
+settings.register_profile("default", derandomize=True, database=None, deadline=None, print_blob=True)
+settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+INTEROP = Path(__file__).parent / "interop"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Set the markers that follow from what a test uses, so that none is forgotten."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if item.path.is_relative_to(INTEROP):
+            item.add_marker("interop")
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The log directory that Kafka 4.3.0 wrote. Read only: take `golden_copy` to change something."""
+    return golden_data.data_dir(golden_data.KAFKA_4_3)
+
+
+@pytest.fixture(scope="session")
+def golden_legacy() -> Path:
+    """The log directory that Kafka 2.8.2 wrote, with messages v0 and v1."""
+    return golden_data.data_dir(golden_data.KAFKA_2_8)
+
+
+@pytest.fixture(scope="session")
+def golden_crashed() -> Path:
+    """A copy of some of `golden`'s partitions after kill -9: zero-padded indexes, stale checkpoints."""
+    return golden_data.data_dir(golden_data.KAFKA_4_3, crashed=True)
+
+
+@pytest.fixture
+def golden_copy(tmp_path: Path) -> Callable[..., Path]:
+    """`golden_copy(release, *names, crashed=False)`: a log directory with copies of those partitions (all without
+    names) and the directory's own files, free to be changed."""
+
+    def copy(release: str = golden_data.KAFKA_4_3, *names: str, crashed: bool = False) -> Path:
+        source = golden_data.data_dir(release, crashed=crashed)
+        target = tmp_path / f"{release}-{'crashed' if crashed else 'data'}"
+        target.mkdir()
+        for entry in source.iterdir():
+            if entry.is_file():
+                shutil.copyfile(entry, target / entry.name)
+            elif not names or entry.name in names:
+                shutil.copytree(entry, target / entry.name, copy_function=shutil.copyfile)
+        missing = [name for name in names if not (target / name).is_dir()]
+        if missing:
+            raise LookupError(f"{source} has no {missing}")
+        return target
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The one Spark session of a test run. Whoever changes a setting puts it back."""
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        pytest.fail("Spark needs Java 17 or newer: install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME")
+    # Loopback only, also where the host name resolves to nothing or to a public address.
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Without these Spark's workers run the first python3 on PATH, which lacks our packages.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kafkalog tests")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
