@@ -131,3 +131,4 @@ class H(IntEnum):
     PRODUCER_EPOCH = 11
     BASE_SEQUENCE = 12
     COUNT = 13  # records; of a message 1, of a wrapper -1 (unknown)
+    CRC_SEEN = 14  # 1 when the sweep has checked the CRC and found it right

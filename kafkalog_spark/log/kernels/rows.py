@@ -1,0 +1,153 @@
+"""The buffers that decode kernels fill, and how a row is added to them.
+
+A kernel gets `Rows` (the Arrow buffers of one record batch in the making), `cursor` (how far each is filled, and where
+decoding stopped) and `limits` (how large each is). It stops with a `Status` that the caller acts on.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from kafkalog_spark.log.kernels.primitives import copy_bytes
+
+
+class Rows(NamedTuple):
+    """Arrow buffers. Columns that are not asked for have arrays of length 0, and their `limits` entry is -1."""
+
+    offset: np.ndarray  # int64[rows]
+    timestamp: np.ndarray  # int64[rows], us
+    timestamp_type: np.ndarray  # int32[rows]
+    key_offsets: np.ndarray  # int32[rows + 1]
+    key_data: np.ndarray  # uint8
+    key_valid: np.ndarray  # uint8 bitmap, zeroed
+    value_offsets: np.ndarray  # int32[rows + 1]
+    value_data: np.ndarray  # uint8
+    value_valid: np.ndarray  # uint8 bitmap, zeroed
+    header_lists: np.ndarray  # int32[rows + 1], index of the first header
+    header_lists_valid: np.ndarray  # uint8 bitmap, zeroed
+    header_key_offsets: np.ndarray  # int32[headers + 1]
+    header_key_data: np.ndarray  # uint8
+    header_value_offsets: np.ndarray  # int32[headers + 1]
+    header_value_data: np.ndarray  # uint8
+    header_value_valid: np.ndarray  # uint8 bitmap, zeroed
+
+
+class C(IntEnum):
+    """Entries of `cursor`, int64: what is filled, then where to go on, then what was wrong."""
+
+    ROWS = 0
+    KEY_BYTES = 1
+    VALUE_BYTES = 2
+    HEADERS = 3
+    HEADER_KEY_BYTES = 4
+    HEADER_VALUE_BYTES = 5
+    KEY_NULLS = 6
+    VALUE_NULLS = 7
+    HEADER_LIST_NULLS = 8
+    HEADER_VALUE_NULLS = 9
+    UNIT = 10  # batch (row of the header table) to go on with
+    RECORD = 11  # record of that batch
+    AT = 12  # byte of the payload; -1: the batch was not begun
+    LAST_DELTA = 13  # offset delta of the record before
+    FAULT_AT = 14  # byte of the payload where a fault was found
+    NEEDED = 15  # bytes or headers that the buffer that was too small must hold
+
+
+class L(IntEnum):
+    """Entries of `limits`, int64: capacity of each buffer, -1 for a column that is not asked for; then the row filter."""
+
+    ROWS = 0
+    KEY_BYTES = 1
+    VALUE_BYTES = 2
+    HEADERS = 3
+    HEADER_KEY_BYTES = 4
+    HEADER_VALUE_BYTES = 5
+    OFFSET_FROM = 6
+    OFFSET_UNTIL = 7
+    TIMESTAMP_FROM = 8  # ms
+    TIMESTAMP_UNTIL = 9  # ms, exclusive
+    WANT_OFFSET = 10
+    WANT_TIMESTAMP = 11
+    WANT_TIMESTAMP_TYPE = 12
+
+
+class Status(IntEnum):
+    """Why a kernel came back. FULL and NEED_* are the normal course of things, the rest are faults of the batch."""
+
+    DONE = 0
+    FULL = 1  # the rows so far must be taken away; then go on at the cursor
+    NEED_KEY_BYTES = 2  # no row yet, and one record needs a larger buffer: cursor[NEEDED]
+    NEED_VALUE_BYTES = 3
+    NEED_HEADERS = 4
+    NEED_HEADER_KEY_BYTES = 5
+    NEED_HEADER_VALUE_BYTES = 6
+    RECORD_OVERRUNS = 10
+    RECORD_LENGTH = 11
+    FIELD_OVERRUNS = 12
+    TRAILING_BYTES = 13
+    OFFSET_ORDER = 14
+    HEADER_KEY_NULL = 15
+    TIMESTAMP_RANGE = 16
+    INNER_MAGIC = 17
+    INNER_CRC = 18
+    NESTED = 19
+    EMPTY = 20
+
+
+FAULTS = {
+    Status.RECORD_OVERRUNS: "a record runs past the end of the batch (the record count or a length is wrong)",
+    Status.RECORD_LENGTH: "a record's length does not match its fields",
+    Status.FIELD_OVERRUNS: "a varint or field runs past the end of its record",
+    Status.TRAILING_BYTES: "bytes are left after the last record (the record count is wrong)",
+    Status.OFFSET_ORDER: "a record's offset does not rise, or lies outside the batch",
+    Status.HEADER_KEY_NULL: "a header has no key",
+    Status.TIMESTAMP_RANGE: "a timestamp does not fit Spark's microseconds; leave the timestamp column out to read on",
+    Status.INNER_MAGIC: "a message inside a compressed message set has another magic",
+    Status.INNER_CRC: "CRC-32 of a message inside a compressed message set does not match",
+    Status.NESTED: "a compressed message lies inside a compressed message set",
+    Status.EMPTY: "a compressed message set holds no message",
+}
+
+MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
+"""Larger ones (or smaller than the negative) overflow when ms become us; the connector fails on them too."""
+
+
+@njit
+def is_member(values, value):  # type: ignore[no-untyped-def]
+    """Whether sorted int64 `values` holds `value`; an empty list means no condition."""
+    low, high = 0, values.size
+    if high == 0:
+        return True
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low < values.size and values[low] == value
+
+
+@njit
+def in_ranges(offset, timestamp, limits):  # type: ignore[no-untyped-def]
+    """The half-open ranges of the row filter, on the offset and on the timestamp in ms."""
+    return offset >= limits[6] and offset < limits[7] and timestamp >= limits[8] and timestamp < limits[9]
+
+
+@njit(inline="always")
+def set_bit(bitmap, at):  # type: ignore[no-untyped-def]
+    bitmap[at >> 3] |= np.uint8(1 << (at & 7))
+
+
+@njit(inline="always")
+def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ignore[no-untyped-def]
+    """Append source[at:at + size] (size -1: null) as value `row` of a binary column; returns how far `data` is filled."""
+    if size >= 0:
+        copy_bytes(data, filled, source, at, size)
+        filled += size
+        set_bit(valid, row)
+    offsets[row + 1] = np.int32(filled)
+    return filled
