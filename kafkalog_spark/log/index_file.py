@@ -1,0 +1,184 @@
+"""What offset index and time index files share: entries of one size, written in order into a preallocated file.
+
+An active segment's index file is preallocated with zeros to `segment.index.bytes` and cut to its entries when the
+segment is rolled or closed (AbstractIndex). After a crash the zeros are still there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import ClassVar, Self
+
+from kafkalog_spark.errors import SegmentFull
+
+MAX_INDEX_SIZE = 10 * 1024 * 1024
+"""Bytes; Kafka's default of segment.index.bytes."""
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""Offsets in an index are i32, relative to the base offset of the segment; so are positions."""
+
+_READ_SIZE = 240 * 1024  # a multiple of both entry sizes (8 and 12 bytes), large enough for one read a usual index
+_MAX_FILE_SIZE = 2**31 - 1  # segment.index.bytes is an i32: nothing behind this was written by a broker
+
+
+def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
+    """The file's bytes, without most of the zeros that pad it; empty when there is no such file.
+
+    Reading stops behind the first piece that ends in an entry of zeros: what follows is padding, up to 10 MiB of it.
+    Raises OSError for every trouble but a missing file.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while size < _MAX_FILE_SIZE and (piece := file.read(_READ_SIZE)):
+                pieces.append(piece)
+                size += len(piece)
+                if not any(piece[-entry_size:]):
+                    break
+    except FileNotFoundError:
+        return b""
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class IndexFile:
+    """An index file open for appending. Not thread safe: a segment has one writer.
+
+    Attributes: `path`, `base_offset`, `entries` (how many there are), `max_entries` (how many the file has room for).
+    """
+
+    ENTRY_SIZE: ClassVar[int]
+    path: str
+    base_offset: int
+    entries: int
+    max_entries: int
+
+    def __init__(self, path: str | os.PathLike[str], base_offset: int, max_index_size: int = MAX_INDEX_SIZE) -> None:
+        """Make the file, empty, with zeros up to `max_index_size` bytes rounded down to whole entries.
+
+        A file of that name is overwritten: an index can always be built again from the .log.
+        """
+        if max_index_size < self.ENTRY_SIZE:
+            raise ValueError(f"an index needs room for one entry of {self.ENTRY_SIZE} bytes, got {max_index_size}")
+        self._attach(path, base_offset, max_index_size, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self.resize_to_max()
+
+    @classmethod
+    def open_existing(
+        cls,
+        path: str | os.PathLike[str],
+        base_offset: int,
+        active: bool,
+        max_index_size: int = MAX_INDEX_SIZE,
+    ) -> Self:
+        """Open a file that is there, to read its last entry or to go on appending. Raises FileNotFoundError.
+
+        Of an inactive segment every whole entry up to the file's end is taken as valid, unread, as Kafka does on load;
+        the file keeps its size and so counts as full. The index of the active segment is read up to its first zero or
+        unsorted entry, and gets its full size again.
+        """
+        self = cls.__new__(cls)
+        self._attach(path, base_offset, max_index_size, os.O_RDWR)
+        try:
+            size = os.fstat(self._fd).st_size
+            self.max_entries = size // cls.ENTRY_SIZE
+            self._set_entries(self._valid_entries() if active else self.max_entries)
+            if active:
+                self._cut_behind_entries()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _attach(self, path: str | os.PathLike[str], base_offset: int, max_index_size: int, flags: int) -> None:
+        self.path = os.fspath(path)
+        self.base_offset = base_offset
+        self.max_index_size = max_index_size
+        self._fd = os.open(self.path, flags | os.O_CLOEXEC, 0o666)
+        self.max_entries = 0
+        self._set_entries(0)
+
+    def _valid_entries(self) -> int:
+        """How many entries at the beginning of the file are sorted and not zero."""
+        raise NotImplementedError
+
+    def _set_entries(self, entries: int) -> None:
+        """Take the first `entries` entries as the index, and remember the last of them."""
+        raise NotImplementedError
+
+    def _relative_offset_of(self, slot: int) -> int:
+        """The relative offset in entry `slot`."""
+        raise NotImplementedError
+
+    def _read(self, slot: int) -> bytes:
+        return os.pread(self._fd, self.ENTRY_SIZE, slot * self.ENTRY_SIZE)
+
+    def _write_next(self, entry: bytes) -> None:
+        """Write behind the last entry, without counting it."""
+        if os.pwrite(self._fd, entry, self.entries * self.ENTRY_SIZE) != self.ENTRY_SIZE:
+            raise OSError(errno.ENOSPC, "only a part of an index entry could be written", self.path)
+
+    def _full(self, offset: int) -> SegmentFull:
+        return SegmentFull(
+            f"the index is full with {self.entries} entries",
+            path=self.path,
+            position=self.entries * self.ENTRY_SIZE,
+            offset=offset,
+            hint="roll the segment before appending",
+        )
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries whose offset is `offset` or higher; the file gets its full size back, in zeros.
+
+        The bytes of dropped entries are erased too (Kafka leaves them behind, where a crash may bring them back).
+        """
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) // 2
+            if self._relative_offset_of(middle) < offset - self.base_offset:
+                low = middle + 1
+            else:
+                high = middle
+        self._set_entries(low)
+        self._cut_behind_entries()
+
+    def truncate_all(self) -> None:
+        """Drop all entries; the file gets its full size back, in zeros."""
+        self._set_entries(0)
+        self._cut_behind_entries()
+
+    def _cut_behind_entries(self) -> None:
+        self.trim()
+        self.resize_to_max()
+
+    def trim(self) -> None:
+        """Cut the file behind its last entry. From then on the index is full, until `resize_to_max`."""
+        os.ftruncate(self._fd, self.entries * self.ENTRY_SIZE)
+        self.max_entries = self.entries
+
+    def resize_to_max(self) -> None:
+        """Give the file its preallocated size again; what is added is zeros and takes no room on disk."""
+        self.max_entries = max(self.max_index_size // self.ENTRY_SIZE, self.entries)
+        os.ftruncate(self._fd, self.max_entries * self.ENTRY_SIZE)
+
+    def flush(self) -> None:
+        """Return when the file's content is on disk (fsync)."""
+        os.fsync(self._fd)
+
+    def rename(self, new_path: str | os.PathLike[str]) -> None:
+        """Move the file; appending goes on under the new name. The directory is not synced."""
+        os.rename(self.path, new_path)
+        self.path = os.fspath(new_path)
+
+    def close(self) -> None:
+        """Close the descriptor; the file keeps its size (`trim` first for a clean close). Twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
