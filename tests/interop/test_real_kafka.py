@@ -1,0 +1,55 @@
+"""The harness itself: a real Kafka starts, keeps its records over a clean stop and a crash, and its tools run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.golden_data import parse_dump
+from tests.interop.real_kafka import RealKafka, available
+
+pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
+
+
+def test_a_real_kafka_keeps_its_records_over_a_clean_stop_and_a_crash(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    with RealKafka(tmp_path) as kafka:
+        kafka.create_topic("orders", 2, {"internal.segment.bytes": 2000})
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all", "batch.num.messages": 5})
+        for n in range(100):
+            headers = [("h", None), ("h", b"x")] if n % 2 else None
+            producer.produce(
+                "orders", key=b"k%d" % n, value=None if n % 7 == 0 else b"v" * n, partition=n % 2, headers=headers
+            )
+        assert producer.flush(30) == 0
+        before = kafka.consume("orders")
+        assert [row["key"] for row in before if row["partition"] == 1] == [b"k%d" % n for n in range(1, 100, 2)]
+        assert before[1] == {
+            **before[1],
+            "partition": 0,
+            "offset": 1,
+            "value": b"vv",
+            "headers": [],
+            "timestampType": 0,
+        }
+
+        kafka.stop()
+        assert (kafka.data_dir / ".kafka_cleanshutdown").exists()
+        segments = sorted(kafka.partition_dir("orders", 1).glob("*.log"))
+        assert len(segments) > 1
+        dump = parse_dump(kafka.tool("DumpLogSegments", "--files", ",".join(map(str, segments))).splitlines())
+        assert sum(batch.count or 0 for batches in dump.values() for batch in batches) == 50
+
+        kafka.start()
+        assert kafka.consume("orders") == before
+        kafka.kill()
+        assert kafka.pid is None
+        kafka.start()
+        assert kafka.consume("orders") == before
+
+
+def test_a_kafka_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="log\\.segment\\.bytes"):
+        RealKafka(tmp_path, {"log.segment.bytes": -5}).start()
