@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 _TIMEOUT = 30  # seconds without any message or end of partition: the broker is gone
@@ -31,9 +32,14 @@ def consume(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         open_partitions = set(partitions)
         rows = []
+        heard = time.monotonic()
         while open_partitions:
-            messages = consumer.consume(1000, timeout=_TIMEOUT)
-            if not messages:
+            messages = consumer.consume(
+                10_000, timeout=0.1
+            )  # waits for all of them or the whole timeout: keep it short
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _TIMEOUT:
                 raise RuntimeError(f"{topic}: nothing in {_TIMEOUT} s, open partitions {sorted(open_partitions)}")
             for message in messages:
                 error = message.error()
