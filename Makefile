@@ -1,0 +1,77 @@
+# Python 3.11+ (with venv) and Java 17+ are all that a machine must bring. `make PYTHON=python3.12 demo` chooses another Python.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help
+help: ## print this
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+.PHONY: setup
+setup: $(VENV)/installed $(VENV)/warmed ## make .venv with everything and compile the kernels; nothing to do when up to date
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) has no venv module; install it (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@[ -x $(RUN) ] || { echo "making $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
+	@echo "installing packages into $(VENV) ..."
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,broker,test,dev]'
+	@touch $@
+
+$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py)
+	@echo "compiling the kernels, once ..."
+	@$(RUN) -m kafkalog_spark.warm
+	@touch $@
+
+# Spark takes the java of JAVA_HOME when that is set, and the one on PATH otherwise; so does this check.
+.PHONY: java
+java:
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -n 1 || true); \
+	[ "$${version:-0}" -ge 17 ] || { echo "Java 17 or newer is needed by Spark (found: $${version:-none}); install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME" >&2; exit 1; }
+
+.PHONY: demo
+demo: java setup ## read a Kafka log directory with Spark and show what is in it
+	@$(RUN) examples/demo.py
+
+.PHONY: test
+test: java setup ## the tests that take minutes at most: everything but slow and interop
+	$(RUN) -m pytest -m "not slow and not interop"
+
+.PHONY: test-slow
+test-slow: java setup ## the long ones: searches and big logs
+	$(RUN) -m pytest -m "slow and not interop"
+
+.PHONY: test-interop
+test-interop: java setup ## against a real Kafka (needs Maven, which fetches its jars once)
+	$(RUN) -m pytest -m interop
+
+.PHONY: test-all
+test-all: java setup ## all of them
+	$(RUN) -m pytest
+
+.PHONY: lint
+lint: setup ## ruff, mypy and the import rules
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+.PHONY: format
+format: setup ## put the sources into the form that lint wants
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+.PHONY: bench
+bench: java setup ## run the benchmarks and write benchmarks/results/ (BENCH="decode handover" for some of them)
+	$(RUN) -m benchmarks.run $(BENCH)
+
+.PHONY: clean
+clean: ## remove .venv, caches and build products
+	rm -rf $(VENV) build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

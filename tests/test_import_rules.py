@@ -1,0 +1,120 @@
+"""Who may import whom, where import-linter cannot say it: what is loaded at run time, and lists of what is allowed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "kafkalog_spark"
+
+LOG_MAY_IMPORT = {"numpy", "numba", "llvmlite", "pyarrow", "lz4", "snappy", "cramjam", "zstandard", "crc32c"}
+
+# What planning needs must be there without waiting for numba; with these, everything in source/.
+LIGHT = [
+    f"kafkalog_spark.{name}"
+    for name in (
+        "errors",
+        "log.layout",
+        "log.record_schema",
+        "log.names",
+        "log.durable",
+        "log.offset_index",
+        "log.time_index",
+        "log.transaction_index",
+        "log.producer_snapshot",
+        "log.checkpoint",
+        "log.partition_metadata",
+        "log.meta_properties",
+    )
+]
+
+
+def modules(root: Path = PACKAGE) -> list[str]:
+    """Dotted names of all modules under `root`."""
+    paths = (path.relative_to(ROOT).with_suffix("") for path in sorted(root.rglob("*.py")))
+    return [".".join(path.parts).removesuffix(".__init__") for path in paths]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The dotted names that a file imports, anywhere in it; relative imports are not used in this project."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize(
+    "path", sorted((PACKAGE / "log").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_log_imports_only_arrays_codecs_and_our_errors(path: Path) -> None:
+    foreign = {
+        name
+        for name in imported(path)
+        if name.partition(".")[0] not in sys.stdlib_module_names | LOG_MAY_IMPORT
+        and not name.startswith(("kafkalog_spark.log", "kafkalog_spark.errors"))
+    }
+    assert not foreign
+
+
+def test_numba_is_imported_by_kernels_only() -> None:
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if any(name.partition(".")[0] == "numba" for name in imported(path))
+    }
+    assert {user for user in users if not user.startswith("log/kernels/")} == set()
+
+
+def test_pyspark_is_imported_by_the_data_source_only() -> None:
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if any(name.partition(".")[0] == "pyspark" for name in imported(path))
+    }
+    # `kafkalog_spark.register` takes a session; it may name its type
+    assert {
+        user for user in users if not user.startswith(("source/", "sink/", "datasource.py", "__init__.py"))
+    } == set()
+
+
+def loaded_after(*names: str) -> dict[str, str]:
+    """heavy package -> the module of `names` whose import loads it, in a fresh interpreter."""
+    program = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    for heavy in ("numba", "pyspark", "pandas"):
+        if heavy in sys.modules:
+            print(heavy, name)
+"""
+    ran = subprocess.run([sys.executable, "-c", program, *names], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, str] = {}
+    for line in ran.stdout.splitlines():
+        heavy, name = line.split()
+        found.setdefault(heavy, name)
+    return found
+
+
+def test_importing_the_package_loads_neither_numba_nor_pyspark() -> None:
+    assert loaded_after("kafkalog_spark") == {}
+
+
+def test_planning_and_small_files_load_no_numba() -> None:
+    assert "numba" not in loaded_after(*LIGHT, *modules(PACKAGE / "source"))
+
+
+def test_the_log_format_loads_no_pyspark() -> None:
+    assert "pyspark" not in loaded_after(*modules(PACKAGE / "log"))
+
+
+def test_a_kernel_does_load_numba() -> None:
+    assert loaded_after("kafkalog_spark.log.kernels.primitives") == {"numba": "kafkalog_spark.log.kernels.primitives"}
