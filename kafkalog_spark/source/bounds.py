@@ -1,0 +1,258 @@
+"""What the bounds of a read come to in the assigned partitions: one `OffsetRange` each.
+
+Decisions on plain values; no file is touched here. The rules and messages are those of Spark's Kafka connector
+(KafkaOffsetReaderAdmin.getOffsetRangesFromUnresolvedOffsets, KafkaSourceRDD.resolveRange).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
+from kafkalog_spark.source.offset_range_limit import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+    TopicPartition,
+    cut_text,
+    set_text,
+    tp_text,
+)
+
+NoMatch = Literal["error", "latest"]
+
+_log = logging.getLogger("kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """What resolving a bound needs to know of a partition.
+
+    `log_end` is where a reader stops: the high watermark, or the LSO with read_committed.
+    `offset_for_timestamp(ms)` gives the earliest offset whose record's timestamp is >= ms, or None.
+    """
+
+    log_start: int
+    log_end: int
+    offset_for_timestamp: Callable[[int], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets [start, end) of a partition, and which sides are late-bound.
+
+    `start_is_earliest`, `end_is_latest`: the number is what the side came to when the query was planned; Spark keeps
+    that plan for every action on the DataFrame, so the executor looks the side up again (`rebind`).
+    `from_earliest`: this range, or the range it was cut from, starts at earliest. Offsets below the log start offset
+    are then not asked for, so a later piece of it that retention has overtaken is no data loss.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    start_is_earliest: bool = False
+    end_is_latest: bool = False
+    from_earliest: bool = False
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def size(self) -> int:
+        """Offsets in the range: an upper bound of its records (compaction and control records leave gaps)."""
+        return self.end - self.start
+
+
+def resolve_bounds(
+    start: Bound,
+    end: Bound,
+    logs: Mapping[TopicPartition, PartitionLog],
+    *,
+    on_no_match: NoMatch = "error",
+    fail_on_data_loss: bool = True,
+) -> list[OffsetRange]:
+    """One range for every partition of `logs` (those assigned), sorted by topic and partition; empty ones included.
+
+    `on_no_match`: what a start timestamp later than every record does; an end timestamp later than every record means
+    the end of the log as it is now. Bounds by timestamp are looked up once, here, as the connector does.
+
+    Raises OptionError (a bound names other partitions than those assigned; no offset for a start timestamp),
+    OffsetOutOfRange (a start after its end), DataLoss (offsets asked for by number that the log does not hold; with
+    `fail_on_data_loss=False` the range is clipped to the log and a warning logged).
+    """
+    starts = _by_partition(start, logs.keys(), "start")
+    ends = _by_partition(end, logs.keys(), "end")
+    ranges = []
+    for tp in sorted(logs):
+        log = logs[tp]
+        start_offset, start_is_sentinel = _resolve_start(starts[tp], isinstance(start, _BY_TIME), tp, log, on_no_match)
+        end_offset, end_is_sentinel = _resolve_end(ends[tp], isinstance(end, _BY_TIME), log)
+        earliest = start_is_sentinel and starts[tp] == EARLIEST
+        latest = end_is_sentinel and ends[tp] == LATEST
+        if start_offset > end_offset:
+            raise _start_after_end(tp, start_offset, end_offset)
+        asked = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
+        ranges.append(_clip(asked, log.log_start, log.log_end, fail_on_data_loss))
+    return ranges
+
+
+def rebind(asked: OffsetRange, log_start: int, log_end: int, *, fail_on_data_loss: bool = True) -> OffsetRange:
+    """The range as it is to be read now: late-bound sides moved to the log's present start and end.
+
+    A side that is not late-bound stays; where the log no longer holds it, DataLoss, or a clipped range. A range from
+    earliest whose end has been overtaken by retention is empty. Raises OffsetOutOfRange where the log now ends before
+    the start, DataLoss.
+    """
+    start, end = asked.start, asked.end
+    if asked.end_is_latest:
+        end = log_end
+    if asked.start_is_earliest:
+        start = min(log_start, end)
+    elif asked.from_earliest:
+        start = min(max(start, log_start), end)
+    if start > end:
+        raise _start_after_end(asked.topic_partition, start, end)
+    return _clip(replace(asked, start=start, end=end), log_start, log_end, fail_on_data_loss)
+
+
+_BY_TIME = (GlobalTimestamp, SpecificTimestamps)
+
+
+def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str) -> Mapping[TopicPartition, int]:
+    """The bound's number for each assigned partition: an offset, or LATEST / EARLIEST, or a timestamp."""
+    match bound:
+        case Earliest():
+            return dict.fromkeys(assigned, EARLIEST)
+        case Latest():
+            return dict.fromkeys(assigned, LATEST)
+        case GlobalTimestamp(timestamp):
+            return dict.fromkeys(assigned, timestamp)
+        case SpecificOffsets(offsets, topics):
+            found = {tp: topics[tp[0]] for tp in assigned if tp[0] in topics} | dict(offsets)
+            missing_topics = topics.keys() - {topic for topic, _ in assigned}
+            if missing_topics or found.keys() != set(assigned):
+                raise _not_as_assigned(
+                    f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe topic "
+                    "partitions are created or deleted while the query is running. Use -1 for latest, -2 for earliest.",
+                    found,
+                    assigned,
+                    missing_topics,
+                )
+            return found
+        case SpecificTimestamps(timestamps):
+            if timestamps.keys() != set(assigned):
+                raise _not_as_assigned(
+                    f"Partitions specified for Kafka timestamp based {side} offsets don't match what are assigned. "
+                    "Maybe topic partitions are created or deleted while the query is running, or you didn't specify "
+                    "all the partitions.",
+                    timestamps,
+                    assigned,
+                )
+            return timestamps
+
+
+def _resolve_start(
+    asked: int, by_time: bool, tp: TopicPartition, log: PartitionLog, on_no_match: NoMatch
+) -> tuple[int, bool]:
+    """(offset, whether `asked` was LATEST or EARLIEST and not a timestamp)"""
+    if asked == EARLIEST:
+        return log.log_start, not by_time
+    if asked == LATEST:
+        return log.log_end, not by_time
+    if not by_time:
+        return asked, False
+    offset = _offset_for_timestamp(asked, log)
+    if offset is None:
+        if on_no_match == "error":
+            raise OptionError(
+                f"No offset matched from request of topic-partition {tp_text(tp)} and timestamp {asked}.",
+                topic_partition=tp_text(tp),
+                hint="startingOffsetsByTimestampStrategy=latest reads nothing from such a partition",
+            )
+        return log.log_end, False
+    return offset, False
+
+
+def _resolve_end(asked: int, by_time: bool, log: PartitionLog) -> tuple[int, bool]:
+    if asked == EARLIEST:
+        return log.log_start, not by_time
+    if asked == LATEST:
+        return log.log_end, not by_time
+    if not by_time:
+        return asked, False
+    offset = _offset_for_timestamp(asked, log)
+    # Not late-bound: at a later action the log may hold records that are newer than the timestamp.
+    return (log.log_end if offset is None else offset), False
+
+
+def _offset_for_timestamp(timestamp: int, log: PartitionLog) -> int | None:
+    """Kafka answers no offset at or behind the last one that the reader may see (Partition.fetchOffsetForTimestamp)."""
+    offset = log.offset_for_timestamp(timestamp)
+    if offset is None or offset >= log.log_end:
+        return None
+    return max(offset, log.log_start)
+
+
+def _clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
+    """`asked` within [log_start, log_end]; an empty range asks for nothing and loses nothing (it is dropped by
+    KafkaOffsetRangeCalculator before any consumer sees it)."""
+    lost_before = asked.start < log_start
+    lost_behind = asked.end > log_end
+    if asked.size <= 0 or not (lost_before or lost_behind):
+        return asked
+    reason = (
+        f"Could not read records in offset [{asked.start}, {asked.end}) for topic partition "
+        f"{tp_text(asked.topic_partition)}: the log holds [{log_start}, {log_end})."
+    )
+    if fail_on_data_loss:
+        raise DataLoss(
+            "Some data may have been lost because they are not available in Kafka any more; either the data was aged "
+            "out by Kafka or the topic may have been deleted before all the data in the topic was processed. If you "
+            "don't want your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
+            + reason,
+            topic_partition=tp_text(asked.topic_partition),
+            offset=asked.start if lost_before else max(asked.start, log_end),
+        )
+    _log.warning("%s failOnDataLoss is false: reading what is left.", reason)
+    end = min(asked.end, log_end)
+    start = max(asked.start, log_start)
+    if start >= end:  # nothing in common
+        start = end = min(max(asked.start, log_start), log_end)
+    return replace(asked, start=start, end=end)
+
+
+def _start_after_end(tp: TopicPartition, start: int, end: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"The resolved start offset {start} is greater than the resolved end offset {end} "
+        f"for topic {tp[0]} partition {tp[1]}.",
+        topic_partition=tp_text(tp),
+        offset=start,
+        hint="check whether the start is beyond the end asked for or the end of the log, "
+        "and whether the topic was deleted and created again",
+    )
+
+
+def _not_as_assigned(
+    what: str,
+    specified: Collection[TopicPartition],
+    assigned: Collection[TopicPartition],
+    missing_topics: Collection[str] = (),
+) -> OptionError:
+    unnamed = set(assigned) - set(specified)
+    unknown = [*sorted(missing_topics), *map(tp_text, sorted(set(specified) - set(assigned)))]
+    hint = []
+    if unnamed:
+        hint.append(f"not specified: {set_text(unnamed)}")
+    if unknown:
+        hint.append(f"not in the log directory, or not subscribed to: {cut_text(unknown)}")
+    return OptionError(f"{what} Specified: {set_text(specified)} Assigned: {set_text(assigned)}", hint="; ".join(hint))

@@ -1,0 +1,192 @@
+"""Every option of a read, declared once: its name, default, meaning and the function that reads its text.
+
+options.py parses from these declarations, and the README's table is made from them. Names, defaults and rules are those
+of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafkalog_spark.source import option_values as values
+from kafkalog_spark.source.option_values import Parser
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOption:
+    """One option. `default` is a text as the user would write it, or None: then the value is None when not given."""
+
+    name: str
+    parse: Parser
+    default: str | None
+    meaning: str
+
+
+SUBSCRIPTION_OPTIONS = (
+    ReadOption("subscribe", values.topics, None, "Topics, by comma."),
+    ReadOption(
+        "subscribePattern", values.pattern, None, "Regular expression; a topic is read if it is found in its name."
+    ),
+    ReadOption("assign", values.assignment, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
+)
+"""At most one of them. None: every topic that is not internal to Kafka."""
+
+_OFFSETS = '`earliest`, `latest`, or JSON: `{"topicA":{"0":23,"1":-1},"topicB":"earliest"}` (-1 latest, -2 earliest)'
+_TIMESTAMPS = 'First offsets with at least these record timestamps (ms), as JSON: `{"topicA":{"0":1700000000000}}`'
+
+# Of each three, the first one given decides; the others are not even looked at.
+START_OPTIONS = (
+    ReadOption(
+        "startingTimestamp",
+        values.bound_by_global_timestamp,
+        None,
+        "Start at the first offset with at least this record timestamp (ms), in every partition. Later records may be "
+        "older: this is not a row filter. Goes before the two below.",
+    ),
+    ReadOption(
+        "startingOffsetsByTimestamp", values.bound_by_timestamp, None, f"{_TIMESTAMPS}. Goes before `startingOffsets`."
+    ),
+    ReadOption(
+        "startingOffsets",
+        values.bound_by_offset,
+        "earliest",
+        f"{_OFFSETS}. Every partition read must be named. A batch cannot start at `latest`; a stream does by default.",
+    ),
+)
+END_OPTIONS = (
+    ReadOption(
+        "endingTimestamp",
+        values.bound_by_global_timestamp,
+        None,
+        "End before the first offset with at least this record timestamp (ms); without one, at the end. Batch only. "
+        "Goes before the two below.",
+    ),
+    ReadOption(
+        "endingOffsetsByTimestamp",
+        values.bound_by_timestamp,
+        None,
+        f"{_TIMESTAMPS}. Batch only. Goes before `endingOffsets`.",
+    ),
+    ReadOption(
+        "endingOffsets", values.bound_by_offset, "latest", f"{_OFFSETS}; itself not read. Not `earliest`. Batch only."
+    ),
+)
+
+PLAIN_OPTIONS = (
+    ReadOption(
+        "startingOffsetsByTimestampStrategy",
+        values.choice("error", "latest"),
+        "error",
+        "What a start timestamp after every record of a partition does: fail, or start at its end.",
+    ),
+    ReadOption("includeHeaders", values.boolean, "false", "Adds the column `headers`."),
+    ReadOption("minPartitions", values.positive_int, None, "Cut large ranges until there are about so many tasks."),
+    ReadOption("maxRecordsPerPartition", values.positive_long, None, "Largest number of offsets in a task."),
+    ReadOption(
+        "failOnDataLoss",
+        values.boolean,
+        "true",
+        "Fail when offsets that were asked for are gone. `false`: warn and read what is left.",
+    ),
+    ReadOption(
+        "kafka.isolation.level",
+        values.choice("read_uncommitted", "read_committed"),
+        None,
+        "The same as `isolationLevel`.",
+    ),
+    # Ours
+    ReadOption(
+        "path",
+        values.paths,
+        None,
+        "What `.load(...)` is given: a log directory, several (`log.dirs`) by comma or as a JSON list, or one "
+        "partition's directory. Local, or `file:`.",
+    ),
+    ReadOption("paths", values.paths, None, 'What Spark makes of `.load(["/a", "/b"])`.'),
+    ReadOption(
+        "isolationLevel",
+        values.choice("read_uncommitted", "read_committed"),
+        "read_uncommitted",
+        "`read_committed`: no records of aborted transactions, nothing behind the last stable offset.",
+    ),
+    ReadOption(
+        "columns",
+        values.columns,
+        None,
+        "Columns to read, by comma, in this order; the others are not decoded. Default: all but `headers`.",
+    ),
+    ReadOption(
+        "maxPartitionBytes",
+        values.byte_size,
+        "128m",
+        "Segments larger than this are cut into several tasks, at batch boundaries.",
+    ),
+    ReadOption(
+        "pushdown",
+        values.boolean,
+        "false",
+        "Let Spark push filters into the read. Safe only where every query has a `.load()` of its own.",
+    ),
+    ReadOption(
+        "mode",
+        values.choice("FAILFAST", "DROPMALFORMED"),
+        "FAILFAST",
+        "What a damaged batch does: fail, naming file and position, or be skipped and counted.",
+    ),
+)
+
+RATE_OPTIONS = (
+    ReadOption("maxOffsetsPerTrigger", values.positive_long, None, "Streams: most offsets in a batch, in all."),
+    ReadOption("minOffsetsPerTrigger", values.positive_long, None, "Streams: fewest offsets that start a batch."),
+    ReadOption("maxTriggerDelay", values.duration_ms, "15m", "Streams: longest wait for `minOffsetsPerTrigger`."),
+)
+"""A batch ignores them."""
+
+READ_OPTIONS = (*SUBSCRIPTION_OPTIONS, *START_OPTIONS, *END_OPTIONS, *PLAIN_OPTIONS, *RATE_OPTIONS)
+
+CONNECTOR_ONLY = {
+    "kafka.bootstrap.servers": "there is no broker",
+    "kafka.group.id": "there is no consumer group",
+    "groupIdPrefix": "there is no consumer group",
+    "kafkaConsumer.pollTimeoutMs": "nothing is polled",
+    "fetchOffset.numRetries": "nothing is fetched",
+    "fetchOffset.retryIntervalMs": "nothing is fetched",
+    "kafka.*": "every other setting of a Kafka consumer",
+}
+"""Accepted and ignored, with the reason."""
+
+REFUSED = {
+    "kafka.auto.offset.reset": (
+        "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' to "
+        "'earliest' or 'latest' to specify where to start. Structured Streaming manages which offsets are consumed "
+        "internally, rather than relying on the kafkaConsumer to do it. This will ensure that no data is missed when "
+        "new topics/partitions are dynamically subscribed. Note that 'startingoffsets' only applies when a new "
+        "Streaming query is started, and that resuming will always pick up from where the query left off. See the "
+        "docs for more details."
+    ),
+    "kafka.key.deserializer": (
+        "Kafka option 'key.deserializer' is not supported as keys are deserialized as byte arrays with "
+        "ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the keys."
+    ),
+    "kafka.value.deserializer": (
+        "Kafka option 'value.deserializer' is not supported as values are deserialized as byte arrays with "
+        "ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the values."
+    ),
+    "kafka.enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
+    "kafka.interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
+}
+"""Refused with the connector's words: a job that sets them expects something that neither source does."""
+
+
+def options_table() -> str:
+    """All options as a Markdown table: name, default, meaning. For the README."""
+    rows = [(f"`{option.name}`", _default_text(option), option.meaning) for option in READ_OPTIONS]
+    rows += [(f"`{name}`", "", f"Accepted and ignored: {why}.") for name, why in CONNECTOR_ONLY.items()]
+    rows += [(f"`{name}`", "", "Refused, as in the connector.") for name in REFUSED]
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    lines += [f"| {name} | {default} | {meaning.replace('|', chr(92) + '|')} |" for name, default, meaning in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _default_text(option: ReadOption) -> str:
+    return "" if option.default is None else f"`{option.default}`"

@@ -1,0 +1,266 @@
+"""The options of a read, from text to values: `parse_read_options`.
+
+Names, defaults, precedence and messages are those of Spark's Kafka connector (KafkaSourceProvider), so that a job moves
+by changing the format name. Each option is declared in option_names.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.record_schema import COLUMNS
+from kafkalog_spark.source.bounds import NoMatch
+from kafkalog_spark.source.offset_range_limit import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Earliest,
+    Latest,
+    SpecificOffsets,
+    check_bounds_agree,
+    tp_text,
+)
+from kafkalog_spark.source.option_names import (
+    CONNECTOR_ONLY,
+    END_OPTIONS,
+    PLAIN_OPTIONS,
+    RATE_OPTIONS,
+    READ_OPTIONS,
+    REFUSED,
+    START_OPTIONS,
+    SUBSCRIPTION_OPTIONS,
+    ReadOption,
+    options_table,
+)
+from kafkalog_spark.source.subscription import AllTopics, Subscription
+
+__all__ = ["ReadOptions", "options_table", "parse_read_options"]
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+Mode = Literal["FAILFAST", "DROPMALFORMED"]
+
+_TYPO_RATIO = 0.85  # difflib's; "startOffsets" is 0.89 from "startingOffsets", Spark's own "maxFilesPerTrigger" 0.84
+
+_log = logging.getLogger("kafkalog")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a read was asked for. Plain values, picklable.
+
+    `paths`: local directories as given, perhaps relative. `columns`: names in the order of the result.
+    `max_partition_bytes`: bytes. `max_trigger_delay_ms`: ms. Of a batch, the three rate options are None.
+    `ignored`: names, as given, of options that have no effect here.
+    """
+
+    paths: tuple[str, ...]
+    subscription: Subscription
+    start: Bound
+    end: Bound
+    on_no_match: NoMatch
+    columns: tuple[str, ...]
+    isolation_level: IsolationLevel
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_partition_bytes: int
+    pushdown: bool
+    mode: Mode
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int | None
+    ignored: tuple[str, ...]
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
+
+def parse_read_options(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+    """Options as Spark hands them over; names in any case, values trimmed.
+
+    Raises OptionError for a value that cannot be used, for options that contradict each other, for the five that the
+    connector refuses, and for an unknown name that is close to one of ours. Options without effect are logged, in one
+    line, and kept in `ignored`.
+    """
+    given = _Given(options)
+    ignored = given.ignored(streaming)
+    start = given.first_of(START_OPTIONS, Latest() if streaming else None)
+    end = Latest() if streaming else given.first_of(END_OPTIONS)
+    if streaming:
+        _check_stream(given)
+    else:
+        _check_batch_start(start)
+        _check_batch_end(end)
+        check_bounds_agree(start, end)
+    subscription = _subscription(given)
+    plain = {option.name: given.value(option) for option in PLAIN_OPTIONS}
+    rate = _rates(given, streaming)
+    given.refuse()
+    result = ReadOptions(
+        paths=_paths(given, plain),
+        subscription=subscription,
+        start=start,
+        end=end,
+        on_no_match=plain["startingOffsetsByTimestampStrategy"],
+        columns=_columns(plain),
+        isolation_level=_isolation_level(given, plain),
+        fail_on_data_loss=plain["failOnDataLoss"],
+        min_partitions=plain["minPartitions"],
+        max_records_per_partition=plain["maxRecordsPerPartition"],
+        max_partition_bytes=plain["maxPartitionBytes"],
+        pushdown=plain["pushdown"],
+        mode=plain["mode"],
+        max_offsets_per_trigger=rate["maxOffsetsPerTrigger"],
+        min_offsets_per_trigger=rate["minOffsetsPerTrigger"],
+        max_trigger_delay_ms=rate["maxTriggerDelay"],
+        ignored=ignored,
+    )
+    if ignored:
+        _log.warning("options without effect on kafkalog: %s", ", ".join(ignored))
+    return result
+
+
+class _Given:
+    """The options as given, found by name in any case."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._texts: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        for name, text in options.items():
+            key = name.lower()
+            if key in self._names:
+                raise OptionError(f"options '{self._names[key]}' and '{name}' are the same option, given twice")
+            if type(text) is not str:
+                raise OptionError(f"option '{name}' has no text: {text!r}")
+            self._names[key] = name
+            self._texts[key] = text.strip()
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+    def __contains__(self, option: ReadOption) -> bool:
+        return self.has(option.name)
+
+    def value(self, option: ReadOption) -> Any:
+        text = self._texts.get(option.name.lower(), option.default)
+        return None if text is None else option.parse(option.name, text)
+
+    def first_of(self, options: tuple[ReadOption, ...], otherwise: Bound | None = None) -> Any:
+        """The value of the first option that is given, or `otherwise`, or the last one's default."""
+        for option in options:
+            if option in self:
+                return self.value(option)
+        return self.value(options[-1]) if otherwise is None else otherwise
+
+    def refuse(self) -> None:
+        for name, why in REFUSED.items():
+            if self.has(name):
+                raise OptionError(why)
+
+    def ignored(self, streaming: bool) -> tuple[str, ...]:
+        """Names without effect, in the order given. Raises OptionError for one that looks like a typo."""
+        used = {option.name.lower() for option in READ_OPTIONS} | REFUSED.keys()
+        connector_only = {name.lower() for name in CONNECTOR_ONLY}
+        no_effect = {"endingtimestamp"} if streaming else {option.name.lower() for option in RATE_OPTIONS}
+        result = []
+        for key, name in self._names.items():
+            if key in used and key not in no_effect:
+                continue
+            if key not in used | connector_only:
+                _check_typo(key, name)
+            result.append(name)
+        return tuple(result)
+
+
+def _check_typo(key: str, name: str) -> None:
+    if key.startswith("kafka."):
+        known = {"kafka.isolation.level": "kafka.isolation.level"}  # the only consumer setting that changes the result
+    else:
+        known = {known.lower(): known for known in [*(o.name for o in READ_OPTIONS), *CONNECTOR_ONLY]}
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=_TYPO_RATIO)
+    if nearest:
+        raise OptionError(f"unknown option '{name}'", hint=f"did you mean '{known[nearest[0]]}'?")
+
+
+def _check_stream(given: _Given) -> None:
+    _, by_timestamp, by_offset = END_OPTIONS
+    if by_offset in given:
+        raise OptionError("ending offset not valid in streaming queries")
+    if by_timestamp in given:
+        raise OptionError("ending timestamp not valid in streaming queries")
+
+
+def _check_batch_start(start: Bound) -> None:
+    if isinstance(start, Latest):
+        raise OptionError("starting offset can't be latest for batch queries on Kafka")
+    for where in _partitions_at(start, LATEST):
+        raise OptionError(f"startingOffsets for {where} can't be latest for batch queries on Kafka")
+
+
+def _check_batch_end(end: Bound) -> None:
+    if isinstance(end, Earliest):
+        raise OptionError("ending offset can't be earliest for batch queries on Kafka")
+    for where in _partitions_at(end, EARLIEST):
+        raise OptionError(f"ending offset for {where} can't be earliest for batch queries on Kafka")
+
+
+def _partitions_at(bound: Bound, sentinel: int) -> list[str]:
+    if not isinstance(bound, SpecificOffsets):
+        return []
+    partitions = [tp_text(tp) for tp, offset in sorted(bound.offsets.items()) if offset == sentinel]
+    return partitions + [topic for topic, offset in sorted(bound.topics.items()) if offset == sentinel]
+
+
+def _subscription(given: _Given) -> Subscription:
+    chosen = [option for option in SUBSCRIPTION_OPTIONS if option in given]
+    if len(chosen) > 1:
+        names = ", ".join(option.name.lower() for option in SUBSCRIPTION_OPTIONS)
+        raise OptionError(
+            f"Only one of the following options can be specified for Kafka source: {names}. "
+            "See the docs for more details.",
+            hint=f"given: {', '.join(option.name for option in chosen)}",
+        )
+    return given.value(chosen[0]) if chosen else AllTopics()
+
+
+def _paths(given: _Given, plain: Mapping[str, Any]) -> tuple[str, ...]:
+    if plain["path"] is not None and plain["paths"] is not None:
+        raise OptionError("options 'path' and 'paths' are both given", hint="name all directories in .load(...)")
+    paths: tuple[str, ...] | None = plain["path"] or plain["paths"]
+    if paths is None:
+        raise OptionError("no log directory is given", hint='name it in .load("/data/kafka-logs")')
+    return paths
+
+
+def _columns(plain: Mapping[str, Any]) -> tuple[str, ...]:
+    columns: tuple[str, ...] = plain["columns"] or COLUMNS
+    return (*columns, "headers") if plain["includeHeaders"] and "headers" not in columns else columns
+
+
+def _isolation_level(given: _Given, plain: Mapping[str, Any]) -> IsolationLevel:
+    ours: IsolationLevel = plain["isolationLevel"]
+    kafkas: IsolationLevel | None = plain["kafka.isolation.level"]
+    if kafkas is None or kafkas == ours:
+        return ours
+    if given.has("isolationLevel"):
+        raise OptionError(f"option 'isolationLevel' is {ours}, but 'kafka.isolation.level' is {kafkas}")
+    return kafkas
+
+
+def _rates(given: _Given, streaming: bool) -> Mapping[str, int | None]:
+    """A batch checks only what the connector checks of it: that the two limits, both given, are in order."""
+    largest, smallest, _ = RATE_OPTIONS
+    both = largest in given and smallest in given
+    rates = {option.name: given.value(option) for option in RATE_OPTIONS if streaming or (both and option in given)}
+    if both and rates[smallest.name] > rates[largest.name]:
+        raise OptionError(
+            f"The value of minOffsetPerTrigger({rates[smallest.name]}) is higher than the "
+            f"maxOffsetsPerTrigger({rates[largest.name]})."
+        )
+    return rates if streaming else dict.fromkeys((option.name for option in RATE_OPTIONS), None)

@@ -1,0 +1,82 @@
+"""Which partitions a read is about: Spark's ConsumerStrategy on a list of partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kafkalog_spark.errors import UnknownPartition
+from kafkalog_spark.source.offset_range_limit import TopicPartition, cut_text
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+"""Kafka's own topics (Topic.isInternal, and the metadata log of KRaft, which clients never see)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllTopics:
+    """None of the three options: every topic that is not internal. The connector has no such thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Option `subscribe`: topics by name."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """Option `subscribePattern`: topics in whose name the pattern is found (a search, as in the connector)."""
+
+    pattern: str
+
+    def regex(self) -> re.Pattern[str]:
+        # Java's \\d and \\w are ASCII unless told otherwise.
+        return re.compile(self.pattern, re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Option `assign`: partitions by name."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Subscription = AllTopics | Subscribe | SubscribePattern | Assign
+
+
+def assigned_partitions(subscription: Subscription, present: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Those of the partitions `present` that the read is about, sorted.
+
+    As in the connector: an internal topic is never read through `subscribe` or `subscribePattern`, and a partition
+    named by `assign` that its topic does not have is left out. Unlike there, `assign` reads internal topics.
+
+    Raises UnknownPartition for a topic that `subscribe` or `assign` names and that is not there.
+    """
+    available = set(present)
+    topics = {topic for topic, _ in available}
+    match subscription:
+        case AllTopics():
+            chosen = {tp for tp in available if tp[0] not in INTERNAL_TOPICS}
+        case Subscribe(names):
+            _check_topics(names, topics)
+            wanted = set(names) - INTERNAL_TOPICS
+            chosen = {tp for tp in available if tp[0] in wanted}
+        case SubscribePattern():
+            regex = subscription.regex()
+            found = {topic for topic in topics - INTERNAL_TOPICS if regex.search(topic)}
+            chosen = {tp for tp in available if tp[0] in found}
+        case Assign(partitions):
+            _check_topics([topic for topic, _ in partitions], topics)
+            chosen = available.intersection(partitions)
+    return sorted(chosen)
+
+
+def _check_topics(named: Iterable[str], present: set[str]) -> None:
+    unknown = sorted(set(named) - present)
+    if unknown:
+        raise UnknownPartition(
+            f"the log directory holds no topic {cut_text(unknown)}",
+            hint=f"it holds {cut_text(sorted(present)) or 'no topic at all'}",
+        )
