@@ -7,7 +7,7 @@ Decisions on plain values; no file is touched here. The rules and messages are t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -123,6 +123,22 @@ def rebind(asked: OffsetRange, log_start: int, log_end: int, *, fail_on_data_los
     if start > end:
         raise _start_after_end(asked.topic_partition, start, end)
     return _clip(replace(asked, start=start, end=end), log_start, log_end, fail_on_data_loss)
+
+
+def cut_range(whole: OffsetRange, cuts: Iterable[int]) -> list[OffsetRange]:
+    """`whole` cut at those offsets (ascending; ones outside it or equal cut nothing): at least one piece, none of them
+    empty unless `whole` is. The first piece keeps a late-bound start, the last one a late-bound end."""
+    pieces = []
+    start = whole.start
+    for cut in [*cuts, whole.end]:
+        if start < cut <= whole.end:
+            pieces.append(replace(whole, start=start, end=cut, start_is_earliest=False, end_is_latest=False))
+            start = cut
+    if not pieces:
+        return [whole]
+    pieces[0] = replace(pieces[0], start_is_earliest=whole.start_is_earliest)
+    pieces[-1] = replace(pieces[-1], end_is_latest=whole.end_is_latest)
+    return pieces
 
 
 _BY_TIME = (GlobalTimestamp, SpecificTimestamps)

@@ -1,0 +1,260 @@
+"""Spark's pushed filters on offset, timestamp, partition and topic as a plain `RowFilter`.
+
+Spark does not apply a filter again that a source accepts, so only those are accepted whose effect on every row is
+exactly the same here. Everything else goes back to Spark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+MIN_INT64 = -(2**63)
+MAX_INT64 = 2**63 - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
+
+# Doubles are exact below this; at it, Spark's comparison of a bigint with a double no longer is.
+_EXACT_DOUBLE = 2**53
+_MAX_DECIMAL_DIGITS = 40  # Spark's decimals have 38
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTest:
+    """A condition on `column` ("topic" or "partition"): `op` is "=", "<", "<=", ">", ">=", "in", "startswith",
+    "endswith" or "contains"; `negated` turns it round. `value`: str, int, Fraction, or a frozenset of them for "in"."""
+
+    column: str
+    op: str
+    value: Any
+    negated: bool = False
+
+    def accepts(self, topic: str, partition: int) -> bool:
+        return self._holds(topic if self.column == "topic" else partition) is not self.negated
+
+    def _holds(self, actual: Any) -> bool:
+        # Strings compare by code point, which is the order of their UTF-8 bytes: Spark's default collation.
+        match self.op:
+            case "=":
+                return bool(actual == self.value)
+            case "<":
+                return bool(actual < self.value)
+            case "<=":
+                return bool(actual <= self.value)
+            case ">":
+                return bool(actual > self.value)
+            case ">=":
+                return bool(actual >= self.value)
+            case "in":
+                return actual in self.value
+            case "startswith":
+                return bool(actual.startswith(self.value))
+            case "endswith":
+                return bool(actual.endswith(self.value))
+            case "contains":
+                return self.value in actual
+        raise ValueError(f"no such test: {self.op}")
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """The rows to keep: all conditions hold. Bounds are half open and fit int64; the default keeps every row.
+
+    `offset_in`, `timestamp_in_ms`: sorted, distinct, within the bounds beside them, which they narrow; None: no list.
+    No row has the offset or the timestamp 2**63 - 1: the log end offset after it, and Spark's microseconds, would not
+    fit. So that number as an upper bound means none.
+    """
+
+    offset_from: int = MIN_INT64
+    offset_until: int = MAX_INT64
+    timestamp_from_ms: int = MIN_INT64
+    timestamp_until_ms: int = MAX_INT64
+    offset_in: tuple[int, ...] | None = None
+    timestamp_in_ms: tuple[int, ...] | None = None
+    partition_tests: tuple[PartitionTest, ...] = ()
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """No row can pass."""
+        return self.offset_from >= self.offset_until or self.timestamp_from_ms >= self.timestamp_until_ms
+
+    @property
+    def keeps_every_row(self) -> bool:
+        """Every row of a partition that `accepts_partition` passes."""
+        return replace(self, partition_tests=()) == RowFilter()
+
+    def accepts_partition(self, topic: str, partition: int) -> bool:
+        """Whether rows of this partition can pass."""
+        return all(test.accepts(topic, partition) for test in self.partition_tests)
+
+    def accepts(self, offset: int, timestamp_ms: int) -> bool:
+        """Whether this row of an accepted partition passes. The kernels do the same; this is their definition."""
+        return (
+            self.offset_from <= offset < self.offset_until
+            and self.timestamp_from_ms <= timestamp_ms < self.timestamp_until_ms
+            and (self.offset_in is None or offset in self.offset_in)
+            and (self.timestamp_in_ms is None or timestamp_ms in self.timestamp_in_ms)
+        )
+
+
+def split_filters(filters: Iterable[Any]) -> tuple[RowFilter, list[Any]]:
+    """(what is applied here, the filters that Spark has to apply: the same objects, in the order given).
+
+    `filters` are `pyspark.sql.datasource.Filter`s, all of which must hold. Constants are exact or refused: integers,
+    integral strings, Decimals, floats of magnitude below 2**53, and for `timestamp` datetimes with a time zone.
+    """
+    row_filter, unsupported = RowFilter(), []
+    for pushed in filters:
+        narrowed = _narrowed(row_filter, pushed)
+        if narrowed is None:
+            unsupported.append(pushed)
+        else:
+            row_filter = narrowed
+    return row_filter, unsupported
+
+
+def _narrowed(row_filter: RowFilter, pushed: Any) -> RowFilter | None:
+    """`row_filter` and also `pushed`; None if that cannot be said exactly."""
+    negated = False
+    from pyspark.sql import datasource as spark
+
+    while type(pushed) is spark.Not:
+        # No column taken here is ever null, so Not is plain negation.
+        negated, pushed = not negated, pushed.child
+    attribute = getattr(pushed, "attribute", None)
+    if not isinstance(attribute, tuple) or len(attribute) != 1 or attribute[0] not in _NEVER_NULL:
+        return None
+    column = attribute[0]
+    if type(pushed) is spark.IsNotNull and not negated:
+        return row_filter
+    if type(pushed) is spark.IsNull and negated:
+        return row_filter
+    op = _OPS.get(type(pushed).__name__) if type(pushed).__module__ == spark.__name__ else None
+    if op is None:
+        return None
+    if column == "partition" or column == "topic":
+        return _with_partition_test(row_filter, column, op, pushed.value, negated)
+    if column == "offset" or column == "timestamp":
+        return _with_bounds(row_filter, column, op, pushed.value, negated)
+    return None
+
+
+_OPS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "In": "in",
+    "StringStartsWith": "startswith",
+    "StringEndsWith": "endswith",
+    "StringContains": "contains",
+}
+_NEGATED = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
+
+
+def _with_partition_test(row_filter: RowFilter, column: str, op: str, value: Any, negated: bool) -> RowFilter | None:
+    if op in ("startswith", "endswith", "contains") and column != "topic":
+        return None
+    constants = _constants(op, value, _text if column == "topic" else _number)
+    if constants is None:
+        return None
+    test = PartitionTest(column, op, frozenset(constants) if op == "in" else constants[0], negated)
+    return replace(row_filter, partition_tests=(*row_filter.partition_tests, test))
+
+
+def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negated: bool) -> RowFilter | None:
+    if negated:
+        if op not in _NEGATED:
+            return None
+        op = _NEGATED[op]
+    constants = _constants(op, value, _number if column == "offset" else _milliseconds)
+    if constants is None:
+        return None
+    low, high, listed = MIN_INT64, MAX_INT64, None
+    match op:
+        case ">":
+            low = math.floor(constants[0]) + 1
+        case ">=":
+            low = math.ceil(constants[0])
+        case "<":
+            high = math.ceil(constants[0])
+        case "<=":
+            high = math.floor(constants[0]) + 1
+        case "=" | "in":
+            # A constant between two whole numbers equals none of them.
+            listed = {int(constant) for constant in constants if constant == int(constant)}
+        case _:
+            return None
+    if column == "offset":
+        low, high, chosen = _intersection(
+            row_filter.offset_from, row_filter.offset_until, row_filter.offset_in, low, high, listed
+        )
+        return replace(row_filter, offset_from=low, offset_until=high, offset_in=chosen)
+    low, high, chosen = _intersection(
+        row_filter.timestamp_from_ms, row_filter.timestamp_until_ms, row_filter.timestamp_in_ms, low, high, listed
+    )
+    return replace(row_filter, timestamp_from_ms=low, timestamp_until_ms=high, timestamp_in_ms=chosen)
+
+
+def _intersection(
+    low: int, high: int, chosen: tuple[int, ...] | None, other_low: int, other_high: int, listed: set[int] | None
+) -> tuple[int, int, tuple[int, ...] | None]:
+    """Both conditions as one: (from, until, sorted list or None), within int64."""
+    low = min(max(low, other_low), MAX_INT64)
+    high = max(min(high, other_high), MIN_INT64)
+    if chosen is not None:
+        listed = set(chosen) if listed is None else listed.intersection(chosen)
+    if listed is None:
+        return low, high, None
+    left = sorted(number for number in listed if low <= number < high)
+    if not left:
+        return low, low, None
+    return left[0], left[-1] + 1, tuple(left) if len(left) > 1 else None
+
+
+def _constants(op: str, value: Any, convert: Any) -> list[Any] | None:
+    """The filter's constants, converted; None if one of them cannot be, or where a list is not one."""
+    values = value if op == "in" else (value,)
+    if not isinstance(values, tuple | list):
+        return None
+    converted = [convert(constant) for constant in values]
+    return None if None in converted else converted
+
+
+def _text(value: Any) -> str | None:
+    return value if type(value) is str else None
+
+
+def _number(value: Any) -> int | Fraction | None:
+    """The exact value of a constant compared with an integer column; None if it has none."""
+    if type(value) is int:
+        return value
+    if type(value) is float:
+        return Fraction(value) if abs(value) < _EXACT_DOUBLE else None  # false for NaN and infinity
+    if type(value) is Decimal:
+        if not value.is_finite() or abs(value.adjusted()) > _MAX_DECIMAL_DIGITS:
+            return None
+        return Fraction(value)
+    if type(value) is str:
+        digits = value[1:] if value[:1] in ("+", "-") else value
+        return int(value) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+    return None
+
+
+def _milliseconds(value: Any) -> Fraction | None:
+    """A datetime as exact milliseconds since 1970; None for a naive one, whose time zone is anyone's guess."""
+    # Not a subclass: pandas' Timestamp has nanoseconds.
+    if type(value) is not datetime or value.utcoffset() is None:
+        return None
+    try:
+        return Fraction((value - _EPOCH) // timedelta(microseconds=1), 1000)
+    except OverflowError:  # the first and the last day of the calendar, moved out of it by their time zone
+        return None
