@@ -1,0 +1,218 @@
+"""Decompress the records of a batch, in every framing that Kafka's clients and brokers have written.
+
+| codec  | framing                                                                                               |
+|--------|-------------------------------------------------------------------------------------------------------|
+| gzip   | gzip members                                                                                          |
+| snappy | raw (librdkafka), or xerial (Java): b"\\x82SNAPPY\\0", versions i32 i32, then blocks of i32 length, raw |
+| lz4    | LZ4 frame. Message sets v0 have a header checksum over the wrong bytes (KAFKA-3160): it is not looked at,  |
+|        | the batch's own CRC covers these bytes                                                                |
+| zstd   | zstd frames                                                                                           |
+
+The formats do not say how large the outcome is, so every codec here writes step by step and stops at a limit: a batch
+of a few kilobytes can otherwise unfold to gigabytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import lz4.block
+import snappy
+import zstandard
+
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.scratch import Scratch
+
+MAX_DECOMPRESSED = 128 << 20
+"""Bytes that one batch may unfold to. Producers fill batches of 16 KB to a few MB before compression, and a broker takes
+1 MB of compressed bytes by default; with the worker's other buffers this stays inside a worker's 300 MB."""
+
+_FIRST_STEP = 64 << 10
+_LARGEST_STEP = 4 << 20
+_SURE_FROM = 1 << 20  # bytes from which on `served` is asked: small batches never pay for it
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_BLOCK_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_LZ4_HISTORY = 64 << 10  # linked blocks refer back this far
+_LZ4_MOST = 255  # no LZ4 block unfolds to more than 255 times its size
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+_U32LE = struct.Struct("<I")
+_I32BE = struct.Struct(">i")
+
+_BROKEN_STREAM = (
+    zlib.error, snappy.UncompressError, lz4.block.LZ4BlockError, zstandard.ZstdError,
+    struct.error, IndexError, EOFError,
+)  # fmt: skip
+
+# One context serves all batches of a worker process: making one costs more than a small batch.
+_ZSTD_CONTEXT = zstandard.ZstdDecompressor()
+
+
+class Output:
+    """Where decompressed bytes go: `scratch` from `start` on, at most `limit` bytes.
+
+    served(start, end): asked now and then while a large batch unfolds; it raises when the bytes so far already hold all
+    records that the batch announced.
+    """
+
+    def __init__(
+        self, scratch: Scratch, start: int, limit: int, served: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.scratch = scratch
+        self.start = start
+        self.at = start
+        self.limit = limit
+        self._served = served
+        self._ask_at = _SURE_FROM
+
+    @property
+    def left(self) -> int:
+        """Bytes up to the limit."""
+        return self.limit - (self.at - self.start)
+
+    def demand(self, size: int) -> None:
+        """Raise CorruptBatch when `size` more bytes would pass the limit."""
+        if size > self.left:
+            raise CorruptBatch(
+                f"its records unfold to more than {self.limit} bytes",
+                hint="raise the option maxDecompressedBatchBytes if such batches are meant to be there",
+            )
+
+    def room(self, wish: int) -> memoryview:
+        """Writable view of `wish` bytes, or of what is left up to the limit, behind what is there."""
+        return self.scratch.room(self.at, min(wish, self.left))
+
+    def wrote(self, size: int) -> None:
+        """`size` bytes have been written to room()."""
+        self.at += size
+        if self._served is not None and self.at - self.start >= self._ask_at:
+            self._ask_at = 2 * (self.at - self.start)
+            self._served(self.start, self.at)
+
+    def put(self, data: bytes) -> None:
+        """Append bytes that a library returned as an object of their own."""
+        self.demand(len(data))
+        if data:
+            self.room(len(data))[:] = data
+            self.wrote(len(data))
+
+
+def decompress(codec: int, source: memoryview, output: Output) -> int:
+    """Unfold `source` into `output`; returns the position behind the last byte in its scratch buffer.
+
+    Raises CorruptBatch (broken stream, limit), UnsupportedFormat (codec ids 5-7).
+    """
+    try:
+        unfold = _CODECS[codec]
+    except KeyError:
+        raise UnsupportedFormat(f"compression codec {codec} is not known (0 none ... 4 zstd)") from None
+    try:
+        unfold(source, output)
+    except CorruptBatch:
+        raise
+    except _BROKEN_STREAM as error:
+        raise CorruptBatch(f"cannot be decompressed ({Codec(codec).name.lower()}): {error}") from error
+    return output.at
+
+
+def _steps() -> Callable[[], int]:
+    size = _FIRST_STEP // 2
+
+    def next_step() -> int:
+        nonlocal size
+        size = min(2 * size, _LARGEST_STEP)
+        return size
+
+    return next_step
+
+
+def _gzip(source: memoryview, output: Output) -> None:
+    step = _steps()
+    rest: bytes | memoryview = source
+    while rest:
+        member = zlib.decompressobj(wbits=31)
+        data = member.decompress(rest, step())
+        output.put(data)
+        while not member.eof:
+            data = member.decompress(member.unconsumed_tail, step())
+            if not data and not member.eof and not member.unconsumed_tail:
+                raise CorruptBatch("its gzip stream ends early")
+            output.put(data)
+        rest = member.unused_data
+
+
+def _snappy(source: memoryview, output: Output) -> None:
+    if bytes(source[:8]) != _XERIAL_MAGIC:
+        _snappy_block(source, output)
+        return
+    at = _XERIAL_HEADER
+    while at < len(source):
+        (size,) = _I32BE.unpack_from(source, at)
+        at += 4
+        if size < 0 or size > len(source) - at:
+            raise CorruptBatch(f"a snappy block announces {size} bytes, {len(source) - at} are left")
+        _snappy_block(source[at : at + size], output)
+        at += size
+
+
+def _snappy_block(source: memoryview, output: Output) -> None:
+    announced = 0
+    for place, byte in enumerate(source[:5]):
+        announced |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            break
+    output.demand(announced)  # the library would allocate what the block announces
+    output.put(bytes(snappy.uncompress(bytes(source))))
+
+
+def _lz4(source: memoryview, output: Output) -> None:
+    if bytes(source[:4]) != _LZ4_MAGIC:
+        raise CorruptBatch("its lz4 frame does not start with the LZ4 magic number")
+    flags, block_code = source[4], (source[5] >> 4) & 7
+    if flags >> 6 != 1 or block_code not in _LZ4_BLOCK_MAX:
+        raise CorruptBatch(f"its lz4 frame has version {flags >> 6} and block size code {block_code}")
+    linked = not flags & 0x20
+    trailer = 4 if flags & 0x10 else 0  # checksum behind each block
+    block_max = _LZ4_BLOCK_MAX[block_code]
+    at = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0) + 1
+    while True:
+        (word,) = _U32LE.unpack_from(source, at)
+        at += 4
+        if word == 0:
+            return
+        size = word & 0x7FFFFFFF
+        if size > len(source) - at:
+            raise CorruptBatch(f"an lz4 block announces {size} bytes, {len(source) - at} are left")
+        block = source[at : at + size]
+        if word & 0x80000000:
+            output.put(bytes(block))
+        elif linked and output.at > output.start:
+            history = bytes(output.scratch.view[max(output.start, output.at - _LZ4_HISTORY) : output.at])
+            output.put(lz4.block.decompress(block, uncompressed_size=block_max, dict=history))
+        else:
+            most = min(block_max, size * _LZ4_MOST)
+            output.put(lz4.block.decompress(block, uncompressed_size=most))
+        at += size + trailer
+
+
+def _zstd(source: memoryview, output: Output) -> None:
+    step = _steps()
+    with _ZSTD_CONTEXT.stream_reader(source, read_across_frames=True, closefd=False) as reader:
+        while output.left:
+            size = reader.readinto(output.room(step()))
+            if size == 0:
+                return
+            output.wrote(size)
+        output.demand(len(reader.read(1)))
+
+
+_CODECS: dict[int, Callable[[memoryview, Output], None]] = {
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}

@@ -1,0 +1,136 @@
+"""Where a log that may still be written, or that a crash cut short, ends: behind its last whole batch with a right CRC.
+
+What follows a torn write is the end; what follows damage is not. The two are told apart by what else is known: a batch
+that lies below the recovery point was flushed, so it cannot be torn, and a batch that has a good one behind it was
+whole once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log import layout
+from kafkalog_spark.log.batch_header import BatchHeader, check_crc, parse_prefix
+from kafkalog_spark.log.segment_file import SegmentFile
+
+_ENTRIES_TRIED = 4
+"""Index entries, from the last one back, that are tried as the place to begin; then the segment's first byte."""
+_SEARCH_WINDOW = 1 << 20
+
+
+class LogEnd(NamedTuple):
+    """Log end offset (LEO: the next one to be written) and the byte position behind the last good batch."""
+
+    offset: int
+    position: int
+
+
+def find_log_end(file: SegmentFile, recovery_point: int | None = None) -> LogEnd:
+    """The end of the log in its last segment.
+
+    recovery_point: offset up to which the log was flushed, where a checkpoint tells; read it before the log.
+    Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail.
+    """
+    position, next_offset = _last_known(file)
+    for header in _checked(file, position, next_offset):
+        if isinstance(header, KafkalogError):
+            judge_tail(file, position, next_offset, recovery_point, header)
+            break
+        position, next_offset = header.end, header.last_offset + 1
+    return LogEnd(next_offset, position)
+
+
+def _last_known(file: SegmentFile) -> tuple[int, int]:
+    """(position, lowest offset) of a batch near the end that an index entry proves; else the segment's first."""
+    positions = file.offset_index.positions
+    for position in positions[: -1 - _ENTRIES_TRIED : -1].tolist():
+        header = file.proven_header(position)
+        if header is not None and header.base_offset >= file.base_offset:
+            return position, header.base_offset
+    return 0, file.base_offset
+
+
+def _checked(file: SegmentFile, position: int, next_offset: int) -> Iterator[BatchHeader | KafkalogError]:
+    """Headers of whole, good batches from `position` on; an error, as a value, for what comes after them."""
+    try:
+        for header in file.headers(position):
+            check_crc(header, file.read(header.position, header.size))
+            if header.last_offset < header.base_offset or header.base_offset < next_offset:
+                yield CorruptBatch(
+                    f"offsets {header.base_offset} to {header.last_offset} do not follow {next_offset - 1}",
+                    position=header.position,
+                    offset=header.base_offset,
+                )
+                return
+            yield header
+            position, next_offset = header.end, header.last_offset + 1
+    except (CorruptBatch, UnsupportedFormat) as error:
+        yield error
+        return
+    if position < file.size:
+        data = file.read(position, layout.MAGIC_AT + 1)
+        what = f"the file ends {len(data)} bytes into a batch header"
+        if len(data) > layout.MAGIC_AT:
+            try:
+                size, _ = parse_prefix(data, 0, position)
+                what = f"a batch of {size} bytes begins here, the file ends after {file.size - position}"
+            except KafkalogError as error:
+                yield error
+                return
+        yield CorruptBatch(what, position=position, offset=next_offset)
+
+
+def judge_tail(
+    file: SegmentFile, position: int, next_offset: int, recovery_point: int | None, error: KafkalogError
+) -> None:
+    """Raise `error` unless what lies at `position` is a torn tail: what an interrupted write leaves of a log's end.
+
+    next_offset: offset after the last good batch.
+    """
+    if recovery_point is not None and next_offset < recovery_point:
+        error.hint = f"the log was flushed up to offset {recovery_point} (recovery-point-offset-checkpoint), so this is damage"
+        raise file.blame(error)
+    found = find_batch(file, position + 1, next_offset)
+    if found is not None:
+        error.hint = f"a good batch with offset {found.base_offset} follows at byte {found.position}, so this is damage"
+        raise file.blame(error)
+
+
+def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
+    """The first whole batch with a right CRC that begins at or behind `position`, with offsets from `lowest_offset` on.
+
+    Looks at every byte, since a damaged length hides where the next batch begins.
+    """
+    overlap = layout.RECORDS_AT
+    high = lowest_offset >> 32
+    while position < file.size - layout.LOG_OVERHEAD:
+        data = np.frombuffer(file.read(position, _SEARCH_WINDOW + overlap), np.uint8)
+        if len(data) <= layout.MAGIC_AT:
+            return None
+        for at in _candidates(data, high).tolist():
+            header = file.proven_header(position + at)
+            if header is not None and lowest_offset <= header.base_offset <= header.last_offset:
+                return header
+        position += _SEARCH_WINDOW
+    return None
+
+
+def _candidates(data: np.ndarray, high: int) -> np.ndarray:
+    """Positions in `data` that look like a header: magic 0-2, a length, and the upper half of the offset `high` or one more."""
+    n = min(len(data) - layout.MAGIC_AT, _SEARCH_WINDOW)
+    if not data.any():
+        return np.empty(0, np.int64)
+    likely = np.flatnonzero(data[layout.MAGIC_AT : layout.MAGIC_AT + n] <= 2)
+
+    def word(at: int) -> np.ndarray:
+        parts = [data[likely + at + i].astype(np.int64) << (24 - 8 * i) for i in range(4)]
+        return parts[0] | parts[1] | parts[2] | parts[3]
+
+    offset_high, length = word(layout.OFFSET_AT), word(layout.LENGTH_AT)
+    good = (offset_high >= high) & (offset_high <= high + 1)
+    good &= (length >= layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD) & (length <= layout.MAX_INT32)
+    return likely[good]

@@ -1,0 +1,136 @@
+"""One partition's directory: its segments as they are now, where its log starts and ends, and what lies where.
+
+A broker may be at work in it. So the listing is a moment's picture: opening a segment that has gone raises
+FileNotFoundError, and the caller refreshes and goes on from the offset it had reached.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from functools import cached_property
+
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.log.log_end import LogEnd, find_log_end
+from kafkalog_spark.log.names import SegmentFiles, live_segments, producer_snapshots
+from kafkalog_spark.log.segment_file import SegmentFile
+
+_LISTINGS = 10
+"""A listing is taken again when a file it names has gone; the cleaner is never that often in a reader's way."""
+
+
+class PartitionLog:
+    """The log of `topic`-`partition` in `directory`.
+
+    recovery_point, log_start_checkpoint: what the log directory's checkpoints say, None where they are silent. Both
+    must have been read before this object is made: a checkpoint that is older than the log is never ahead of it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        directory: str,
+        *,
+        recovery_point: int | None = None,
+        log_start_checkpoint: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self.recovery_point = recovery_point
+        self._log_start_checkpoint = log_start_checkpoint
+        self.refresh()
+
+    @property
+    def name(self) -> str:
+        """`topic-0`."""
+        return f"{self.topic}-{self.partition}"
+
+    def refresh(self) -> None:
+        """List the directory again. Raises NotALogDirectory when it has gone or cannot be read."""
+        self.__dict__.pop("log_end", None)
+        for attempt in range(_LISTINGS):
+            try:
+                self.names = os.listdir(self.directory)
+                self.segments = live_segments(self.names, self._end_of_swap)
+            except FileNotFoundError as error:
+                if attempt < _LISTINGS - 1 and os.path.isdir(self.directory):
+                    continue  # a .swap lost its suffix after it was listed
+                raise self._unreadable(error) from error
+            except OSError as error:
+                raise self._unreadable(error) from error
+            self._bases = [segment.base_offset for segment in self.segments]
+            return
+
+    def _end_of_swap(self, name: str) -> int:
+        with SegmentFile(self.directory, SegmentFiles(int(name[:20]), name), topic_partition=self.name) as file:
+            return find_log_end(file).offset
+
+    def _unreadable(self, error: OSError) -> NotALogDirectory:
+        return NotALogDirectory(
+            f"the partition's directory cannot be read: {error.strerror}",
+            topic_partition=self.name,
+            path=self.directory,
+        )
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that readers may see: the first segment's, or a later one that records were deleted up to."""
+        first = self._bases[0] if self._bases else 0
+        return max(first, self._log_start_checkpoint or 0)
+
+    def segment_index(self, offset: int) -> int:
+        """Place in `segments` of the one that holds `offset`, or would; 0 for offsets before the first."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def next_base_offset(self, index: int) -> int | None:
+        """Base offset of the segment after `index`; None when it is the last."""
+        return self._bases[index + 1] if index + 1 < len(self._bases) else None
+
+    def open_segment(self, index: int) -> SegmentFile:
+        """Open a segment of the listing. Raises FileNotFoundError when it has gone since, NotALogDirectory when it is
+        there and cannot be opened."""
+        try:
+            return SegmentFile(self.directory, self.segments[index], self.next_base_offset(index), self.name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise NotALogDirectory(
+                f"the segment cannot be opened: {error.strerror}",
+                topic_partition=self.name,
+                path=os.path.join(self.directory, self.segments[index].log),
+                hint="the user that Spark's workers run as needs to read it",
+            ) from error
+
+    @cached_property
+    def log_end(self) -> LogEnd:
+        """LEO and where the last segment's good bytes end, as of the last refresh. Raises as find_log_end.
+
+        A log that ends below its start (its files were removed by hand) is empty at its start, as Kafka makes it.
+        """
+        if not self.segments:
+            return LogEnd(self.log_start_offset, 0)
+        for _ in range(_LISTINGS):
+            try:
+                with self.open_segment(len(self.segments) - 1) as file:
+                    end = find_log_end(file, self.recovery_point)
+                break
+            except FileNotFoundError:
+                self.refresh()
+        else:
+            raise NotALogDirectory("the last segment is renamed again and again", topic_partition=self.name)
+        return LogEnd(max(end.offset, self.log_start_offset), end.position)
+
+    @property
+    def log_end_offset(self) -> int:
+        """LEO: the offset that the next record will get."""
+        return self.log_end.offset
+
+    def snapshots_up_to(self, offset: int) -> list[tuple[int, str]]:
+        """(offset, path) of producer snapshots taken at or before `offset`, latest first."""
+        found = producer_snapshots(self.names)
+        return [(at, os.path.join(self.directory, name)) for at, name in reversed(found) if at <= offset]
+
+    def blame(self, error: KafkalogError) -> KafkalogError:
+        return error.at(topic_partition=self.name)

@@ -1,0 +1,201 @@
+"""Read a range of offsets of one partition, across its segments, as pyarrow RecordBatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, NotALogDirectory
+from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.last_stable_offset import aborted_transactions
+from kafkalog_spark.log.layout import NO_TIMESTAMP
+from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.record_schema import COLUMNS
+from kafkalog_spark.log.row_buffers import FIRST_BATCH_ROWS, RowBuffers
+from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.segment_scan import ScanState, SegmentScanner
+from kafkalog_spark.log.segment_time import largest_timestamp, position_for_timestamp
+from kafkalog_spark.log.transactions import AbortedRanges
+
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+_STUCK = 10
+"""Listings without progress after which a segment that keeps vanishing is given up."""
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """What to read of each record, and which records.
+
+    columns: names of record_schema, in the order wanted. timestamp_from_ms <= timestamp < timestamp_until_ms;
+    offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
+    transactions. max_decompressed: bytes that one compressed batch may unfold to. mode DROPMALFORMED: a bad batch is
+    reported to `dropped` and passed over instead of raised.
+    """
+
+    columns: tuple[str, ...] = COLUMNS
+    timestamp_from_ms: int = _MIN_INT64
+    timestamp_until_ms: int = _MAX_INT64
+    offset_in: tuple[int, ...] = ()
+    timestamp_in_ms: tuple[int, ...] = ()
+    read_committed: bool = False
+    max_decompressed: int = MAX_DECOMPRESSED
+    first_batch_rows: int = FIRST_BATCH_ROWS
+
+
+@dataclass
+class ScanStatistics:
+    """What a scan has done so far."""
+
+    segments: int = 0
+    bytes_read: int = 0
+    rows: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def scan_partition(
+    log: PartitionLog,
+    start: int,
+    end: int,
+    request: ScanRequest | None = None,
+    *,
+    statistics: ScanStatistics | None = None,
+    position_hint: tuple[int, int] | None = None,
+    on_loss: Callable[[KafkalogError], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of [start, end) in offset order; `end` is at most the log end offset (read_committed: the LSO).
+
+    position_hint: (base offset of a segment, byte position) where the batch of `start` was when the read was planned;
+    it is checked before it is used. on_loss: told of records that have gone since then (retention, truncation), and
+    reading goes on behind them; without it DataLoss is raised.
+    Raises CorruptBatch, UnsupportedFormat with topic-partition, file, position and offset.
+    """
+    if start >= end:
+        return
+    request = request or ScanRequest()
+    statistics = statistics if statistics is not None else ScanStatistics()
+    rows = RowBuffers(
+        request.columns,
+        log.topic,
+        log.partition,
+        first_batch_rows=request.first_batch_rows,
+        timestamp_from_ms=request.timestamp_from_ms,
+        timestamp_until_ms=request.timestamp_until_ms,
+        offset_in=request.offset_in,
+        timestamp_in_ms=request.timestamp_in_ms,
+    )
+    aborted = AbortedRanges(aborted_transactions(log, start, end).aborted) if request.read_committed else None
+    scanner = SegmentScanner(rows, aborted, request.max_decompressed)
+    offset, stuck = start, 0
+    while offset < end:
+        if not log.segments:
+            break
+        index = log.segment_index(offset)
+        first = log.segments[0].base_offset
+        if offset < first:
+            _lose(log, offset, min(first, end), on_loss)
+            offset = first
+            continue
+        try:
+            file = log.open_segment(index)
+        except FileNotFoundError:
+            log.refresh()
+            stuck += 1
+            if stuck > _STUCK:
+                raise NotALogDirectory("a segment is listed and cannot be opened", topic_partition=log.name) from None
+            continue
+        with file:
+            rows.set_offset_range(offset, end)
+            state = ScanState(*_begin(file, offset, request, position_hint))
+            statistics.segments += 1
+            try:
+                for batch in scanner.scan(file, state):
+                    statistics.rows += batch.num_rows
+                    yield batch
+            except KafkalogError as error:
+                raise file.blame(error) from None
+            finally:
+                statistics.bytes_read += file.bytes_read
+            if not state.done and state.stopped_by is not None:
+                raise file.blame(state.stopped_by)
+        position_hint = None
+        following = file.next_base_offset
+        if state.done:
+            break
+        if following is None:
+            # The listing's last segment ended before `end`: it was rolled, or truncated, since.
+            offset = max(offset, state.next_offset)
+            log.refresh()
+            if log.next_base_offset(log.segment_index(offset)) is None and log.log_end_offset <= offset:
+                _lose(log, offset, end, on_loss)
+                break
+            stuck += 1
+            if stuck > _STUCK:
+                raise CorruptBatch(
+                    f"the log ends at offset {log.log_end_offset}, and its last segment at {offset}",
+                    topic_partition=log.name,
+                )
+        else:
+            stuck = 0
+            offset = max(following, state.next_offset)
+    if rows.rows_filled:
+        statistics.rows += rows.rows_filled
+        yield rows.take()
+
+
+def _begin(
+    file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int, int] | None
+) -> tuple[int, int]:
+    """(position, offset) to begin reading a segment at: the furthest that hint, offset index and time index prove."""
+    if hint is not None and hint[0] == file.base_offset:
+        header = file.proven_header(hint[1])
+        position = hint[1] if header is not None and file.base_offset <= header.base_offset <= offset else None
+    else:
+        position = None
+    if position is None:
+        position = file.locate(offset) if offset > file.base_offset else 0
+    if request.timestamp_from_ms > NO_TIMESTAMP:
+        by_time, _ = position_for_timestamp(file, request.timestamp_from_ms)
+        position = max(position, by_time)
+    return position, offset
+
+
+def _lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogError], None] | None) -> None:
+    error = DataLoss(
+        f"records in [{start}, {end}) are gone: they were deleted (retention, DeleteRecords) or the log was truncated "
+        "while it was read",
+        topic_partition=log.name,
+        path=log.directory,
+        offset=start,
+        hint="failOnDataLoss=false reads what is left",
+    )
+    if on_loss is None:
+        raise error
+    on_loss(error)
+
+
+def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
+    """The first offset whose record has a timestamp >= `timestamp_ms`; None when there is none (ListOffsets).
+
+    Segments and batches are passed over by their largest timestamps. Raises CorruptBatch, UnsupportedFormat.
+    """
+    request = ScanRequest(columns=("offset",), timestamp_from_ms=timestamp_ms, first_batch_rows=1)
+    index = log.segment_index(log.log_start_offset)
+    end = log.log_end_offset
+    while index < len(log.segments):
+        base = log.segments[index].base_offset
+        following = log.next_base_offset(index)
+        until = end if following is None else min(following, end)
+        try:
+            with log.open_segment(index) as file:
+                skip = following is not None and largest_timestamp(file) < timestamp_ms
+        except FileNotFoundError:
+            log.refresh()
+            index = log.segment_index(max(base, log.log_start_offset))
+            continue
+        if not skip:
+            for batch in scan_partition(log, max(base, log.log_start_offset), until, request):
+                return int(batch.column(0)[0].as_py())
+        index += 1
+    return None

@@ -1,0 +1,326 @@
+"""From Arrow columns to v2 batches: what a producer does with records, without an object per record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import InvalidRecord
+from kafkalog_spark.log import layout
+from kafkalog_spark.log.compress import compress, compression_level
+from kafkalog_spark.log.encoded_batch import EncodedBatch, header_fields, seal
+from kafkalog_spark.log.kernels.encode import ENCODE_FAULTS, EncodeStatus, F, W, encode_records
+from kafkalog_spark.log.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
+
+DEFAULT_BATCH_SIZE = 64 * 1024
+"""Bytes. Four times Java's batch.size: compresses better and costs a reader less, and is still a small step in a search
+by offset or timestamp."""
+
+DEFAULT_MAX_BATCH_BYTES = 1024 * 1024 + 12
+"""Kafka's default of max.message.bytes: larger batches are refused by brokers that are asked to take them."""
+
+_OUT_SIZE = 1 << 20  # bytes encoded in one call of the kernel: fits the L2 cache, and makes the call's cost small
+_FACTS = 1024  # batches in one call of the kernel
+_JOIN_BYTES = 8 << 20  # chunks of a Table are joined up to this size, so that small chunks do not make small batches
+_UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+_EMPTY_I32, _EMPTY_I64, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint8)
+_NO_BINARY = (_EMPTY_I32, _EMPTY_U8, _EMPTY_U8, 0)
+_HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+
+
+@dataclass(frozen=True)
+class BatchParams:
+    """How records become batches. Raises ValueError for values that exclude each other or that Kafka would refuse.
+
+    codec, level: see compress.py; level None is the codec's default.
+    batch_size: bytes of a batch before compression, header included, as a producer's batch.size. A record that does not
+        fit gets a batch of its own.
+    max_batch_bytes: largest batch as it lies in the log, header included and compressed (max.message.bytes).
+    timestamp_type: with LOG_APPEND_TIME readers see `log_append_time` (ms) for every record.
+    producer_id, producer_epoch, base_sequence: of an idempotent producer, or -1. base_sequence is the first record's.
+    """
+
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    batch_size: int = DEFAULT_BATCH_SIZE
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    log_append_time: int | None = None
+    leader_epoch: int = 0
+    producer_id: int = layout.NO_PRODUCER_ID
+    producer_epoch: int = layout.NO_PRODUCER_EPOCH
+    base_sequence: int = layout.NO_SEQUENCE
+    transactional: bool = False
+
+    def __post_init__(self) -> None:
+        compression_level(self.codec, self.level)
+        for name in ("batch_size", "max_batch_bytes"):
+            size = getattr(self, name)
+            if not BATCH_OVERHEAD < size <= MAX_INT32:
+                raise ValueError(f"{name} must be between {BATCH_OVERHEAD + 1} and {MAX_INT32} bytes, got {size}")
+        if self.batch_size > self.max_batch_bytes:
+            raise ValueError(f"batch_size {self.batch_size} is larger than max_batch_bytes {self.max_batch_bytes}")
+        if self.timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
+            raise ValueError("record batches v2 have CREATE_TIME or LOG_APPEND_TIME")
+        if (self.timestamp_type == TimestampType.LOG_APPEND_TIME) != (self.log_append_time is not None):
+            raise ValueError("log_append_time is given with LOG_APPEND_TIME, and only with it")
+        producer = (self.producer_id, self.producer_epoch, self.base_sequence)
+        if not (all(i >= 0 for i in producer) or producer == (-1, -1, -1)):
+            raise ValueError(f"producer id, epoch and base sequence are given together or not at all, got {producer}")
+        if self.transactional and self.producer_id < 0:
+            raise ValueError("a transactional batch needs a producer id")
+
+    @property
+    def attributes(self) -> int:
+        """The batch header's attributes, codec included."""
+        append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
+        return (
+            self.codec
+            | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
+            | (layout.ATTRIBUTE_TRANSACTIONAL if self.transactional else 0)
+        )
+
+
+def encode_batches(
+    records: pa.RecordBatch | pa.Table, next_offset: int, params: BatchParams, now_ms: int | None = None
+) -> Iterator[EncodedBatch]:
+    """The batches that hold `records`, in order, one at a time: memory is bounded by a few batches.
+
+    Columns, in any order; others are refused:
+        value      binary or string, any Arrow flavour, or null type. Required
+        key        as value. Missing: no record has a key
+        headers    list<struct<key, value>> of such types; a null list and an empty one are the same in Kafka
+        timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
+        offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
+
+    Of a RecordBatch the last batch is as small as it comes; chunks of a Table are joined up to 8 MB before.
+    Raises InvalidRecord, with `offset` and row, for columns and records that cannot become a batch; those before have
+    been handed out then.
+    """
+    sequence = params.base_sequence
+    row = 0
+    for chunk in _chunks(records):
+        for batch in _Encoder(chunk, next_offset, sequence, params, now_ms, row):
+            yield batch
+            next_offset = batch.last_offset + 1
+            if sequence >= 0:
+                sequence = next_sequence(sequence, batch.last_offset - batch.base_offset + 1)
+        row += chunk.num_rows
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` records later: 0 follows 2^31-1 (DefaultRecordBatch.incrementSequence)."""
+    return (sequence + count) & MAX_INT32
+
+
+def _chunks(records: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+    """The rows as record batches, small ones of a Table joined."""
+    if isinstance(records, pa.RecordBatch):
+        yield records
+        return
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for chunk in records.to_batches():
+        if waiting and size + chunk.nbytes > _JOIN_BYTES:
+            yield _joined(waiting)
+            waiting, size = [], 0
+        waiting.append(chunk)
+        size += chunk.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
+
+
+class _Encoder:
+    """Iterator over the batches of one Arrow record batch."""
+
+    def __init__(
+        self,
+        records: pa.RecordBatch,
+        next_offset: int,
+        sequence: int,
+        params: BatchParams,
+        now_ms: int | None,
+        first_row: int,
+    ) -> None:
+        self._columns = _columns(records, params, now_ms)
+        self._rows = records.num_rows
+        self._params = params
+        self._sequence = sequence
+        self._first_row = first_row
+        self._out = np.empty(max(_OUT_SIZE, params.batch_size), np.uint8)
+        self._facts = np.empty((_FACTS, len(F)), np.int64)
+        self._cursor = np.zeros(len(W), np.int64)
+        self._cursor[W.NEXT_OFFSET] = next_offset
+
+    def __iter__(self) -> Iterator[EncodedBatch]:
+        status = EncodeStatus.FULL
+        while status in (EncodeStatus.FULL, EncodeStatus.NEED_ROOM):
+            if status == EncodeStatus.NEED_ROOM:
+                self._make_room(int(self._cursor[W.NEEDED]))
+            status = EncodeStatus(
+                encode_records(
+                    self._rows, *self._columns, self._params.batch_size, self._out, self._facts, self._cursor
+                )
+            )
+            view = memoryview(self._out)
+            for fact in self._facts[: self._cursor[W.BATCHES]].tolist():
+                yield self._finish(view, fact)
+        if status in ENCODE_FAULTS:
+            row, offset = int(self._cursor[W.ROW]), int(self._cursor[W.NEXT_OFFSET])
+            raise InvalidRecord(f"row {self._first_row + row} cannot be encoded: {ENCODE_FAULTS[status]}", offset=offset)
+
+    def _make_room(self, needed: int) -> None:
+        """A larger buffer for a record that needs a batch of `needed` bytes."""
+        if self._params.codec == Codec.NONE:
+            self._check_size(needed, int(self._cursor[W.NEXT_OFFSET]), 1)
+        if needed > MAX_INT32:
+            raise InvalidRecord(f"a record takes {needed} bytes, no batch holds more than {MAX_INT32}")
+        self._out = np.empty(needed, np.uint8)
+
+    def _check_size(self, size: int, offset: int, count: int) -> None:
+        if size > self._params.max_batch_bytes:
+            raise InvalidRecord(
+                f"a batch of {count} record{'s' if count > 1 else ''} takes {size} bytes in the log, "
+                f"at most {self._params.max_batch_bytes} are allowed",
+                offset=offset,
+                hint="raise max.message.bytes or make the record smaller",
+            )
+
+    def _finish(self, view: memoryview, fact: list[int]) -> EncodedBatch:
+        """The batch that the kernel left in view[start:end], with header, compressed."""
+        start, end, count, base_offset, last_offset, base_timestamp, max_timestamp = fact
+        params = self._params
+        if params.log_append_time is not None:
+            max_timestamp = params.log_append_time
+        attributes = params.attributes
+        buffer: bytearray | memoryview = view
+        if params.codec != Codec.NONE:
+            packed = compress(params.codec, view[start + BATCH_OVERHEAD : end], params.level)
+            if BATCH_OVERHEAD + len(packed) > params.max_batch_bytes >= end - start:
+                attributes &= ~layout.ATTRIBUTE_CODEC  # it grew beyond what is allowed, and fits as it is
+            else:
+                buffer = bytearray(BATCH_OVERHEAD) + packed
+                start, end = 0, len(buffer)
+        self._check_size(end - start, base_offset, count)
+        head = header_fields(
+            base_offset, last_offset, count, base_timestamp, max_timestamp, attributes=attributes,
+            leader_epoch=params.leader_epoch, producer_id=params.producer_id, producer_epoch=params.producer_epoch,
+            base_sequence=self._sequence,
+        )  # fmt: skip
+        seal(buffer, start, end, head)
+        if self._sequence >= 0:
+            self._sequence = next_sequence(self._sequence, last_offset - base_offset + 1)
+        return EncodedBatch(
+            bytes(buffer[start:end]), base_offset, last_offset, max_timestamp, params.leader_epoch, count
+        )
+
+
+def _columns(records: pa.RecordBatch, params: BatchParams, now_ms: int | None) -> tuple[Any, ...]:
+    """The kernel's arguments for key, value, headers, timestamps and offsets."""
+    names = records.schema.names
+    unknown = sorted(set(names) - {"key", "value", "headers", "timestamp", "offset"})
+    if unknown or "value" not in names or len(set(names)) != len(names):
+        raise InvalidRecord(
+            f"the columns are {names}: value is required, key, headers, timestamp and offset are optional, each once"
+        )
+    columns = {name: records.column(name) for name in names}
+    timestamps, timestamp_of_all = _timestamps(columns.get("timestamp"), params, now_ms)
+    return (
+        *_binary("key", columns.get("key")),
+        *_binary("value", columns["value"]),
+        *_headers(columns.get("headers")),
+        timestamps,
+        timestamp_of_all,
+        _offsets(columns.get("offset")),
+    )
+
+
+def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
+    try:
+        return column if column.type == to else column.cast(to)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        text = str(error).splitlines()[0]
+        raise InvalidRecord(f"column {name} of type {column.type} cannot be taken as {to}: {text}") from error
+
+
+def _binary(name: str, column: pa.Array | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """(offsets, data, validity, first bit) of a column; offsets begin at its slice, validity at bit `first bit`."""
+    if column is None or len(column) == column.null_count:
+        return _NO_BINARY
+    if column.type != pa.string():  # has the same buffers as binary: no cast, which would check UTF-8 again
+        column = _cast(name, column, pa.binary())
+    valid, offsets, data = column.buffers()
+    at = column.offset
+    return (
+        np.frombuffer(offsets, np.int32)[at : at + len(column) + 1],
+        _EMPTY_U8 if data is None else np.frombuffer(data, np.uint8),
+        _EMPTY_U8 if valid is None or column.null_count == 0 else np.frombuffer(valid, np.uint8),
+        at,
+    )
+
+
+def _headers(column: pa.Array | None) -> tuple[Any, ...]:
+    if column is None or len(column) == column.null_count:
+        return (_EMPTY_I32, _EMPTY_U8, 0, *_NO_BINARY, *_NO_BINARY)
+    kind = column.type
+    if not (
+        (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+        and pa.types.is_struct(kind.value_type)
+        and {field.name for field in kind.value_type} == {"key", "value"}
+    ):
+        raise InvalidRecord(f"column headers has the type {kind}, expected list<struct<key: string, value: binary>>")
+    if not pa.types.is_list(kind):
+        column = _cast("headers", column, pa.list_(kind.value_type))
+    valid, offsets = column.buffers()[:2]
+    at = column.offset
+    structs = column.values
+    # flatten() gives the fields the nulls of their structs: a null header is one without a key
+    fields = dict(zip([field.name for field in structs.type], structs.flatten(), strict=True))
+    return (
+        np.frombuffer(offsets, np.int32)[at : at + len(column) + 1],
+        _EMPTY_U8 if valid is None or column.null_count == 0 else np.frombuffer(valid, np.uint8),
+        at,
+        *_binary("headers", fields["key"]),
+        *_binary("headers", fields["value"]),
+    )
+
+
+def _timestamps(column: pa.Array | None, params: BatchParams, now_ms: int | None) -> tuple[np.ndarray, int]:
+    """(int64 ms, timestamp of all): the first is empty when the second holds for every row."""
+    missing = params.log_append_time if now_ms is None else now_ms
+    if column is None or column.null_count == len(column):
+        if missing is None and (column is None or len(column)):
+            raise InvalidRecord("the records have no timestamp and now_ms is not given")
+        return _EMPTY_I64, 0 if missing is None else missing
+    if column.null_count and missing is None:
+        raise InvalidRecord("some records have no timestamp and now_ms is not given")
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        if kind.unit not in _UNITS_PER_MS:
+            column, kind = _cast("timestamp", column, pa.timestamp("ms", kind.tz)), pa.timestamp("ms", kind.tz)
+        per_ms = _UNITS_PER_MS[kind.unit]
+    elif pa.types.is_int64(kind):
+        per_ms = 1
+    else:
+        raise InvalidRecord(f"column timestamp has the type {kind}, expected a timestamp or int64 milliseconds")
+    column = column.view(pa.int64())
+    if column.null_count:
+        column = column.fill_null((missing or 0) * per_ms)
+    values = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
+    return (values if per_ms == 1 else np.floor_divide(values, per_ms)), 0
+
+
+def _offsets(column: pa.Array | None) -> np.ndarray:
+    if column is None:
+        return _EMPTY_I64
+    if not pa.types.is_int64(column.type) or column.null_count:
+        raise InvalidRecord(f"column offset has the type {column.type} with {column.null_count} nulls, expected int64 without")
+    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]

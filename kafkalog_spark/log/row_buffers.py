@@ -1,0 +1,230 @@
+"""The Arrow buffers of the record batch in the making, and their way into pyarrow without a copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.log.kernels.rows import C, L, Rows, Status
+from kafkalog_spark.log.record_schema import COLUMN_TYPES, HEADERS_TYPE, record_schema
+
+BATCH_ROWS = 32 << 10
+"""Rows of an Arrow batch. Below 8 k rows Spark's hand-over costs 10-20 % more; above 32 k nothing is won."""
+FIRST_BATCH_ROWS = 1 << 10
+"""The first batch is small, so that show() and limit() have their rows before 32 k are decoded."""
+VALUE_BYTES = 8 << 20
+"""Bytes of values after which a batch is handed over, whatever its rows; larger batches only cost memory."""
+KEY_BYTES = 2 << 20
+HEADERS = 2 * BATCH_ROWS
+HEADER_BYTES = 2 << 20
+
+_NONE_8 = np.empty(0, np.uint8)
+_NONE_32 = np.empty(0, np.int32)
+_NONE_64 = np.empty(0, np.int64)
+_I64 = np.iinfo(np.int64)
+
+
+class RowBuffers:
+    """Buffers for the columns asked for, of one partition. `limits` and `cursor` are the kernels' (rows.L, rows.C).
+
+    offset_from/until, timestamp_from/until_ms: the half-open row filter that the kernels apply; the lists may be empty.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        topic: str,
+        partition: int,
+        *,
+        first_batch_rows: int = FIRST_BATCH_ROWS,
+        timestamp_from_ms: int = _I64.min,
+        timestamp_until_ms: int = _I64.max,
+        offset_in: tuple[int, ...] = (),
+        timestamp_in_ms: tuple[int, ...] = (),
+    ) -> None:
+        self.schema = record_schema(columns)
+        self._columns = columns
+        self._topic = _Constant(topic, pa.string())
+        self._partition = _Constant(partition, pa.int32())
+        self.offsets_in = np.array(sorted(offset_in), np.int64) if offset_in else _NONE_64
+        self.timestamps_in = np.array(sorted(timestamp_in_ms), np.int64) if timestamp_in_ms else _NONE_64
+        self.limits = np.full(len(L), -1, np.int64)
+        self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = _I64.min, _I64.max
+        self.limits[L.TIMESTAMP_FROM], self.limits[L.TIMESTAMP_UNTIL] = timestamp_from_ms, timestamp_until_ms
+        self.limits[L.WANT_OFFSET] = "offset" in columns
+        self.limits[L.WANT_TIMESTAMP] = "timestamp" in columns
+        self.limits[L.WANT_TIMESTAMP_TYPE] = "timestampType" in columns
+        self._sizes = {
+            L.KEY_BYTES: KEY_BYTES if "key" in columns else -1,
+            L.VALUE_BYTES: VALUE_BYTES if "value" in columns else -1,
+            L.HEADERS: HEADERS if "headers" in columns else -1,
+            L.HEADER_KEY_BYTES: HEADER_BYTES if "headers" in columns else -1,
+            L.HEADER_VALUE_BYTES: HEADER_BYTES if "headers" in columns else -1,
+        }
+        self.cursor = np.zeros(len(C), np.int64)
+        self._renew(first_batch_rows)
+
+    @property
+    def rows_filled(self) -> int:
+        return int(self.cursor[C.ROWS])
+
+    @property
+    def header_columns_only(self) -> bool:
+        """Whether no column asked for lies in the records alone (offsets and timestamps can be in the batch header)."""
+        return not {"key", "value", "headers"} & set(self._columns)
+
+    @property
+    def uses_timestamps(self) -> bool:
+        """Whether timestamps are asked for or filtered by."""
+        limits = self.limits
+        unbounded = limits[L.TIMESTAMP_FROM] == _I64.min and limits[L.TIMESTAMP_UNTIL] == _I64.max
+        return "timestamp" in self._columns or not unbounded or bool(len(self.timestamps_in))
+
+    def set_offset_range(self, offset_from: int, offset_until: int) -> None:
+        """Rows with an offset outside [offset_from, offset_until) are left out."""
+        self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = offset_from, offset_until
+
+    def begin(self) -> None:
+        """Tell the kernels that the next call brings new batches."""
+        self.cursor[C.UNIT] = self.cursor[C.RECORD] = 0
+        self.cursor[C.AT] = -1
+
+    def _renew(self, rows: int) -> None:
+        """Fresh buffers: those handed to pyarrow belong to it from now on."""
+        limits = self.limits
+        limits[L.ROWS] = rows
+        for place, size in self._sizes.items():
+            limits[place] = size
+        self.cursor[: C.UNIT] = 0
+        self._parts = parts = {
+            "offset": _array(rows, np.int64, limits[L.WANT_OFFSET] > 0),
+            "timestamp": _array(rows, np.int64, limits[L.WANT_TIMESTAMP] > 0),
+            "timestamp_type": _array(rows, np.int32, limits[L.WANT_TIMESTAMP_TYPE] > 0),
+        }
+        for name, place in (("key", L.KEY_BYTES), ("value", L.VALUE_BYTES)):
+            wanted = limits[place] >= 0
+            parts[f"{name}_offsets"] = _array(rows + 1, np.int32, wanted, zero_first=True)
+            parts[f"{name}_data"] = _array(int(limits[place]), np.uint8, wanted)
+            parts[f"{name}_valid"] = _bitmap(rows, wanted)
+        wanted = limits[L.HEADERS] >= 0
+        headers = int(limits[L.HEADERS])
+        parts["header_lists"] = _array(rows + 1, np.int32, wanted, zero_first=True)
+        parts["header_lists_valid"] = _bitmap(rows, wanted)
+        parts["header_key_offsets"] = _array(headers + 1, np.int32, wanted, zero_first=True)
+        parts["header_key_data"] = _array(int(limits[L.HEADER_KEY_BYTES]), np.uint8, wanted)
+        parts["header_value_offsets"] = _array(headers + 1, np.int32, wanted, zero_first=True)
+        parts["header_value_data"] = _array(int(limits[L.HEADER_VALUE_BYTES]), np.uint8, wanted)
+        parts["header_value_valid"] = _bitmap(headers, wanted)
+        self.rows = Rows(*(parts[name] for name in Rows._fields))
+
+    def grow(self, status: int) -> None:
+        """Make the buffer that a single row does not fit into large enough; only asked for when there is no row yet."""
+        place = {
+            Status.NEED_KEY_BYTES: L.KEY_BYTES,
+            Status.NEED_VALUE_BYTES: L.VALUE_BYTES,
+            Status.NEED_HEADERS: L.HEADERS,
+            Status.NEED_HEADER_KEY_BYTES: L.HEADER_KEY_BYTES,
+            Status.NEED_HEADER_VALUE_BYTES: L.HEADER_VALUE_BYTES,
+        }[Status(status)]
+        usual, self._sizes[place] = self._sizes[place], int(self.cursor[C.NEEDED])
+        rows = int(self.limits[L.ROWS])
+        try:
+            self._renew(rows)
+        finally:
+            self._sizes[place] = usual  # the next batch is of the usual size again
+
+    def take(self) -> pa.RecordBatch:
+        """The rows so far as a RecordBatch, and fresh buffers in their place."""
+        n = self.rows_filled
+        rows, cursor = self.rows, self.cursor
+        arrays: dict[str, pa.Array] = {}
+        for name in self._columns:
+            if name == "topic":
+                arrays[name] = self._topic.repeated(n)
+            elif name == "partition":
+                arrays[name] = self._partition.repeated(n)
+            elif name == "offset":
+                arrays[name] = _fixed(rows.offset, n, pa.int64())
+            elif name == "timestamp":
+                arrays[name] = _fixed(rows.timestamp, n, COLUMN_TYPES["timestamp"])
+            elif name == "timestampType":
+                arrays[name] = _fixed(rows.timestamp_type, n, pa.int32())
+            elif name == "key":
+                arrays[name] = _binary(
+                    pa.binary(), n, rows.key_offsets, rows.key_data, rows.key_valid, cursor[C.KEY_NULLS]
+                )
+            elif name == "value":
+                arrays[name] = _binary(
+                    pa.binary(), n, rows.value_offsets, rows.value_data, rows.value_valid, cursor[C.VALUE_NULLS]
+                )
+            else:
+                arrays[name] = self._header_lists(n)
+        batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
+        self._renew(BATCH_ROWS)
+        return batch
+
+    def _header_lists(self, n: int) -> pa.Array:
+        rows, cursor = self.rows, self.cursor
+        count = int(cursor[C.HEADERS])
+        keys = _valid_utf8(_binary(pa.string(), count, rows.header_key_offsets, rows.header_key_data, None, 0))
+        values = _binary(
+            pa.binary(), count, rows.header_value_offsets, rows.header_value_data, rows.header_value_valid,
+            cursor[C.HEADER_VALUE_NULLS],
+        )  # fmt: skip
+        structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
+        nulls = int(cursor[C.HEADER_LIST_NULLS])
+        validity = pa.py_buffer(rows.header_lists_valid) if nulls else None
+        return pa.Array.from_buffers(
+            HEADERS_TYPE, n, [validity, pa.py_buffer(rows.header_lists)], null_count=nulls, children=[structs]
+        )
+
+
+def _array(size: int, dtype: type, wanted: bool, zero_first: bool = False) -> np.ndarray:
+    """An uninitialised array out of Arrow's memory pool, which keeps pages that a fresh malloc would fault in again."""
+    if not wanted:
+        return {np.uint8: _NONE_8, np.int32: _NONE_32, np.int64: _NONE_64}[dtype]
+    array = np.frombuffer(pa.allocate_buffer(size * np.dtype(dtype).itemsize), dtype)
+    if zero_first:
+        array[0] = 0
+    return array
+
+
+def _bitmap(bits: int, wanted: bool) -> np.ndarray:
+    return np.zeros((bits + 7) // 8, np.uint8) if wanted else _NONE_8
+
+
+def _fixed(values: np.ndarray, n: int, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(values)], null_count=0)
+
+
+def _binary(
+    kind: pa.DataType, n: int, offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None, nulls: int
+) -> pa.Array:
+    used = int(offsets[n])
+    validity = pa.py_buffer(valid) if nulls else None
+    return pa.Array.from_buffers(
+        kind, n, [validity, pa.py_buffer(offsets), pa.py_buffer(data).slice(0, used)], null_count=int(nulls)
+    )
+
+
+def _valid_utf8(keys: pa.Array) -> pa.Array:
+    """Header keys as Java's consumer decodes them: bytes that are no UTF-8 become U+FFFD."""
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = keys.cast(pa.binary())
+        return pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())
+    return keys
+
+
+class _Constant:
+    """A column that has the same value in every row: built once for the largest batch, then sliced."""
+
+    def __init__(self, value: object, kind: pa.DataType) -> None:
+        self._value, self._kind = value, kind
+        self._array: pa.Array | None = None
+
+    def repeated(self, n: int) -> pa.Array:
+        if self._array is None or len(self._array) < n:
+            self._array = pa.repeat(pa.scalar(self._value, self._kind), max(n, FIRST_BATCH_ROWS))
+        return self._array.slice(0, n)

@@ -1,0 +1,172 @@
+"""One segment's files, open for reading: bytes, headers, and where in the .log an offset is to be looked for.
+
+Reads are preads into memory of our own. A mapped file would end the process with SIGBUS when a recovering broker
+truncates it, and would count towards the worker's memory page by page.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cached_property
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log import offset_index, time_index
+from kafkalog_spark.log.batch_header import (
+    HEADER_SIZES,
+    PREFIX_SIZE,
+    BatchHeader,
+    computed_crc,
+    parse_header,
+    parse_prefix,
+)
+from kafkalog_spark.log.index_file import read_entries
+from kafkalog_spark.log.names import SegmentFiles
+from kafkalog_spark.log.offset_index import OffsetIndex, parse_offset_index
+from kafkalog_spark.log.time_index import TimeIndex, parse_time_index
+
+_JUMP_READ = 128
+"""Bytes read at a header when batches are large: a header with the record of a control batch."""
+_RUN_READ = 64 << 10
+"""Bytes read at once when batches are small."""
+_LARGE_BATCH = 4 << 10
+"""From this batch size on, jumping from header to header touches less than reading through."""
+
+
+class SegmentFile:
+    """A segment's .log, open, with its indexes; the file is as large as it was when it was opened.
+
+    Raises FileNotFoundError at once when the .log has been renamed or removed. `bytes_read` counts what was read.
+    """
+
+    def __init__(
+        self, directory: str, files: SegmentFiles, next_base_offset: int | None = None, topic_partition: str | None = None
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.files = files
+        self.base_offset = files.base_offset
+        self.next_base_offset = next_base_offset
+        self.path = os.path.join(directory, files.log)
+        self.bytes_read = 0
+        self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self.size = os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> SegmentFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no segment followed when the partition was listed: the one that may end in a torn batch."""
+        return self.next_base_offset is None
+
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes [position, position + size), fewer only at the end of the file."""
+        data = os.pread(self._fd, size, position)
+        self.bytes_read += len(data)
+        while 0 < len(data) < size:
+            more = os.pread(self._fd, size - len(data), position + len(data))
+            if not more:
+                break
+            self.bytes_read += len(more)
+            data += more
+        return data
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the file."""
+        filled = 0
+        while filled < len(target):
+            count = os.preadv(self._fd, [target[filled:]], position + filled)
+            if count == 0:
+                break
+            filled += count
+        self.bytes_read += filled
+        return filled
+
+    @cached_property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, parsed but not checked; empty when there is none or it cannot be read."""
+        data = self._index_bytes(self.files.offset_index, offset_index.ENTRY_SIZE)
+        return parse_offset_index(data, self.base_offset)
+
+    @cached_property
+    def time_index(self) -> TimeIndex:
+        """The time index, parsed but not checked; empty when there is none or it cannot be read."""
+        return parse_time_index(self._index_bytes(self.files.time_index, time_index.ENTRY_SIZE), self.base_offset)
+
+    def _index_bytes(self, name: str | None, entry_size: int) -> bytes:
+        if name is None:
+            return b""
+        try:
+            data = read_entries(os.path.join(self.directory, name), entry_size)
+        except OSError:
+            return b""  # an index is a hint: without it the .log is read from its first byte
+        self.bytes_read += len(data)
+        return data
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header at `position`; None when the batch is not whole in the file. Raises as parse_header."""
+        data = self.read(position, _JUMP_READ)
+        return self._header_in(data, 0, position)
+
+    def _header_in(self, data: bytes, at: int, position: int) -> BatchHeader | None:
+        if len(data) - at < PREFIX_SIZE:
+            return None
+        size, magic = parse_prefix(data, at, position)
+        if size > self.size - position or len(data) - at < HEADER_SIZES[magic]:
+            return None
+        return parse_header(data, at, position)
+
+    def proven_header(self, position: int) -> BatchHeader | None:
+        """The header at `position` if a whole batch with the right CRC lies there, else None. Never raises for content."""
+        if not 0 <= position < self.size:
+            return None
+        try:
+            header = self.header_at(position)
+        except (CorruptBatch, UnsupportedFormat):
+            return None
+        if header is None or computed_crc(self.read(position, header.size), header.magic) != header.crc:
+            return None
+        return header
+
+    def headers(self, position: int = 0) -> Iterator[BatchHeader]:
+        """The headers from `position` on, up to the last whole batch. CRCs are not checked. Raises as parse_header."""
+        data, start, wish = b"", position, _RUN_READ
+        while True:
+            at = position - start
+            header = self._header_in(data, at, position)
+            if header is None:
+                start = position
+                data = self.read(position, wish)
+                header = self._header_in(data, 0, position)
+                if header is None:
+                    return
+            yield header
+            wish = _JUMP_READ if header.size >= _LARGE_BATCH else _RUN_READ
+            position = header.end
+
+    def locate(self, offset: int) -> int:
+        """Position of a batch from which reading on finds every record from `offset` on.
+
+        The offset index is asked; an entry is believed only when a whole batch with a right CRC lies there and begins
+        no later than `offset`. Otherwise the segment is read from its first byte.
+        """
+        position = self.offset_index.floor(offset).position
+        if position == 0:
+            return 0
+        header = self.proven_header(position)
+        if header is None or header.base_offset > offset or header.base_offset < self.base_offset:
+            return 0
+        return position
+
+    def blame(self, error: KafkalogError) -> KafkalogError:
+        """Tell the error where it happened."""
+        return error.at(topic_partition=self.topic_partition, path=self.path)

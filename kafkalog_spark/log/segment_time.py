@@ -1,0 +1,62 @@
+"""Timestamps of a segment, told by its time index as far as the log confirms it.
+
+An entry (T, O) says that the largest timestamp up to offset O is T. It is believed when the batch that holds O has the
+max timestamp T; whatever follows O is looked up in the batch headers. So a missing, short, stale or garbled time index
+costs a walk over headers, and hides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.log.layout import NO_TIMESTAMP
+from kafkalog_spark.log.segment_file import SegmentFile
+
+
+class Proven(NamedTuple):
+    """Every record up to `offset` has a timestamp of at most `timestamp` ms; the next batch begins at `position`."""
+
+    timestamp: int
+    offset: int
+    position: int
+
+
+def largest_timestamp(file: SegmentFile) -> int:
+    """The largest timestamp (ms) in the segment, NO_TIMESTAMP when it has none. Raises CorruptBatch, UnsupportedFormat."""
+    last = file.time_index.last
+    proven = _prove(file, last.timestamp, last.offset) if last is not None else None
+    largest, position = (NO_TIMESTAMP, 0) if proven is None else (proven.timestamp, proven.position)
+    try:
+        for header in file.headers(position):
+            largest = max(largest, header.max_timestamp)
+    except (CorruptBatch, UnsupportedFormat) as error:
+        raise file.blame(error) from None
+    return largest
+
+
+def position_for_timestamp(file: SegmentFile, timestamp: int) -> tuple[int, int]:
+    """(position, offset) from which reading on finds every record of the segment with a timestamp >= `timestamp` ms.
+
+    (0, base offset) where the time index cannot help.
+    """
+    entry = file.time_index.floor_before(timestamp)
+    proven = _prove(file, entry.timestamp, entry.offset) if entry is not None else None
+    if proven is None:
+        return 0, file.base_offset
+    return proven.position, proven.offset + 1
+
+
+def _prove(file: SegmentFile, timestamp: int, offset: int) -> Proven | None:
+    """Hold an entry of the time index against the batch that holds its offset; None when they do not agree."""
+    if offset < file.base_offset:
+        return None
+    try:
+        for header in file.headers(file.locate(offset)):
+            if header.last_offset >= offset:
+                if header.max_timestamp != timestamp or (header.magic == 2 and header.base_offset > offset):
+                    return None
+                return Proven(timestamp, header.last_offset, header.end)
+    except (CorruptBatch, UnsupportedFormat):
+        return None
+    return None
