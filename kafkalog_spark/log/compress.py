@@ -65,7 +65,7 @@ def compress(codec: Codec, data: bytes | memoryview, level: int | None = None) -
     if codec == Codec.SNAPPY:
         return _xerial(data)
     if codec == Codec.GZIP:
-        return zlib.compress(data, level, wbits=_GZIP_WINDOW)
+        return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_WINDOW)
     if codec == Codec.LZ4:
         return bytes(
             lz4.frame.compress(
@@ -101,5 +101,7 @@ def _zstd_context(level: int | None) -> zstandard.ZstdCompressor:
         contexts = _contexts.zstd = {}
     context = contexts.get(level)
     if context is None:
-        context = contexts[level] = zstandard.ZstdCompressor(level=DEFAULT_LEVELS[Codec.ZSTD] if level is None else level)
+        context = contexts[level] = zstandard.ZstdCompressor(
+            level=DEFAULT_LEVELS[Codec.ZSTD] if level is None else level
+        )
     return context

@@ -28,14 +28,15 @@ _CONTROL_VERSION = 0  # of a control record's key and value; readers take later 
 
 
 class EncodedBatch(NamedTuple):
-    """One whole batch of any format. `max_timestamp` in ms; `leader_epoch` -1 in formats without one."""
+    """One whole batch of any format. `max_timestamp` in ms; `leader_epoch` -1 in formats without one;
+    `record_count` -1 of a wrapper, which has to be opened to know."""
 
     data: bytes
     base_offset: int
     last_offset: int
     max_timestamp: int
     leader_epoch: int
-    count: int
+    record_count: int
 
 
 def seal(buffer: bytearray | memoryview, start: int, end: int, fields: tuple[int, ...]) -> None:

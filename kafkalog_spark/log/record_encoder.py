@@ -170,12 +170,14 @@ class _Encoder:
                     self._rows, *self._columns, self._params.batch_size, self._out, self._facts, self._cursor
                 )
             )
-            view = memoryview(self._out)
+            view = memoryview(self._out.data)
             for fact in self._facts[: self._cursor[W.BATCHES]].tolist():
                 yield self._finish(view, fact)
         if status in ENCODE_FAULTS:
             row, offset = int(self._cursor[W.ROW]), int(self._cursor[W.NEXT_OFFSET])
-            raise InvalidRecord(f"row {self._first_row + row} cannot be encoded: {ENCODE_FAULTS[status]}", offset=offset)
+            raise InvalidRecord(
+                f"row {self._first_row + row} cannot be encoded: {ENCODE_FAULTS[status]}", offset=offset
+            )
 
     def _make_room(self, needed: int) -> None:
         """A larger buffer for a record that needs a batch of `needed` bytes."""
@@ -322,5 +324,7 @@ def _offsets(column: pa.Array | None) -> np.ndarray:
     if column is None:
         return _EMPTY_I64
     if not pa.types.is_int64(column.type) or column.null_count:
-        raise InvalidRecord(f"column offset has the type {column.type} with {column.null_count} nulls, expected int64 without")
+        raise InvalidRecord(
+            f"column offset has the type {column.type} with {column.null_count} nulls, expected int64 without"
+        )
     return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
