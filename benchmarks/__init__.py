@@ -1,0 +1,1 @@
+"""Benchmarks: figures as ratios of things measured in turn in the same minutes. `make bench` runs them all."""

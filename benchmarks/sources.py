@@ -1,0 +1,94 @@
+"""Python data sources without a log behind them: what Spark's Data Source API costs by itself.
+
+`Ceiling` hands over a table that was built in memory once per worker: nothing that reads a log can be faster.
+`Nothing` hands over 10 rows a partition: what a tiny query costs whatever the source does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+# 32 k rows a batch: below 8 k Spark gets slower, above nothing is gained.
+BATCH_ROWS = 32_768
+
+_FIELDS = {
+    "key": (BinaryType(), pa.binary()),
+    "value": (BinaryType(), pa.binary()),
+    "topic": (StringType(), pa.string()),
+    "partition": (IntegerType(), pa.int32()),
+    "offset": (LongType(), pa.int64()),
+    "timestamp": (TimestampType(), pa.timestamp("us", tz="UTC")),
+    "timestampType": (IntegerType(), pa.int32()),
+}
+
+
+@cache
+def batch(columns: tuple[str, ...], value_size: int) -> pa.RecordBatch:
+    """BATCH_ROWS rows as a log without keys gives them, built once per process."""
+    n = BATCH_ROWS
+    arrays = {
+        "key": lambda: pa.nulls(n, pa.binary()),
+        "value": lambda: pa.array([os.urandom(value_size)] * n, pa.binary()),
+        "topic": lambda: pa.array(["benchmark"] * n, pa.string()),
+        "partition": lambda: pa.array([0] * n, pa.int32()),
+        "offset": lambda: pa.array(range(n), pa.int64()),
+        "timestamp": lambda: pa.array(range(n), pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        "timestampType": lambda: pa.array([0] * n, pa.int32()),
+    }
+    schema = pa.schema([pa.field(name, _FIELDS[name][1]) for name in columns])
+    return pa.RecordBatch.from_arrays([arrays[name]() for name in columns], schema=schema)
+
+
+class Ceiling(DataSource):
+    """Options: partitions (4), rows (of each, 1000000), value_size (bytes, 100), columns (comma list; all 7)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ceiling"
+
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.options.get("columns", ",".join(_FIELDS)).split(","))
+
+    def schema(self) -> StructType:
+        return StructType([StructField(name, _FIELDS[name][0]) for name in self.columns()])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return CeilingReader(
+            int(self.options.get("partitions", "4")),
+            int(self.options.get("rows", "1000000")),
+            int(self.options.get("value_size", "100")),
+            self.columns(),
+        )
+
+
+class CeilingReader(DataSourceReader):
+    """Yields slices of the one batch until each partition has had its rows."""
+
+    def __init__(self, partitions: int, rows: int, value_size: int, columns: tuple[str, ...]):
+        self.shape = (partitions, rows, value_size, columns)
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(n) for n in range(self.shape[0])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        _, rows, value_size, columns = self.shape
+        whole = batch(columns, value_size)
+        for done in range(0, rows, BATCH_ROWS):
+            yield whole if rows - done >= BATCH_ROWS else whole.slice(0, rows - done)
+
+
+class Nothing(Ceiling):
+    """4 partitions of 10 rows. Option partitions."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nothing"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return CeilingReader(int(self.options.get("partitions", "4")), 10, 100, self.columns())
