@@ -126,6 +126,8 @@ def scan_partition(
         if following is None:
             # The listing's last segment ended before `end`: it was rolled, or truncated, since.
             offset = max(offset, state.next_offset)
+            if offset >= end:
+                break
             log.refresh()
             if log.next_base_offset(log.segment_index(offset)) is None and log.log_end_offset <= offset:
                 _lose(log, offset, end, on_loss)
@@ -147,7 +149,7 @@ def scan_partition(
 def _begin(
     file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int, int] | None
 ) -> tuple[int, int]:
-    """(position, offset) to begin reading a segment at: the furthest that hint, offset index and time index prove."""
+    """(position, next offset) to begin reading a segment at: the furthest that hint, offset and time index prove."""
     if hint is not None and hint[0] == file.base_offset:
         header = file.proven_header(hint[1])
         position = hint[1] if header is not None and file.base_offset <= header.base_offset <= offset else None
@@ -156,8 +158,9 @@ def _begin(
     if position is None:
         position = file.locate(offset) if offset > file.base_offset else 0
     if request.timestamp_from_ms > NO_TIMESTAMP:
-        by_time, _ = position_for_timestamp(file, request.timestamp_from_ms)
-        position = max(position, by_time)
+        by_time, next_offset = position_for_timestamp(file, request.timestamp_from_ms)
+        if by_time > position:
+            return by_time, max(offset, next_offset)
     return position, offset
 
 
