@@ -1,0 +1,355 @@
+"""What bounds come to in a log: Spark's KafkaRelationSuite and KafkaOffsetReaderSuite without a broker."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
+from kafkalog_spark.source.bounds import OffsetRange, PartitionLog, cut_range, rebind, resolve_bounds
+from kafkalog_spark.source.offset_range_limit import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+    check_bounds_agree,
+)
+
+T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
+
+LOST = (
+    "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
+    "Kafka or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
+    "query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
+)
+
+
+def log(start: int, end: int, timestamps: Sequence[int] | None = None) -> PartitionLog:
+    """Offsets [start, end); the record at `start + i` has timestamp `timestamps[i]`."""
+
+    def offset_for_timestamp(wanted: int) -> int | None:
+        assert timestamps is not None, "no bound by timestamp was given"
+        return next((start + i for i, timestamp in enumerate(timestamps) if timestamp >= wanted), None)
+
+    return PartitionLog(start, end, offset_for_timestamp)
+
+
+def offsets(by_partition: dict[tuple[str, int], int], **topics: int) -> SpecificOffsets:
+    return SpecificOffsets(by_partition, topics)
+
+
+def edges(ranges: list[OffsetRange]) -> list[tuple[int, int]]:
+    return [(r.start, r.end) for r in ranges]
+
+
+# Both ends without a log
+
+
+def test_specific_starts_and_ends_must_name_the_same_partitions() -> None:
+    with pytest.raises(OptionError) as caught:
+        check_bounds_agree(offsets({T0: 1, T1: 2}), offsets({T0: 5}))
+    assert str(caught.value) == (
+        "The specified start offset and end offset should have the same topic-partitions. Topic-partitions for start "
+        "offset: Set(t-0, t-1), topic-partitions for end offset: Set(t-0)."
+    )
+    with pytest.raises(OptionError, match="should have the same topic-partitions"):
+        check_bounds_agree(SpecificTimestamps({T0: 1}), SpecificTimestamps({T1: 1}))
+    with pytest.raises(OptionError, match=r"Set\(a-\*\), topic-partitions for end offset: Set\(b-\*\)"):
+        check_bounds_agree(offsets({}, a=EARLIEST), offsets({}, b=LATEST))
+
+
+def test_a_specific_start_after_its_end() -> None:
+    with pytest.raises(OptionError) as caught:
+        check_bounds_agree(offsets({T0: 1}), offsets({T0: 0}))
+    assert caught.value.what == "The specified start offset 1 is greater than the end offset 0 for topic t partition 0."
+    with pytest.raises(OptionError) as caught:
+        check_bounds_agree(SpecificTimestamps({T0: 100}), SpecificTimestamps({T0: 50}))
+    assert caught.value.what == (
+        "The specified start timestamp 100 is greater than the end timestamp 50 for topic t partition 0."
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (offsets({T0: 1}), offsets({T0: 1})),
+        (offsets({T0: 1}), offsets({T0: LATEST})),
+        (offsets({T0: EARLIEST}), offsets({T0: 0})),
+        (offsets({}, t=EARLIEST), offsets({T0: 0, T1: 1})),
+        (offsets({T0: 7}), SpecificTimestamps({T1: 1})),
+        (Earliest(), offsets({T1: 1})),
+        (GlobalTimestamp(9), GlobalTimestamp(1)),
+    ],
+)
+def test_bounds_that_cannot_be_compared_yet(start: Bound, end: Bound) -> None:
+    check_bounds_agree(start, end)
+
+
+# The same partitions as assigned
+
+
+@pytest.mark.parametrize("specified", [{T0: 0, T1: 0}, {T0: 0, T1: 0, T2: 0, ("t", 3): 0}])
+def test_offsets_must_name_exactly_the_assigned_partitions(specified: dict[tuple[str, int], int]) -> None:
+    logs = {T0: log(0, 1), T1: log(0, 1), T2: log(0, 1)}
+    with pytest.raises(OptionError) as caught:
+        resolve_bounds(offsets(specified), Latest(), logs)
+    names = ", ".join(f"t-{partition}" for _, partition in specified)
+    assert caught.value.what == (
+        "Partitions specified for Kafka start offsets don't match what are assigned. Maybe topic partitions are "
+        "created or deleted while the query is running. Use -1 for latest, -2 for earliest. "
+        f"Specified: Set({names}) Assigned: Set(t-0, t-1, t-2)"
+    )
+    assert caught.value.hint == (
+        "not specified: Set(t-2)" if len(specified) == 2 else "not in the log directory, or not subscribed to: t-3"
+    )
+    with pytest.raises(OptionError, match="specified for Kafka end offsets don't match"):
+        resolve_bounds(Earliest(), offsets(specified), logs)
+
+
+@pytest.mark.parametrize("specified", [{T0: 0, T1: 0}, {T0: 0, T1: 0, T2: 0, ("t", 3): 0}])
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_timestamps_must_name_exactly_the_assigned_partitions(specified: dict[tuple[str, int], int], side: str) -> None:
+    logs = {T0: log(0, 1), T1: log(0, 1), T2: log(0, 1)}
+    bound = SpecificTimestamps(specified)
+    with pytest.raises(OptionError) as caught:
+        resolve_bounds(bound if side == "start" else Earliest(), bound if side == "end" else Latest(), logs)
+    names = ", ".join(f"t-{partition}" for _, partition in specified)
+    assert caught.value.what == (
+        f"Partitions specified for Kafka timestamp based {side} offsets don't match what are assigned. Maybe topic "
+        "partitions are created or deleted while the query is running, or you didn't specify all the partitions. "
+        f"Specified: Set({names}) Assigned: Set(t-0, t-1, t-2)"
+    )
+
+
+def test_a_whole_topic_stands_for_its_partitions() -> None:
+    logs = {T0: log(3, 9), T1: log(4, 8), ("u", 0): log(0, 5)}
+    ranges = resolve_bounds(offsets({("u", 0): 2}, t=EARLIEST), offsets({T0: 7, T1: LATEST}, u=LATEST), logs)
+    assert edges(ranges) == [(3, 7), (4, 8), (2, 5)]
+    assert [r.start_is_earliest for r in ranges] == [True, True, False]
+    assert [r.end_is_latest for r in ranges] == [False, True, True]
+    with pytest.raises(OptionError, match=r"not subscribed to: v$"):
+        resolve_bounds(offsets({("u", 0): 2}, t=EARLIEST, v=EARLIEST), Latest(), logs)
+
+
+def test_thousands_of_partitions_do_not_fill_the_error() -> None:
+    logs = {("t", partition): log(0, 1) for partition in range(5000)}
+    with pytest.raises(OptionError) as caught:
+        resolve_bounds(offsets({T0: 0}), Latest(), logs)
+    assert "t-19, ... (4980 more)" in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+# Offsets
+
+
+def test_default_bounds_are_late_bound() -> None:
+    (only,) = resolve_bounds(Earliest(), Latest(), {T0: log(5, 9)})
+    assert only == OffsetRange("t", 0, 5, 9, start_is_earliest=True, end_is_latest=True, from_earliest=True)
+
+
+def test_explicit_offsets_are_not_late_bound_and_minus_one_and_two_are() -> None:
+    logs = {T0: log(5, 9), T1: log(1, 3)}
+    ranges = resolve_bounds(offsets({T0: 6, T1: EARLIEST}), offsets({T0: LATEST, T1: 2}), logs)
+    assert ranges == [
+        OffsetRange("t", 0, 6, 9, end_is_latest=True),
+        OffsetRange("t", 1, 1, 2, start_is_earliest=True, from_earliest=True),
+    ]
+
+
+def test_ranges_are_sorted_by_topic_and_partition_number() -> None:
+    logs = {("b", 0): log(0, 1), ("a", 10): log(0, 1), ("a", 9): log(0, 1)}
+    assert [r.topic_partition for r in resolve_bounds(Earliest(), Latest(), logs)] == [("a", 9), ("a", 10), ("b", 0)]
+
+
+def test_a_stream_may_start_at_latest() -> None:
+    (only,) = resolve_bounds(Latest(), Latest(), {T0: log(5, 9)})
+    assert (only.start, only.end, only.start_is_earliest) == (9, 9, False)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "resolved"),
+    [
+        (offsets({T0: 12}), Latest(), (12, 10)),
+        (Earliest(), offsets({T0: 3}), (4, 3)),
+        (offsets({T0: 9}), GlobalTimestamp(5), (9, 5)),
+        (GlobalTimestamp(8), offsets({T0: 5}), (8, 5)),
+        (GlobalTimestamp(8), GlobalTimestamp(5), (8, 5)),
+    ],
+)
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_resolved_start_after_its_end(
+    start: Bound, end: Bound, resolved: tuple[int, int], fail_on_data_loss: bool
+) -> None:
+    logs = {T0: log(4, 10, [4, 5, 6, 7, 8, 9])}
+    with pytest.raises(OffsetOutOfRange) as caught:
+        resolve_bounds(start, end, logs, fail_on_data_loss=fail_on_data_loss)
+    assert not isinstance(caught.value, DataLoss)
+    assert caught.value.what == (
+        f"The resolved start offset {resolved[0]} is greater than the resolved end offset {resolved[1]} "
+        "for topic t partition 0."
+    )
+    assert caught.value.topic_partition == "t-0"
+
+
+# Timestamps
+
+
+def test_a_timestamp_means_the_first_offset_whose_record_is_not_older() -> None:
+    logs = {T0: log(10, 14, [100, 300, 200, 400]), T1: log(0, 2, [250, 260])}
+    assert edges(resolve_bounds(GlobalTimestamp(200), GlobalTimestamp(400), logs)) == [(11, 13), (0, 2)]
+    specific = SpecificTimestamps({T0: 301, T1: 260})
+    assert resolve_bounds(specific, Latest(), logs) == [
+        OffsetRange("t", 0, 13, 14, end_is_latest=True),
+        OffsetRange("t", 1, 1, 2, end_is_latest=True),
+    ]
+
+
+def test_no_matched_offset_for_a_start_timestamp_is_an_error() -> None:
+    with pytest.raises(OptionError) as caught:
+        resolve_bounds(GlobalTimestamp(500), Latest(), {T0: log(0, 2, [100, 200])})
+    assert caught.value.what == "No offset matched from request of topic-partition t-0 and timestamp 500."
+    with pytest.raises(OptionError, match="t-1 and timestamp 7"):
+        resolve_bounds(
+            SpecificTimestamps({T0: 0, T1: 7}), Latest(), {T0: log(0, 1, [1]), T1: log(5, 5, [])}, on_no_match="error"
+        )
+
+
+def test_no_matched_offset_for_a_start_timestamp_with_strategy_latest_is_the_end() -> None:
+    (only,) = resolve_bounds(GlobalTimestamp(500), Latest(), {T0: log(0, 2, [100, 200])}, on_no_match="latest")
+    assert only == OffsetRange("t", 0, 2, 2, end_is_latest=True)
+
+
+@pytest.mark.parametrize("on_no_match", ["error", "latest"])
+def test_no_matched_offset_for_an_end_timestamp_is_the_end_as_it_is_now(on_no_match: str) -> None:
+    logs = {T0: log(0, 2, [100, 200])}
+    (only,) = resolve_bounds(Earliest(), GlobalTimestamp(500), logs, on_no_match=on_no_match)  # type: ignore[arg-type]
+    assert (only.start, only.end, only.end_is_latest) == (0, 2, False)
+
+
+def test_a_match_behind_the_last_stable_offset_is_no_match() -> None:
+    held_back = PartitionLog(0, 1, lambda timestamp: 1)
+    with pytest.raises(OptionError, match="No offset matched"):
+        resolve_bounds(GlobalTimestamp(500), Latest(), {T0: held_back})
+    assert edges(resolve_bounds(Earliest(), GlobalTimestamp(500), {T0: held_back})) == [(0, 1)]
+
+
+def test_a_match_below_the_log_start_offset_starts_there() -> None:
+    deleted = PartitionLog(3, 9, lambda timestamp: 1)
+    assert edges(resolve_bounds(GlobalTimestamp(500), Latest(), {T0: deleted})) == [(3, 9)]
+
+
+def test_timestamps_minus_one_and_minus_two_are_the_end_and_the_start_now() -> None:
+    logs = {T0: log(3, 9), T1: log(0, 4)}
+    ranges = resolve_bounds(SpecificTimestamps({T0: -2, T1: -1}), GlobalTimestamp(-1), logs)
+    assert ranges == [OffsetRange("t", 0, 3, 9), OffsetRange("t", 1, 4, 4)]
+
+
+# Data loss
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "left", "first_lost"),
+    [
+        (2, 8, (4, 8), 2),
+        (6, 12, (6, 10), 10),
+        (0, 20, (4, 10), 0),
+        (0, 3, (4, 4), 0),
+        (11, 15, (10, 10), 11),
+    ],
+)
+def test_offsets_that_the_log_does_not_hold(
+    start: int, end: int, left: tuple[int, int], first_lost: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounds = offsets({T0: start}), offsets({T0: end})
+    reason = f"Could not read records in offset [{start}, {end}) for topic partition t-0: the log holds [4, 10)."
+    with pytest.raises(DataLoss) as caught:
+        resolve_bounds(*bounds, {T0: log(4, 10)})
+    assert caught.value.what == LOST + reason
+    assert (caught.value.topic_partition, caught.value.offset) == ("t-0", first_lost)
+    with caplog.at_level(logging.WARNING, logger="kafkalog"):
+        assert edges(resolve_bounds(*bounds, {T0: log(4, 10)}, fail_on_data_loss=False)) == [left]
+    assert caplog.messages == [f"{reason} failOnDataLoss is false: reading what is left."]
+
+
+def test_an_empty_range_loses_nothing() -> None:
+    assert edges(resolve_bounds(offsets({T0: 2}), offsets({T0: 2}), {T0: log(4, 10)})) == [(2, 2)]
+
+
+@given(
+    log_start=st.integers(0, 20),
+    log_size=st.integers(0, 20),
+    start=st.integers(0, 50),
+    size=st.integers(0, 30),
+)
+def test_without_fail_on_data_loss_exactly_what_is_left_is_read(
+    log_start: int, log_size: int, start: int, size: int
+) -> None:
+    logs = {T0: log(log_start, log_start + log_size)}
+    (only,) = resolve_bounds(offsets({T0: start}), offsets({T0: start + size}), logs, fail_on_data_loss=False)
+    left = set(range(start, start + size)) & set(range(log_start, log_start + log_size))
+    assert set(range(only.start, only.end)) == left
+    assert only.size >= 0
+
+
+# Late binding
+
+
+def test_late_bound_sides_move_with_the_log() -> None:
+    (planned,) = resolve_bounds(Earliest(), Latest(), {T0: log(5, 9)})
+    assert edges([rebind(planned, 7, 12)]) == [(7, 12)]
+    assert edges([rebind(planned, 0, 2)]) == [(0, 2)]  # deleted and created again
+    assert edges([rebind(planned, 12, 12)]) == [(12, 12)]
+    (start_only,) = resolve_bounds(Earliest(), offsets({T0: 8}), {T0: log(5, 9)})
+    assert edges([rebind(start_only, 7, 12)]) == [(7, 8)]
+    assert edges([rebind(start_only, 10, 12)]) == [(8, 8)]
+    (end_only,) = resolve_bounds(offsets({T0: 6}), Latest(), {T0: log(5, 9)})
+    assert edges([rebind(end_only, 5, 12)]) == [(6, 12)]
+
+
+def test_explicit_sides_stay_and_their_loss_is_told() -> None:
+    asked = OffsetRange("t", 0, 6, 8)
+    assert rebind(asked, 5, 20) == asked
+    with pytest.raises(DataLoss, match=r"\[6, 8\) for topic partition t-0: the log holds \[7, 20\)"):
+        rebind(asked, 7, 20)
+    assert edges([rebind(asked, 7, 20, fail_on_data_loss=False)]) == [(7, 8)]
+    with pytest.raises(DataLoss):
+        rebind(asked, 0, 7)
+    with pytest.raises(OffsetOutOfRange, match="The resolved start offset 6 is greater than the resolved end offset 4"):
+        rebind(OffsetRange("t", 0, 6, 9, end_is_latest=True), 0, 4)
+
+
+def test_a_piece_from_earliest_that_retention_overtook_is_no_loss() -> None:
+    (planned,) = resolve_bounds(Earliest(), Latest(), {T0: log(0, 30)})
+    pieces = cut_range(planned, [10, 20])
+    assert edges(pieces) == [(0, 10), (10, 20), (20, 30)]
+    assert edges([rebind(piece, 15, 33) for piece in pieces]) == [(10, 10), (15, 20), (20, 33)]
+
+
+@given(
+    planned=st.tuples(st.integers(0, 30), st.integers(0, 30)),
+    grown=st.tuples(st.integers(0, 60), st.integers(0, 30)),
+    cuts=st.lists(st.integers(-5, 70), max_size=5).map(sorted),
+)
+def test_pieces_rebound_later_hold_every_offset_of_the_log_once(
+    planned: tuple[int, int], grown: tuple[int, int], cuts: list[int]
+) -> None:
+    start, end = planned[0], sum(planned)
+    (whole,) = resolve_bounds(Earliest(), Latest(), {T0: log(start, end)})
+    later_start, later_end = start + grown[0], max(end, start + grown[0]) + grown[1]
+    pieces = [rebind(piece, later_start, later_end) for piece in cut_range(whole, cuts)]
+    read = [offset for piece in pieces for offset in range(piece.start, piece.end)]
+    assert read == list(range(later_start, later_end))
+
+
+def test_a_range_crosses_to_another_process() -> None:
+    asked = OffsetRange("t", 0, 6, 9, end_is_latest=True)
+    assert pickle.loads(pickle.dumps(asked)) == asked

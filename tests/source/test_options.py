@@ -1,0 +1,436 @@
+"""The options of a read: names, defaults, precedence and messages of Spark's Kafka connector, and ours."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.record_schema import COLUMN_TYPES, COLUMNS
+from kafkalog_spark.source.offset_range_limit import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+from kafkalog_spark.source.option_names import CONNECTOR_ONLY, READ_OPTIONS, REFUSED
+from kafkalog_spark.source.options import ReadOptions, options_table, parse_read_options
+from kafkalog_spark.source.subscription import AllTopics, Assign, Subscribe, SubscribePattern
+
+
+def read(**options: str) -> ReadOptions:
+    return parse_read_options({"path": "/logs", **options})
+
+
+def read_stream(**options: str) -> ReadOptions:
+    return parse_read_options({"path": "/logs", **options}, streaming=True)
+
+
+def refused(options: Mapping[str, str], streaming: bool = False) -> OptionError:
+    with pytest.raises(OptionError) as caught:
+        parse_read_options({"path": "/logs", **options}, streaming=streaming)
+    return caught.value
+
+
+def test_defaults_of_a_batch() -> None:
+    assert read() == ReadOptions(
+        paths=("/logs",),
+        subscription=AllTopics(),
+        start=Earliest(),
+        end=Latest(),
+        on_no_match="error",
+        columns=COLUMNS,
+        isolation_level="read_uncommitted",
+        fail_on_data_loss=True,
+        min_partitions=None,
+        max_records_per_partition=None,
+        max_partition_bytes=134217728,
+        pushdown=False,
+        mode="FAILFAST",
+        max_offsets_per_trigger=None,
+        min_offsets_per_trigger=None,
+        max_trigger_delay_ms=None,
+        ignored=(),
+    )
+
+
+def test_a_stream_starts_at_latest_by_default_and_has_rates() -> None:
+    options = read_stream()
+    assert (options.start, options.end, options.max_trigger_delay_ms) == (Latest(), Latest(), 900_000)
+    options = read_stream(
+        startingOffsets="earliest", maxOffsetsPerTrigger="15", minOffsetsPerTrigger="10", maxTriggerDelay="30s"
+    )
+    assert options.start == Earliest()
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (15, 10)
+    assert options.max_trigger_delay_ms == 30_000
+    assert options.ignored == ()
+
+
+def test_names_are_case_insensitive_and_values_trimmed() -> None:
+    options = read(SUBSCRIBE=" a , b,,a ", STARTINGoffsets=" EARLIEST ", failondataloss=" False", IncludeHeaders="TRUE")
+    assert options.subscription == Subscribe(("a", "b"))
+    assert options.start == Earliest()
+    assert not options.fail_on_data_loss
+    assert options.columns[-1] == "headers"
+
+
+def test_the_same_option_in_two_spellings() -> None:
+    assert str(refused({"subscribe": "a", "SUBSCRIBE": "b"})) == (
+        "options 'subscribe' and 'SUBSCRIBE' are the same option, given twice"
+    )
+
+
+def test_topics_by_name_pattern_and_partition() -> None:
+    assert read(subscribePattern=" order.* ").subscription == SubscribePattern("order.*")
+    assert read(assign='{"a":[1,0]}').subscription == Assign((("a", 0), ("a", 1)))
+
+
+# Start and end
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"startingOffsets": "Earliest"}, Earliest()),
+        ({"startingOffsets": '{"t":{"0":23,"1":-2}}'}, SpecificOffsets({("t", 0): 23, ("t", 1): EARLIEST}, {})),
+        ({"startingOffsets": '{"t":"earliest"}'}, SpecificOffsets({}, {"t": EARLIEST})),
+        ({"startingTimestamp": " 1700000000000 "}, GlobalTimestamp(1700000000000)),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, SpecificTimestamps({("t", 0): 5})),
+    ],
+)
+def test_starts(options: dict[str, str], start: Bound) -> None:
+    assert read(**options).start == start
+
+
+@pytest.mark.parametrize(
+    ("options", "end"),
+    [
+        ({"endingOffsets": "LATEST"}, Latest()),
+        ({"endingOffsets": '{"t":{"0":23,"1":-1}}'}, SpecificOffsets({("t", 0): 23, ("t", 1): LATEST}, {})),
+        ({"endingOffsets": '{"t":"latest"}'}, SpecificOffsets({}, {"t": LATEST})),
+        ({"endingTimestamp": "0"}, GlobalTimestamp(0)),
+        ({"endingOffsetsByTimestamp": '{"t":{"0":5}}'}, SpecificTimestamps({("t", 0): 5})),
+    ],
+)
+def test_ends(options: dict[str, str], end: Bound) -> None:
+    assert read(**options).end == end
+
+
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_preferences_on_offset_related_options(side: str) -> None:
+    # As in KafkaRelationSuite: what does not decide is not even parsed.
+    by_time = f"{side}Timestamp"
+    by_partition_time = f"{side}OffsetsByTimestamp"
+    by_offset = f"{side}Offsets"
+    field = "start" if side == "starting" else "end"
+    everything = {by_offset: "nonsense", by_partition_time: '{"t":{"0":5}}', by_time: "7"}
+    assert getattr(read(**everything), field) == GlobalTimestamp(7)
+    del everything[by_time]
+    assert getattr(read(**everything), field) == SpecificTimestamps({("t", 0): 5})
+    del everything[by_partition_time]
+    assert "Expected e.g." in str(refused(everything))
+
+
+def test_strategy_for_timestamps_without_a_match() -> None:
+    assert read(startingOffsetsByTimestampStrategy="LATEST").on_no_match == "latest"
+
+
+# Bad values: (options, message). `...` at the end: the message goes on.
+BAD_BATCH: list[tuple[dict[str, str], str]] = [
+    (
+        {"subscribe": "a", "assign": '{"a":[0]}'},
+        (
+            "Only one of the following options can be specified for Kafka source: subscribe, subscribepattern, assign. "
+            "See the docs for more details.; given: subscribe, assign"
+        ),
+    ),
+    ({"assign": ""}, "No topicpartitions to assign as specified value for option 'assign' is ''"),
+    ({"assign": "a"}, "No topicpartitions to assign as specified value for option 'assign' is 'a'"),
+    ({"assign": '{"a":0}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"a":0}; option \'assign\': ...'),
+    ({"subscribe": ""}, "No topics to subscribe to as specified value for option 'subscribe' is ''"),
+    ({"subscribe": ","}, "No topics to subscribe to as specified value for option 'subscribe' is ','"),
+    ({"subscribePattern": ""}, "Pattern to subscribe is empty as specified value for option 'subscribePattern' is ''"),
+    (
+        {"subscribePattern": "a("},
+        "option 'subscribePattern' is not a regular expression that can be used here: 'a('...",
+    ),
+    ({"subscribePattern": r"\p{Alpha}"}, "option 'subscribePattern' is not a regular expression that can be used ..."),
+    ({"subscribePattern": "[a-z&&[b]]"}, "option 'subscribePattern' is not a regular expression that can be used ..."),
+    ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
+    ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries on Kafka"),
+    ({"startingOffsets": '{"t":"latest"}'}, "startingOffsets for t can't be latest for batch queries on Kafka"),
+    ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
+    ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
+    ({"endingOffsets": '{"t":"earliest"}'}, "ending offset for t can't be earliest for batch queries on Kafka"),
+    (
+        {"startingOffsets": "oldest"},
+        'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got oldest; option \'startingOffsets\': ...',
+    ),
+    ({"startingTimestamp": "now"}, "Expected a single long value, got now; option 'startingTimestamp' is in milli..."),
+    ({"endingTimestamp": "1.5"}, "Expected a single long value, got 1.5; ..."),
+    ({"endingTimestamp": "9223372036854775808"}, "Expected a single long value, got 9223372036854775808; ..."),
+    ({"startingTimestamp": "-3"}, "Expected a timestamp from 0, or -1 latest, -2 earliest, got -3; ..."),
+    (
+        {"startingOffsetsByTimestamp": "1"},
+        (
+            'Expected e.g. {"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}, '
+            "got 1; ..."
+        ),
+    ),
+    (
+        {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":0}}'},
+        "t-0: The specified start offset 1 is greater than the end offset 0 for topic t partition 0.",
+    ),
+    (
+        {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":1,"1":1}}'},
+        "The specified start offset and end offset should have the same topic-partitions. ...",
+    ),
+    (
+        {"startingOffsetsByTimestampStrategy": "earliest"},
+        "option 'startingOffsetsByTimestampStrategy' must be one of error, latest, got 'earliest'",
+    ),
+    ({"minPartitions": "0"}, "minPartitions must be positive; got 0"),
+    ({"minPartitions": "-1"}, "minPartitions must be positive; got -1"),
+    ({"minPartitions": "a"}, "For input string: \"a\"; option 'minPartitions' must be a whole number ..."),
+    ({"minPartitions": "1.0"}, 'For input string: "1.0"; ...'),
+    ({"minPartitions": "2147483648"}, 'For input string: "2147483648"; ...'),
+    ({"minPartitions": "٣"}, 'For input string: "٣"; ...'),
+    ({"minPartitions": ""}, 'For input string: ""; ...'),
+    ({"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition must be positive; got 0"),
+    ({"maxRecordsPerPartition": "9223372036854775808"}, 'For input string: "9223372036854775808"; ...'),
+    ({"failOnDataLoss": "yes"}, "For input string: \"yes\"; option 'failOnDataLoss' must be true or false"),
+    ({"includeHeaders": "1"}, "For input string: \"1\"; option 'includeHeaders' must be true or false"),
+    (
+        {"kafka.isolation.level": "intentionally_invalid"},
+        "option 'kafka.isolation.level' must be one of read_uncommitted, read_committed, got 'intentionally_invalid'",
+    ),
+    ({"isolationLevel": ""}, "option 'isolationLevel' must be one of read_uncommitted, read_committed, got ''"),
+    (
+        {"isolationLevel": "read_uncommitted", "kafka.isolation.level": "read_committed"},
+        "option 'isolationLevel' is read_uncommitted, but 'kafka.isolation.level' is read_committed",
+    ),
+    (
+        {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"},
+        "The value of minOffsetPerTrigger(20) is higher than the maxOffsetsPerTrigger(15).",
+    ),
+    ({"columns": "offset,ofset"}, "option 'columns': no column 'ofset'; the columns are key, value, topic, ..."),
+    ({"columns": ""}, "option 'columns': no column ''; ..."),
+    ({"columns": "offset,OFFSET"}, "option 'columns' names a column twice: 'offset,OFFSET'"),
+    ({"maxPartitionBytes": "0"}, "maxPartitionBytes must be positive and at most 9223372036854775807 bytes; got 0"),
+    ({"maxPartitionBytes": "9999999t"}, "maxPartitionBytes must be positive and at most ..."),
+    ({"maxPartitionBytes": "1.5g"}, "option 'maxPartitionBytes' must be a size such as 134217728, 128m or 1g, ..."),
+    ({"maxPartitionBytes": "-1"}, "option 'maxPartitionBytes' must be a size such as ..."),
+    ({"maxPartitionBytes": "128x"}, "option 'maxPartitionBytes' must be a size such as ..."),
+    ({"pushdown": "on"}, "For input string: \"on\"; option 'pushdown' must be true or false"),
+    ({"mode": "PERMISSIVE"}, "option 'mode' must be one of FAILFAST, DROPMALFORMED, got 'PERMISSIVE'"),
+    ({"path": ""}, "option 'path' names no path: ''"),
+    ({"path": " , "}, "option 'path' names no path: ','"),
+    ({"path": "[1]"}, "option 'path' must be a path, several by comma, or a JSON list of them, got '[1]'; ..."),
+    ({"path": "[logs"}, "option 'path' must be a path, several by comma, or a JSON list of them, got '[logs'; ..."),
+    ({"path": "s3a://b/x"}, "option 'path': only local directories can be read, got 's3a://b/x'; mount or copy ..."),
+    ({"path": "hdfs:/x"}, "option 'path': only local directories can be read, got 'hdfs:/x'; ..."),
+    ({"path": "file://host/x"}, "option 'path': only local directories can be read, got 'file://host/x'; ..."),
+    ({"path": "/a\0b"}, "option 'path': not a path: '/a\\x00b'"),
+    ({"paths": '["/a"]'}, "options 'path' and 'paths' are both given; name all directories in .load(...)"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_BATCH, ids=str)
+def test_bad_batch_options(options: dict[str, str], message: str) -> None:
+    text = str(refused(options))
+    if message.endswith("..."):
+        assert text.startswith(message[:-3])
+    else:
+        assert text == message
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
+        ({"endingOffsetsByTimestamp": '{"t":{"0":5}}'}, "ending timestamp not valid in streaming queries"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be positive; got 0"),
+        (
+            {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"},
+            "The value of minOffsetPerTrigger(20) is higher than the maxOffsetsPerTrigger(15).",
+        ),
+        ({"maxTriggerDelay": "5 weeks"}, "option 'maxTriggerDelay' must be a time such as 15m, 30s or 500ms, got ..."),
+    ],
+)
+def test_bad_stream_options(options: dict[str, str], message: str) -> None:
+    text = str(refused(options, streaming=True))
+    assert text == message or (message.endswith("...") and text.startswith(message[:-3]))
+
+
+def test_a_missing_path() -> None:
+    with pytest.raises(OptionError, match="no log directory is given"):
+        parse_read_options({"subscribe": "a"})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_unsupported_kafka_configs(name: str) -> None:
+    assert f"Kafka option '{name.removeprefix('kafka.')}' is not supported" in str(refused({name.upper(): "x"}))
+
+
+# Values of ours
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("128m", 2**27), ("128MB", 2**27), ("1 g", 2**30), ("64k", 65536), ("7b", 7)]
+)
+def test_sizes_have_binary_units(text: str, size: int) -> None:
+    assert read(maxPartitionBytes=text).max_partition_bytes == size
+
+
+def test_columns_keep_their_order() -> None:
+    assert read(columns="timestamp, OFFSET,timestamptype").columns == ("timestamp", "offset", "timestampType")
+    assert read(columns="headers,key").columns == ("headers", "key")
+    assert read(columns="headers,key", includeHeaders="true").columns == ("headers", "key")
+    assert read(columns="key", includeHeaders="true").columns == ("key", "headers")
+    assert read(includeHeaders="true").columns == tuple(COLUMN_TYPES)
+
+
+def test_isolation_level_by_either_name() -> None:
+    assert read(isolationLevel="READ_COMMITTED").read_committed
+    assert read(**{"kafka.isolation.level": "read_committed"}).isolation_level == "read_committed"
+    assert read(**{"kafka.isolation.level": "read_committed", "isolationLevel": "read_committed"}).read_committed
+    assert not read().read_committed
+
+
+@pytest.mark.parametrize(
+    ("options", "paths"),
+    [
+        ({"path": "/a"}, ("/a",)),
+        ({"path": " /a , b/c,,"}, ("/a", "b/c")),
+        ({"path": '["/a,b", "[c]"]'}, ("/a,b", "[c]")),
+        ({"paths": '["/a","/b"]'}, ("/a", "/b")),
+        ({"path": "/a,/b,/a"}, ("/a", "/b")),
+        ({"path": "file:/a"}, ("/a",)),
+        ({"path": "file:///a%20b/c#d?e,FILE://localhost/f"}, ("/a b/c#d?e", "/f")),
+        ({"path": Path("/data/ä #1").as_uri()}, ("/data/ä #1",)),
+        ({"path": "a:b,x=1:2/c"}, ("a:b", "x=1:2/c")),
+    ],
+)
+def test_paths(options: dict[str, str], paths: tuple[str, ...]) -> None:
+    assert parse_read_options(options).paths == paths
+
+
+# Options without effect, and typos
+
+
+def test_options_of_the_connector_alone_are_ignored_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    given = {
+        "kafka.bootstrap.servers": "h:9092",
+        "kafka.group.id": "g",
+        "groupIdPrefix": "p",
+        "kafkaConsumer.pollTimeoutMs": "1",
+        "fetchOffset.numRetries": "1",
+        "fetchoffset.retryintervalms": "1",
+        "kafka.ssl.truststore.location": "/x",
+        "maxOffsetsPerTrigger": "not even a number",
+        "minOffsetsPerTrigger": "1",
+        "maxTriggerDelay": "1",
+        "somethingElse": "1",
+    } | {"maxOffsetsPerTrigger": "5"}
+    with caplog.at_level(logging.INFO, logger="kafkalog"):
+        options = read(**given)
+    assert options.ignored == tuple(given)
+    assert caplog.messages == [f"options without effect on kafkalog: {', '.join(given)}"]
+
+
+def test_a_batch_does_not_read_the_rate_options_it_ignores() -> None:
+    assert read(maxOffsetsPerTrigger="a", maxTriggerDelay="b").max_offsets_per_trigger is None
+
+
+def test_without_ignored_options_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="kafkalog"):
+        read(subscribe="a", mode="dropmalformed")
+    assert caplog.messages == []
+
+
+def test_a_stream_ignores_the_ending_timestamp_as_the_connector_does() -> None:
+    assert read_stream(endingTimestamp="5").ignored == ("endingTimestamp",)
+
+
+@pytest.mark.parametrize(
+    ("typo", "nearest"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("startOffsets", "startingOffsets"),
+        ("starting_offsets", "startingOffsets"),
+        ("endingTimestmp", "endingTimestamp"),
+        ("subscribed", "subscribe"),
+        ("column", "columns"),
+        ("push_down", "pushdown"),
+        ("fail_on_data_loss", "failOnDataLoss"),
+        ("isolation_level", "isolationLevel"),
+        ("groupIdPrefx", "groupIdPrefix"),
+        ("kafka.isolation_level", "kafka.isolation.level"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_unknown_option_close_to_a_known_one_is_an_error(typo: str, nearest: str, streaming: bool) -> None:
+    assert str(refused({typo: "x"}, streaming)) == f"unknown option '{typo}'; did you mean '{nearest}'?"
+
+
+@pytest.mark.parametrize(
+    "name", ["maxFilesPerTrigger", "topic", "inferSchema", "pathGlobFilter", "x", "kafka.client.id", "basePath"]
+)
+def test_other_unknown_options_are_ignored(name: str) -> None:
+    assert read(**{name: "x"}).ignored == (name,)
+
+
+# The declarations
+
+
+def test_every_default_is_a_text_that_its_option_accepts() -> None:
+    for option in READ_OPTIONS:
+        if option.default is not None:
+            option.parse(option.name, option.default)
+
+
+def test_the_table_has_every_option_with_its_default() -> None:
+    lines = options_table().splitlines()
+    assert lines[:2] == ["| option | default | meaning |", "|---|---|---|"]
+    names = [line.split("`")[1] for line in lines[2:]]
+    assert names == [option.name for option in READ_OPTIONS] + [*CONNECTOR_ONLY, *REFUSED]
+    assert len(set(names)) == len(names)
+    assert "| `maxPartitionBytes` | `128m` | Segments" in options_table()
+    assert all(line.replace("\\|", "").count("|") == 4 for line in lines)
+
+
+@pytest.mark.parametrize("options", [{}, {"subscribePattern": "a", "startingOffsets": '{"t":{"0":1}}'}])
+def test_options_cross_to_another_process(options: dict[str, str]) -> None:
+    parsed: Any = read(**options)
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+def test_parsing_and_splitting_need_neither_numba_nor_pyspark() -> None:
+    program = (
+        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.range_calculator, "
+        "kafkalog_spark.source.filters\n"
+        "print([name for name in ('numba', 'pyspark') if name in sys.modules])"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
