@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_spark.log.names import (
@@ -228,6 +228,11 @@ def test_a_swap_log_above_a_cleaned_file_is_not_opened():
     assert live_segments(names, _fail) == [SegmentFiles(0, "00000000000000000000.log")]
 
 
+def test_a_swap_index_belongs_to_a_log_that_lost_the_suffix_already():
+    names = ["00000000000000000005.log", "00000000000000000005.index", "00000000000000000005.index.swap"]
+    assert live_segments(names, _fail) == [SegmentFiles(5, names[0], names[2])]
+
+
 def test_an_index_without_a_log_is_no_segment():
     assert live_segments(["00000000000000000000.index", "00000000000000000009.txnindex.swap", "junk"], _fail) == []
 
@@ -268,6 +273,7 @@ LISTINGS = st.sets(
 )
 
 
+@settings(max_examples=500)
 @given(LISTINGS, st.lists(st.integers(0, 6), min_size=4, max_size=4))
 def test_any_listing_is_decided_as_log_loader_decides_it(names, lengths):
     ends = {base: base + length for base, length in zip(BASES, lengths, strict=True)}

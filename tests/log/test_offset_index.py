@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
+from kafkalog_spark.log.index_file import read_entries
 from kafkalog_spark.log.offset_index import (
     ENTRY_SIZE,
     OffsetIndex,
@@ -196,6 +197,13 @@ def test_a_large_index_is_read_whole(tmp_path):
     (tmp_path / "index").write_bytes(entries.tobytes() + bytes(8))
     index = load_offset_index(tmp_path / "index", 5)
     assert index.offsets.tolist() == list(range(6, 100_006))
+
+
+def test_the_padding_of_an_index_is_not_read_to_its_end(tmp_path):
+    with OffsetIndexWriter(tmp_path / "index", 0) as writer:
+        writer.append(7, 70)
+    assert len(read_entries(tmp_path / "index", ENTRY_SIZE)) < (tmp_path / "index").stat().st_size / 40
+    assert pairs(load_offset_index(tmp_path / "index", 0)) == [(7, 70)]
 
 
 # --- writing
