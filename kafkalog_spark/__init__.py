@@ -1,0 +1,34 @@
+"""kafkalog: Kafka logs as Spark tables, read from the segment files.
+
+    spark.read.format("kafkalog").option("subscribe", "orders").load("/data/kafka-logs")
+
+Without Spark: `LogDirs.open("/data/kafka-logs").scan("orders")`, see kafkalog_spark.log.log_dir.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalog_spark.log.log_dir import LogDirs
+
+__version__ = "0.1.0"
+__all__ = ["LogDirs", "__version__", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Register format("kafkalog") with a session by hand; needed only where Spark does not find it by itself."""
+    from kafkalog_spark.datasource import KafkaLogDataSource
+
+    spark.dataSource.register(KafkaLogDataSource)
+
+
+def __getattr__(name: str) -> Any:
+    # imported on demand: `import kafkalog_spark` happens in every worker that Spark starts
+    if name == "LogDirs":
+        from kafkalog_spark.log.log_dir import LogDirs
+
+        return LogDirs
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

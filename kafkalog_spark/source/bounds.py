@@ -92,15 +92,22 @@ def resolve_bounds(
     """
     starts = _by_partition(start, logs.keys(), "start")
     ends = _by_partition(end, logs.keys(), "end")
+    start_by_time, end_by_time = isinstance(start, _BY_TIME), isinstance(end, _BY_TIME)
     ranges = []
     for tp in sorted(logs):
         log = logs[tp]
-        start_offset, start_is_sentinel = _resolve_start(starts[tp], isinstance(start, _BY_TIME), tp, log, on_no_match)
-        end_offset, end_is_sentinel = _resolve_end(ends[tp], isinstance(end, _BY_TIME), log)
-        earliest = start_is_sentinel and starts[tp] == EARLIEST
-        latest = end_is_sentinel and ends[tp] == LATEST
+        start_offset = _resolve(starts[tp], start_by_time, log)
+        if start_offset is None:
+            start_offset = _start_without_match(starts[tp], tp, log, on_no_match)
+        end_offset = _resolve(ends[tp], end_by_time, log)
+        if end_offset is None:
+            end_offset = log.log_end
         if start_offset > end_offset:
             raise _start_after_end(tp, start_offset, end_offset)
+        # By timestamp no side is late-bound, not even one without a match: at a later action the log may hold records
+        # that are newer than the end asked for.
+        earliest = starts[tp] == EARLIEST and not start_by_time
+        latest = ends[tp] == LATEST and not end_by_time
         asked = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
         ranges.append(_clip(asked, log.log_start, log.log_end, fail_on_data_loss))
     return ranges
@@ -177,46 +184,29 @@ def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str)
             return timestamps
 
 
-def _resolve_start(
-    asked: int, by_time: bool, tp: TopicPartition, log: PartitionLog, on_no_match: NoMatch
-) -> tuple[int, bool]:
-    """(offset, whether `asked` was LATEST or EARLIEST and not a timestamp)"""
+def _resolve(asked: int, by_time: bool, log: PartitionLog) -> int | None:
+    """The offset that an offset, a timestamp, LATEST or EARLIEST stands for; None for a timestamp without a match."""
     if asked == EARLIEST:
-        return log.log_start, not by_time
+        return log.log_start
     if asked == LATEST:
-        return log.log_end, not by_time
+        return log.log_end
     if not by_time:
-        return asked, False
-    offset = _offset_for_timestamp(asked, log)
-    if offset is None:
-        if on_no_match == "error":
-            raise OptionError(
-                f"No offset matched from request of topic-partition {tp_text(tp)} and timestamp {asked}.",
-                topic_partition=tp_text(tp),
-                hint="startingOffsetsByTimestampStrategy=latest reads nothing from such a partition",
-            )
-        return log.log_end, False
-    return offset, False
-
-
-def _resolve_end(asked: int, by_time: bool, log: PartitionLog) -> tuple[int, bool]:
-    if asked == EARLIEST:
-        return log.log_start, not by_time
-    if asked == LATEST:
-        return log.log_end, not by_time
-    if not by_time:
-        return asked, False
-    offset = _offset_for_timestamp(asked, log)
-    # Not late-bound: at a later action the log may hold records that are newer than the timestamp.
-    return (log.log_end if offset is None else offset), False
-
-
-def _offset_for_timestamp(timestamp: int, log: PartitionLog) -> int | None:
-    """Kafka answers no offset at or behind the last one that the reader may see (Partition.fetchOffsetForTimestamp)."""
-    offset = log.offset_for_timestamp(timestamp)
+        return asked
+    offset = log.offset_for_timestamp(asked)
+    # Kafka answers no offset that the reader may not see (Partition.fetchOffsetForTimestamp).
     if offset is None or offset >= log.log_end:
         return None
     return max(offset, log.log_start)
+
+
+def _start_without_match(timestamp: int, tp: TopicPartition, log: PartitionLog, on_no_match: NoMatch) -> int:
+    if on_no_match == "latest":
+        return log.log_end
+    raise OptionError(
+        f"No offset matched from request of topic-partition {tp_text(tp)} and timestamp {timestamp}.",
+        topic_partition=tp_text(tp),
+        hint="startingOffsetsByTimestampStrategy=latest reads nothing from such a partition",
+    )
 
 
 def _clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:

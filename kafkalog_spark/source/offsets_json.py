@@ -28,7 +28,7 @@ _EXPECTED_TIMESTAMPS = '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
 
 _WHOLE_TOPIC = {"latest": LATEST, "earliest": EARLIEST}
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class _Fault(Exception):

@@ -24,9 +24,9 @@ from kafkalog_spark.source.subscription import Assign, Subscribe, SubscribePatte
 
 Parser = Callable[[str, str], Any]
 
-_BYTES = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.ASCII)
+_BYTES = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _BYTE_UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
-_DURATION = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.ASCII)
+_DURATION = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
@@ -57,7 +57,7 @@ positive_long = positive(MAX_INT64)
 
 def _integer(name: str, text: str, largest: int) -> int:
     """What Java's parseInt and parseLong take; their message."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text, re.ASCII) or not -largest - 1 <= int(text) <= largest:
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not -largest - 1 <= int(text) <= largest:
         raise OptionError(
             f'For input string: "{text}"', hint=f"option '{name}' must be a whole number of at most {largest}"
         )
@@ -143,7 +143,7 @@ def bound_by_timestamp(name: str, text: str) -> SpecificTimestamps:
 def bound_by_global_timestamp(name: str, text: str) -> GlobalTimestamp:
     """Ms since 1970. -1 (latest) and -2 (earliest) mean in Kafka's ListOffsets what they mean as offsets."""
     hint = f"option '{name}' is in milliseconds since 1970-01-01 UTC"
-    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text, re.ASCII) or int(text) > MAX_INT64:
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or int(text) > MAX_INT64:
         raise OptionError(f"Expected a single long value, got {' '.join(text.split())}", hint=hint)
     if int(text) < -2:
         raise OptionError(f"Expected a timestamp from 0, or -1 latest, -2 earliest, got {text}", hint=hint)

@@ -1,0 +1,109 @@
+"""The batch reader: Spark plans with it on the driver, and its tasks read with a pickled copy of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.source.bounds import rebind
+from kafkalog_spark.source.filters import RowFilter, split_filters
+from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.planning import Split, plan, view_of
+from kafkalog_spark.source.spark_errors import first_line, first_line_of
+from kafkalog_spark.source.spark_schema import ArrowShape
+
+_log = logging.getLogger("kafkalog")
+
+
+class _PushFilters:
+    """What Spark finds as `reader.pushFilters`.
+
+    Spark 4.3.0 refuses a reader that overrides the method while spark.sql.python.filterPushdown.enabled is off, even in
+    a query without a filter; it looks at `__func__` to see whether it is overridden. The setting alone is not enough to
+    push: Spark 4.3.0 keeps the filters of one scan for the next scan of the same DataFrame (SPARK-58551), so a load has
+    to ask for it with pushdown=true.
+    """
+
+    def __init__(self, reader: KafkaLogBatchReader) -> None:
+        self._reader = reader
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.take_filters(filters)
+
+
+class KafkaLogBatchReader(DataSourceReader):
+    """Reads the offset ranges that the options ask for. Small when pickled: no listing, no open file."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._filter = RowFilter()
+
+    @property
+    def pushFilters(self) -> Any:  # type: ignore[override]  # noqa: N802 - Spark's name
+        return _PushFilters(self)
+
+    def take_filters(self, filters: list[Filter]) -> list[Filter]:
+        """Keep what is applied here to every row; returns the filters that Spark has to apply."""
+        if not self._options.pushdown:
+            return filters
+        self._filter, rest = split_filters(filters)
+        return rest
+
+    @first_line
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(split) for split in plan(self._options, self._filter)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark turns an empty list of partitions into one that holds None
+        if partition is None or partition.value is None:
+            return iter(())
+        return first_line_of(self._read(partition.value))
+
+    def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        # the kernels are loaded where records are decoded, and nowhere else
+        from kafkalog_spark.log.partition_scan import scan_partition
+
+        shape = ArrowShape(self._schema)
+        log = split.place.open()
+        asked = rebind(
+            split.range,
+            *_ends_now(log, split, self._options.read_committed),
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        start, end = max(asked.start, self._filter.offset_from), min(asked.end, self._filter.offset_until)
+        on_loss = None if self._options.fail_on_data_loss else _warn
+        request = scan_request(self._options, self._filter, shape.columns)
+        for batch in scan_partition(log, start, end, request, position_hint=split.hint, on_loss=on_loss):
+            yield shape.fit(batch)
+
+
+def _ends_now(log: Any, split: Split, read_committed: bool) -> tuple[int, int]:
+    """(log start offset, end for readers) at this action; a range with a fixed end does not need the LSO."""
+    view = view_of(log, read_committed and split.range.end_is_latest)
+    return view.log_start, view.log_end
+
+
+def _warn(error: KafkalogError) -> None:
+    _log.warning("%s", error)
+
+
+def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> Any:
+    """Options and pushed filters as what the log's scan understands."""
+    from kafkalog_spark.log.partition_scan import ScanRequest
+
+    return ScanRequest(
+        columns=columns,
+        timestamp_from_ms=row_filter.timestamp_from_ms,
+        timestamp_until_ms=row_filter.timestamp_until_ms,
+        offset_in=row_filter.offset_in or (),
+        timestamp_in_ms=row_filter.timestamp_in_ms or (),
+        read_committed=options.read_committed,
+    )

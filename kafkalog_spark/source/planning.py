@@ -1,0 +1,251 @@
+"""From the offset ranges of a read to its Spark tasks: which segments are opened, where large ones are cut.
+
+    log directories -> assigned partitions -> offset ranges -> pieces (segments, batch boundaries) -> splits
+
+Decisions are made on `SegmentFacts`; the functions at the end read them from the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
+from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.source import bounds
+from kafkalog_spark.source.bounds import OffsetRange, cut_range, resolve_bounds
+from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.offset_range_limit import TopicPartition
+from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.range_calculator import split_ranges
+from kafkalog_spark.source.subscription import assigned_partitions
+
+SMALL_SPLIT = 4 << 20
+"""Bytes. Segments below this share a task with their neighbours: starting a task costs as much as reading about 4 MB
+(Spark's own spark.sql.files.openCostInBytes)."""
+TASKS_WISHED = 64
+"""A read of many small segments is packed into about so many tasks: enough for the cores of most clusters."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """One Spark task: a range of offsets of one partition. `hint`: (segment base offset, byte position) of its start."""
+
+    place: PartitionPlace
+    range: OffsetRange
+    hint: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A batch boundary: reading may be divided at `offset`, which lies at `position` of the segment `base_offset`."""
+
+    offset: int
+    base_offset: int
+    position: int
+
+
+@dataclass(frozen=True)
+class SegmentFacts:
+    """What planning knows of a segment: offsets [base_offset, end_offset), bytes, and inner boundaries in order."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    cuts: tuple[Cut, ...] = ()
+
+
+def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
+    """The tasks of a batch read.
+
+    Raises what the bounds raise (OptionError, OffsetOutOfRange, DataLoss), UnknownPartition, NotALogDirectory,
+    CorruptBatch where the end of a log cannot be told from damage.
+    """
+    dirs = LogDirs.open(options.paths)
+    logs = open_logs(dirs, assigned_partitions(options.subscription, dirs.places))
+    views = {tp: view_of(log, options.read_committed) for tp, log in logs.items()}
+    ranges = resolve_bounds(
+        options.start,
+        options.end,
+        views,
+        on_no_match=options.on_no_match,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    kept = [r for r in ranges if row_filter.accepts_partition(r.topic, r.partition)]
+    if row_filter.keeps_nothing:
+        kept = []
+    pieces: list[OffsetRange] = []
+    hints: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
+    facts = {r.topic_partition: segment_facts(logs[r.topic_partition], r, row_filter, options) for r in kept}
+    pack = pack_size(sum(segment.size for segments in facts.values() for segment in segments), options)
+    for whole in kept:
+        segments = facts[whole.topic_partition]
+        narrowed = narrow(whole, segments, row_filter)
+        if narrowed is None:
+            continue
+        cuts = list(pack_segments(segments, pack))
+        hints.update({(whole.topic_partition, cut.offset): (cut.base_offset, cut.position) for cut in cuts})
+        pieces += cut_range(narrowed, [cut.offset for cut in cuts])
+    tasks = split_ranges(
+        pieces, min_partitions=options.min_partitions, max_records_per_partition=options.max_records_per_partition
+    )
+    return [Split(dirs.places[r.topic_partition], r, hints.get((r.topic_partition, r.start))) for r in tasks]
+
+
+def pack_size(total: int, options: ReadOptions) -> int:
+    """Bytes that a task of small segments is filled up to."""
+    return min(options.max_partition_bytes, max(SMALL_SPLIT, total // TASKS_WISHED))
+
+
+def pack_segments(segments: Iterable[SegmentFacts], pack: int) -> Iterator[Cut]:
+    """Where to cut: inside large segments at their own boundaries, between segments unless both sides are small."""
+    filled = 0
+    for segment in segments:
+        if filled and filled + segment.size > pack:
+            yield Cut(segment.base_offset, segment.base_offset, 0)
+            filled = 0
+        if segment.cuts:
+            yield from segment.cuts
+            filled = pack  # what follows begins a task of its own
+        else:
+            filled += segment.size
+
+
+def narrow(whole: OffsetRange, segments: list[SegmentFacts], row_filter: RowFilter) -> OffsetRange | None:
+    """`whole` without what the row filter excludes for sure; None when nothing of it can be wanted.
+
+    A late-bound end stays: rows that come later are filtered when they are read.
+    """
+    start = max(whole.start, row_filter.offset_from)
+    end = min(whole.end, row_filter.offset_until)
+    if segments:
+        start = max(start, segments[0].base_offset)
+    elif not whole.end_is_latest:
+        return None
+    else:
+        start = max(start, whole.end)
+    still_late = whole.end_is_latest and row_filter.offset_until > whole.end
+    if start >= end and not still_late:
+        return None
+    return replace(
+        whole,
+        start=start,
+        end=max(start, end),
+        start_is_earliest=whole.start_is_earliest and start == whole.start,
+        end_is_latest=still_late,
+    )
+
+
+def open_logs(dirs: LogDirs, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
+    return {tp: dirs.places[tp].open() for tp in partitions}
+
+
+def view_of(log: PartitionLog, read_committed: bool) -> bounds.PartitionLog:
+    """What resolving bounds looks at: where readers may start and have to stop."""
+    from kafkalog_spark.log.last_stable_offset import last_stable_offset
+
+    return bounds.PartitionLog(
+        log_start=log.log_start_offset,
+        log_end=last_stable_offset(log) if read_committed else log.log_end_offset,
+        offset_for_timestamp=partial(_offset_for_timestamp, log),
+    )
+
+
+def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
+    # reading records needs the kernels: loaded only when a bound is a timestamp
+    from kafkalog_spark.log.partition_scan import offset_for_timestamp
+
+    return offset_for_timestamp(log, timestamp)
+
+
+def segment_facts(
+    log: PartitionLog, asked: OffsetRange, row_filter: RowFilter, options: ReadOptions
+) -> list[SegmentFacts]:
+    """The segments that can hold wanted records of the range, in order; the first may begin behind its base offset.
+
+    Segments outside the range are never opened; with a timestamp filter, closed segments whose largest timestamp is
+    too small are left out at both ends of the list (not in the middle: a task's range has no holes).
+    """
+    start = max(asked.start, row_filter.offset_from)
+    end = min(asked.end, row_filter.offset_until)
+    if start >= end or not log.segments:
+        return []
+    facts = []
+    by_time = row_filter.timestamp_from_ms > -1
+    for index in range(log.segment_index(start), len(log.segments)):
+        base = log.segments[index].base_offset
+        if base >= end:
+            break
+        following = log.next_base_offset(index)
+        try:
+            with log.open_segment(index) as file:
+                first = max(start, base)
+                position = 0
+                if by_time:
+                    if following is not None and _ends_before(file, row_filter.timestamp_from_ms):
+                        continue
+                    if not facts:
+                        position, first = _start_by_time(file, first, row_filter.timestamp_from_ms)
+                last = min(end, following if following is not None else end)
+                size = _bytes_of(file, first, last, position)
+                cuts = tuple(_cuts(file, first, last, position, options.max_partition_bytes)) if size else ()
+                facts.append(SegmentFacts(first, last, size, cuts))
+        except FileNotFoundError:
+            # deleted or replaced since it was listed: the task that reads its offsets finds out what that means
+            facts.append(SegmentFacts(max(start, base), following if following is not None else end, 0))
+    return facts
+
+
+def _ends_before(file: SegmentFile, timestamp: int) -> bool:
+    from kafkalog_spark.log.segment_time import largest_timestamp
+
+    return largest_timestamp(file) < timestamp
+
+
+def _start_by_time(file: SegmentFile, start: int, timestamp: int) -> tuple[int, int]:
+    from kafkalog_spark.log.segment_time import position_for_timestamp
+
+    position, offset = position_for_timestamp(file, timestamp)
+    return (position, offset) if offset > start else (0, start)
+
+
+def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
+    """About how many bytes the offsets take; the whole file where the range covers it. Only sizes tasks."""
+    if start > file.base_offset and not position:
+        position = file.offset_index.floor(start).position
+    if file.next_base_offset is not None and end >= file.next_base_offset:
+        return max(file.size - position, 0)
+    _, positions = file.offset_index.entries_after(end)
+    return max((int(positions[0]) if len(positions) else file.size) - position, 0)
+
+
+def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) -> Iterator[Cut]:
+    """Batch boundaries about `largest` bytes apart; each an offset index entry that a whole batch with a right CRC proves."""
+    if file.size - position <= largest:
+        return
+    if start > file.base_offset and not position:
+        position = file.offset_index.floor(start).position
+    reached = start
+    while True:
+        entry = file.offset_index.ceiling_position(position + largest)
+        if entry is None:
+            return
+        position = max(entry.position, position + largest)
+        header = file.proven_header(entry.position)
+        if header is None or header.magic < 2:
+            continue  # of a wrapper the header does not tell the first offset
+        if header.base_offset >= end:
+            return
+        if header.base_offset > reached:
+            reached = header.base_offset
+            yield Cut(reached, file.base_offset, entry.position)
+
+
+def splits_by_partition(splits: Iterable[Split]) -> Mapping[TopicPartition, list[Split]]:
+    """Splits grouped for a summary."""
+    grouped: dict[TopicPartition, list[Split]] = {}
+    for split in splits:
+        grouped.setdefault(split.range.topic_partition, []).append(split)
+    return grouped

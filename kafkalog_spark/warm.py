@@ -1,0 +1,66 @@
+"""python -m kafkalog_spark.warm: compile the kernels into their cache, so that no query waits for it.
+
+Numba keeps compiled kernels beside their source (or in NUMBA_CACHE_DIR), by version, processor and argument types.
+Compiling takes some 10 s in all; loading what is there 0.1 s.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from kafkalog_spark.log import layout
+from kafkalog_spark.log.kernels.decode_legacy import decode_legacy, inspect_message_set
+from kafkalog_spark.log.kernels.decode_v2 import decode_v2
+from kafkalog_spark.log.kernels.header_rows import rows_from_headers
+from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+from kafkalog_spark.log.kernels.sweep import end_of_records, sweep
+from kafkalog_spark.log.layout import H
+from kafkalog_spark.log.row_buffers import RowBuffers
+from kafkalog_spark.log.scratch import Scratch
+
+
+def warm() -> None:
+    """Call every kernel once with nothing to do, with the argument types that reading uses."""
+    payload = Scratch(64).read_only()
+    nothing = np.empty(0, np.int64)
+    units = np.empty((0, 6), np.int64)
+    rows = RowBuffers(("offset",), "t", 0)
+    sweep(payload, 0, 0, np.empty((1, len(H)), np.int64), CRC32C_TABLE, CRC32_TABLE)
+    end_of_records(payload, 0, 0, 0)
+    inspect_message_set(payload, 0, 0, 1, CRC32_TABLE)
+    for kernel in (decode_v2, decode_legacy, rows_from_headers):
+        rows.begin()
+        kernel(
+            payload, nothing, nothing, units, rows.cursor, rows.limits, rows.offsets_in, rows.timestamps_in, rows.rows
+        )
+    _warm_encoder()
+
+
+def _warm_encoder() -> None:
+    import pyarrow as pa
+
+    from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+    from kafkalog_spark.log.record_schema import HEADERS_TYPE
+
+    records = pa.table(
+        {
+            "key": pa.array([b"k", None], pa.binary()),
+            "value": pa.array([b"v", None], pa.binary()),
+            "timestamp": pa.array([0, 1], pa.int64()),
+            "headers": pa.array([[{"key": "h", "value": b"v"}], None], HEADERS_TYPE),
+        }
+    )
+    for _ in encode_batches(records, 0, BatchParams(codec=layout.Codec.NONE)):
+        pass
+
+
+def main() -> None:
+    began = time.perf_counter()
+    warm()
+    print(f"kernels ready after {time.perf_counter() - began:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
