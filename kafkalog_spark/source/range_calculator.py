@@ -25,33 +25,36 @@ def split_ranges(
 
     First no range is left larger than `max_records_per_partition` offsets; then, if there are fewer than
     `min_partitions`, large ranges are cut in proportion to their size, to about that many. Of a cut range the first
-    piece keeps a late-bound start and the last one a late-bound end. Both limits are positive.
+    piece keeps a late-bound start and the last one a late-bound end. Both limits are positive. Several ranges of one
+    partition (the connector has one) are each judged by themselves.
 
     Raises OptionError for more than MAX_TASKS tasks.
     """
-    result = [r for r in ranges if r.size > 0 or r.end_is_latest]
+    asked = [r for r in ranges if r.size > 0 or r.end_is_latest]
+    pieces = [(i, r) for i, r in enumerate(asked)]  # each with the range it was cut from
     if max_records_per_partition is not None:
         # A float division, as in the connector: exact below 2**53 offsets.
-        counts = [math.ceil(r.size / max_records_per_partition) for r in result]
-        result = _divide(result, counts, "maxRecordsPerPartition")
-    filled = [r for r in result if r.size > 0]
-    if min_partitions is not None and 0 < len(filled) < min_partitions:
-        result = _divide(result, _counts_for(filled, result, min_partitions), "minPartitions")
-    return result
+        counts = [math.ceil(r.size / max_records_per_partition) for r in asked]
+        pieces = _divide(pieces, counts, "maxRecordsPerPartition")
+    if min_partitions is not None and 0 < sum(r.size > 0 for _, r in pieces) < min_partitions:
+        pieces = _divide(pieces, _counts_for(pieces, min_partitions), "minPartitions")
+    return [r for _, r in pieces]
 
 
-def _counts_for(filled: list[OffsetRange], ranges: list[OffsetRange], min_partitions: int) -> list[int]:
-    """Into how many parts each range goes. Small ranges that stay whole are taken out before the rest is shared, or
-    they would distort it (SPARK-36576)."""
-    total = sum(r.size for r in filled)
-    whole = [r for r in filled if _share(r.size, total, min_partitions) == 1]
-    # By partition, not by range: what maxRecordsPerPartition cut into pieces is one partition to the connector.
-    whole_partitions = {r.topic_partition for r in whole}
-    total -= sum(r.size for r in whole)
+_Piece = tuple[int, OffsetRange]
+
+
+def _counts_for(pieces: list[_Piece], min_partitions: int) -> list[int]:
+    """Into how many parts each piece goes. Small ones that stay whole are taken out before the rest is shared, or they
+    would distort it (SPARK-36576)."""
+    filled = [(i, r.size) for i, r in pieces if r.size > 0]
+    total = sum(size for _, size in filled)
+    whole = [(i, size) for i, size in filled if _share(size, total, min_partitions) == 1]
+    # A range that maxRecordsPerPartition cut stays as it is if one of its pieces does: the connector asks by partition.
+    uncut = {i for i, _ in whole}
+    total -= sum(size for _, size in whole)
     wanted = max(min_partitions - len(whole), 1)
-    return [
-        1 if r.size <= 0 or r.topic_partition in whole_partitions else _share(r.size, total, wanted) for r in ranges
-    ]
+    return [1 if r.size <= 0 or i in uncut else _share(r.size, total, wanted) for i, r in pieces]
 
 
 def _share(size: int, total: int, parts: int) -> int:
@@ -61,13 +64,13 @@ def _share(size: int, total: int, parts: int) -> int:
     return max(floor + (exact - floor >= 0.5), 1)
 
 
-def _divide(ranges: list[OffsetRange], counts: list[int], option: str) -> list[OffsetRange]:
+def _divide(pieces: list[_Piece], counts: list[int], option: str) -> list[_Piece]:
     if sum(counts) > MAX_TASKS:
         raise OptionError(
-            f"option '{option}' makes {sum(counts)} tasks of {sum(r.size for r in ranges)} offsets",
+            f"option '{option}' makes {sum(counts)} tasks of {sum(r.size for _, r in pieces)} offsets",
             hint=f"at most {MAX_TASKS} are allowed",
         )
-    return [part for r, count in zip(ranges, counts, strict=True) for part in _parts(r, count)]
+    return [(i, part) for (i, r), count in zip(pieces, counts, strict=True) for part in _parts(r, count)]
 
 
 def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:

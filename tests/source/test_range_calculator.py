@@ -163,6 +163,16 @@ def test_a_partition_is_left_as_max_records_cut_it_if_one_of_its_pieces_is_worth
     assert split([("t1", 0, 11)], min_partitions=3, max_records_per_partition=10) == [("t1", 0, 5), ("t1", 5, 11)]
 
 
+def test_several_ranges_of_one_partition_are_judged_each_by_itself() -> None:
+    # As planning cuts a partition at its segments: the small last segment must not keep the large one whole.
+    assert split([("t1", 0, 9), ("t1", 9, 10)], min_partitions=4) == [
+        ("t1", 0, 3),
+        ("t1", 3, 6),
+        ("t1", 6, 9),
+        ("t1", 9, 10),
+    ]
+
+
 def test_the_first_piece_keeps_earliest_and_the_last_one_latest() -> None:
     whole = OffsetRange("t", 0, 0, 4, start_is_earliest=True, end_is_latest=True, from_earliest=True)
     first, middle, last = split_ranges([whole], min_partitions=3)
