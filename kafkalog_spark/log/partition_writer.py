@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from kafkalog_spark.errors import CorruptLog, InvalidRecord
+from kafkalog_spark.errors import CorruptLog, CorruptSnapshot, InvalidRecord, UnsupportedFormat
 from kafkalog_spark.log import layout, names
 from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs, write_leader_epochs
 from kafkalog_spark.log.durable import fsync_directory
 from kafkalog_spark.log.encoded_batch import EncodedBatch
 from kafkalog_spark.log.index_file import MAX_INDEX_SIZE
-from kafkalog_spark.log.producer_snapshot import write_producer_snapshot
+from kafkalog_spark.log.producer_snapshot import read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.log.segment_writer import (
     INDEX_INTERVAL_BYTES,
     SEGMENT_BYTES,
@@ -57,8 +57,8 @@ class PartitionWriter:
     recover: check the last segment batch by batch, build its indexes again, cut a torn end off: right after a crash,
         harmless otherwise. Without it the segment must have been closed cleanly.
     on_roll(next_offset): called after a roll and at a clean close, to write the producer snapshot of that offset. By
-        default it is an empty one, as Kafka writes it for a log without producers, and none once a batch with a
-        producer id came: its state belongs into the snapshot.
+        default it is an empty one, as Kafka writes it for a log without producers, and none when the log may hold
+        batches with a producer id: their state belongs into the snapshot. A broker then reads it from the log.
     now_ms: the clock.
 
     Attributes: `next_offset` (log end offset), `active` (the last segment), `leader_epochs`, `recovery_point` (up to
@@ -80,7 +80,6 @@ class PartitionWriter:
         self.config = config
         self._now_ms = now_ms
         self._on_roll = self._empty_snapshot if on_roll is None else on_roll
-        self._has_producers = False
         self._unflushed: deque[SegmentWriter] = deque()
         self._unsynced_names = True  # files made or renamed since the directory was last fsynced
         self._closed = False
@@ -94,9 +93,10 @@ class PartitionWriter:
         elif recover:
             self.active = SegmentWriter.recover(self.directory, last, **index)
             self.truncated_bytes = self.active.truncated_bytes
-            self._drop_epochs_behind_end()
+            self._drop_what_describes_cut_records()
         else:
             self.active = SegmentWriter.open_existing(self.directory, last, **index)
+        self._has_producers = last is not None and not self._ends_with_an_empty_snapshot()
         self._created_ms = now_ms()
         self.recovery_point = self.active.base_offset
 
@@ -173,7 +173,7 @@ class PartitionWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the files as they are; for error paths, where `close` might fail again. Opening then needs `recover`."""
+        """Close the files as they are; for error paths. Opening then needs `recover`."""
         self._closed = True
         while self._unflushed:
             self._unflushed.popleft().abandon()
@@ -228,6 +228,16 @@ class PartitionWriter:
             self._unflushed[0].flush()
             self._unflushed.popleft().close()
 
+    def _ends_with_an_empty_snapshot(self) -> bool:
+        """True when the log is known to hold no producer state: it is empty, or was closed without any."""
+        if self.next_offset == 0:
+            return True
+        path = self.directory / (names.segment_name(self.next_offset) + names.PRODUCER_SNAPSHOT_SUFFIX)
+        try:
+            return not read_producer_snapshot(path)
+        except (FileNotFoundError, CorruptSnapshot, UnsupportedFormat):
+            return False
+
     def _empty_snapshot(self, next_offset: int) -> None:
         path = self.directory / (names.segment_name(next_offset) + names.PRODUCER_SNAPSHOT_SUFFIX)
         if not self._has_producers and next_offset > 0 and not path.exists():
@@ -251,10 +261,16 @@ class PartitionWriter:
         earlier = [entry for entry in self.leader_epochs if entry.start_offset < start_offset]
         self._write_epochs([*earlier, EpochEntry(epoch, start_offset)])
 
-    def _drop_epochs_behind_end(self) -> None:
+    def _drop_what_describes_cut_records(self) -> None:
+        """After recovery cut the log: epochs and producer snapshots that speak of offsets it no longer has."""
+        if not self.truncated_bytes:
+            return
         kept = [entry for entry in self.leader_epochs if entry.start_offset < self.next_offset]
-        if kept != self.leader_epochs and self.truncated_bytes:
+        if kept != self.leader_epochs:
             self._write_epochs(kept)
+        for offset, name in names.producer_snapshots(os.listdir(self.directory)):
+            if offset > self.next_offset:
+                (self.directory / name).unlink()
 
     def _write_epochs(self, epochs: list[EpochEntry]) -> None:
         write_leader_epochs(self.directory / LEADER_EPOCH_CHECKPOINT, epochs)
