@@ -12,10 +12,10 @@ from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
 
 CEILING = "benchmarks.sources:Ceiling"
-SHAPES = {
-    "4 M x 100 B, 7 columns": {"rows": 1_000_000, "value_size": 100},
-    "2 M x 1 kB, 7 columns": {"rows": 500_000, "value_size": 1000},
-    "4 M, offset and timestamp": {"rows": 1_000_000, "columns": "offset,timestamp"},
+SHAPES: dict[str, dict[str, str]] = {
+    "4 M x 100 B, 7 columns": {"rows": "1000000", "value_size": "100"},
+    "2 M x 1 kB, 7 columns": {"rows": "500000", "value_size": "1000"},
+    "4 M, offset and timestamp": {"rows": "1000000", "columns": "offset,timestamp"},
 }
 PARTITIONS = 4
 

@@ -14,7 +14,7 @@ from typing import Any
 
 
 def in_turn(
-    runs: Mapping[str, Callable[[], float | None]], *, rounds: int = 5, warmups: int = 1
+    runs: Mapping[str, Callable[[], float | None]], *, rounds: int = 5, warmups: int = 2
 ) -> dict[str, list[float]]:
     """Run A, B, C, A, B, C ... and return the seconds of each, warm-ups left out.
 

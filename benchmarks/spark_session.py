@@ -75,6 +75,26 @@ class SparkSession:
             raise RuntimeError(f"the Spark process ended: {self._log.read()[-3000:]}")
         return dict(json.loads(line))
 
+    def worker_peak_mb(self) -> int | None:
+        """Largest resident memory that a living Python worker of this session has had, MB; None where /proc is not.
+
+        Workers are forks of one daemon process, so what they share with it is counted in each.
+        """
+        if not Path("/proc/self/status").exists():
+            return None
+        family, peaks = {self._child.pid}, [0]
+        for status in sorted(Path("/proc").glob("[0-9]*/status"), key=lambda path: int(path.parent.name)):
+            try:
+                fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+                command = (status.parent / "cmdline").read_bytes()
+            except OSError:  # it has ended meanwhile
+                continue
+            if int(fields["PPid"]) in family:
+                family.add(int(fields["Pid"]))
+                if b"pyspark" in command and b"java" not in command:
+                    peaks.append(int(fields.get("VmHWM", "0 kB").split()[0]) // 1024)
+        return max(peaks)
+
     def close(self) -> None:
         """End the process, and Spark with it."""
         assert self._child.stdin is not None

@@ -1,0 +1,126 @@
+"""The logs that benchmarks read: produced once into a real Kafka, kept in ~/.cache/kafkalog-bench.
+
+KAFKALOG_BENCH_CACHE names another place. About 6 GB. A topic that is there already is not produced again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from tests.interop.real_kafka import RealKafka
+
+PARTITIONS = 4
+FIRST_TIMESTAMP = 1_700_000_000_000  # ms; record n of a partition is n ms later
+# Java's producers make batches of 16 KB, librdkafka's of up to 1 MB. In between, as the 55 KB of a busy Java producer.
+BATCH_BYTES = 65_536
+POOL = 20_000  # different values; more than fit a batch, so that no codec sees one twice
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic: how many records it holds and how they were produced. Keys null, values half random, half text."""
+
+    codec: str
+    value_size: int  # bytes
+    records: int  # in all partitions together, evenly
+    config: tuple[tuple[str, object], ...] = ()
+    prefix: str = "values"
+
+    @property
+    def name(self) -> str:
+        """Unique for what it holds, so that another number of records is another topic."""
+        return f"{self.prefix}-{self.codec}-{self.value_size}-{self.records}"
+
+    @property
+    def last_timestamp(self) -> int:
+        """ms; of the last record of every partition."""
+        return FIRST_TIMESTAMP + self.records // PARTITIONS - 1
+
+    def timestamp_at(self, part: float) -> int:
+        """ms; the timestamp that `part` (0 to 1) of the records are below."""
+        return FIRST_TIMESTAMP + int(self.records // PARTITIONS * part)
+
+
+CODECS = ("none", "lz4", "zstd")
+SMALL_VALUES = {codec: Topic(codec, 100, 4_000_000) for codec in CODECS}
+LARGE_VALUES = {codec: Topic(codec, 1000, 2_000_000) for codec in CODECS}  # none: 2 GB
+TINY = Topic("none", 100, 40, prefix="tiny")
+# 4 partitions of 250 segments: 400 k records of 112 bytes, rolled every 45 kB
+SEGMENTS = Topic("none", 100, 400_000, (("internal.segment.bytes", 46_000),), "segments")
+OTHER_CODECS = {codec: Topic(codec, 100, 1_000_000) for codec in ("gzip", "snappy")}
+
+
+def home() -> Path:
+    """The directory of the Kafka that holds the topics."""
+    return Path(os.environ.get("KAFKALOG_BENCH_CACHE") or Path.home() / ".cache" / "kafkalog-bench")
+
+
+def log_dir() -> Path:
+    """The log directory to read."""
+    return RealKafka(home()).data_dir
+
+
+def ensure(topics: Iterable[Topic]) -> Path:
+    """Produce those topics that are not there yet, stop Kafka cleanly, return the log directory."""
+    missing = [topic for topic in topics if not _marker(topic).exists()]
+    if missing:
+        with RealKafka(home()) as kafka:
+            for topic in missing:
+                print(f"producing {topic.name} ...", flush=True)
+                begin = time.perf_counter()
+                kafka.create_topic(topic.name, PARTITIONS, dict(topic.config))
+                produce(kafka.bootstrap, topic)
+                _marker(topic).touch()
+                print(f"  {topic.records} records in {time.perf_counter() - begin:.1f} s", flush=True)
+    return log_dir()
+
+
+def _marker(topic: Topic) -> Path:
+    return home() / f"{topic.name}.done"
+
+
+def produce(bootstrap: str, topic: Topic) -> None:
+    """Produce all records of a topic. Raises RuntimeError when one is refused."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "linger.ms": 100,
+            "batch.size": min(BATCH_BYTES, 20_000) if topic.prefix == "segments" else BATCH_BYTES,
+            "compression.type": topic.codec,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    refused: list[Any] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is not None:
+            refused.append(error)
+
+    half = topic.value_size // 2
+    tail = b"kafkalog " * (topic.value_size // 9 + 1)
+    values = cycle([os.urandom(half) + tail[: topic.value_size - half] for _ in range(POOL)])
+    for n in range(topic.records):
+        partition, timestamp, value = n % PARTITIONS, FIRST_TIMESTAMP + n // PARTITIONS, next(values)
+        while True:
+            try:
+                producer.produce(topic.name, value, partition=partition, timestamp=timestamp, on_delivery=delivered)
+                break
+            except BufferError:  # the queue is full: let deliveries in
+                producer.poll(0.05)
+        if n % 1000 == 0:
+            producer.poll(0)
+    if producer.flush(300) or refused:
+        raise RuntimeError(f"{topic.name}: {len(refused)} records refused: {refused[:1]}")
+
+
+if __name__ == "__main__":
+    print(ensure([*SMALL_VALUES.values(), *LARGE_VALUES.values(), TINY, SEGMENTS, *OTHER_CODECS.values()]))

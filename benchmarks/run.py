@@ -1,0 +1,55 @@
+"""Run the benchmarks (all, or those named) and write benchmarks/results/<date>-<machine>.md.
+
+A second run on the same day and machine is appended. Without Maven the parts that need a real Kafka cannot run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.report import Report, machine, versions
+
+NAMES = ("decode", "planning", "handover", "tiny_query", "selective", "spark_read")  # the longest last
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(names: list[str]) -> int:
+    """0 when all ran. One that fails is told, and the others run."""
+    unknown = set(names) - set(NAMES)
+    if unknown:
+        print(f"unknown benchmarks: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    report, failed = Report(), []
+    begin = time.strftime("%H:%M UTC", time.gmtime())
+    for name in names or NAMES:
+        print(f"-- {name}", flush=True)
+        try:
+            importlib.import_module(f"benchmarks.{name}").main(report)
+        except Exception as error:  # noqa: BLE001  told below, with the figures of those that ran
+            failed.append(f"{name}: {type(error).__name__}: {str(error)[:500]}")
+            print(f"{name} failed: {error}", file=sys.stderr, flush=True)
+    table = report.table()
+    print(f"\n{table}")
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{time.strftime('%Y-%m-%d', time.gmtime())}-{machine()}.md"
+    facts = ", ".join(f"{name} {value}" for name, value in versions().items())
+    with path.open("a", encoding="utf-8") as out:
+        out.write(f"# {time.strftime('%Y-%m-%d', time.gmtime())}, {begin}\n\n{facts}\n\n{EXPLAINED}\n\n{table}\n")
+        out.writelines(f"\nFailed: {line}\n" for line in failed)
+        out.write("\n")
+    print(f"written to {path.relative_to(RESULTS.parent.parent)}")
+    return 1 if failed else 0
+
+
+EXPLAINED = (
+    "Rates and seconds are medians. Every `x_` is a median of ratios between runs that took turns in one session: "
+    '`x_kafka` how many times faster than format("kafka") (Spark 4.2.0\'s own connector, real Kafka on loopback, the '
+    "same files), `x_ceiling` the part of the Arrow hand-over ceiling, `x_time_of_...` how many times as long as that."
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""The last 1 % of a 2 GB topic: by startingTimestamp, by a pushed filter on timestamp, by startingOffsets.
+
+Compared with the full scan of the same topic in the same session, and with format("kafka") for the same option. Bytes
+read: pages of the segment files that were brought into memory by the first such query of a new session.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from benchmarks.data import LARGE_VALUES, PARTITIONS, Topic, ensure, home
+from benchmarks.page_cache import evict, resident_bytes
+from benchmarks.report import Report, in_turn, ratio
+from benchmarks.spark_session import SparkSession
+from tests.interop.connector import Connector
+from tests.interop.real_kafka import RealKafka
+
+PART = 0.99
+PUSHDOWN = {"spark.sql.python.filterPushdown.enabled": "true"}
+
+
+def ways(topic: Topic) -> dict[str, dict[str, Any]]:
+    """The queries: options and filter by name. Each returns the last 1 % of the records."""
+    timestamp = topic.timestamp_at(PART)
+    first = topic.records // PARTITIONS * 99 // 100
+    offsets = {topic.name: {str(partition): first for partition in range(PARTITIONS)}}
+    return {
+        "startingTimestamp": {"options": {"startingTimestamp": timestamp}},
+        "pushed filter": {
+            "options": {"pushdown": "true"},
+            "filter": f"timestamp >= timestamp_millis({timestamp})",
+        },
+        "startingOffsets": {"options": {"startingOffsets": json.dumps(offsets)}},
+    }
+
+
+def main(report: Report, rounds: int = 5) -> None:
+    """One line a way."""
+    topic = LARGE_VALUES["none"]
+    path = ensure([topic])
+    files = [file for n in range(PARTITIONS) for file in sorted((path / f"{topic.name}-{n}").glob("*.log"))]
+    size = sum(file.stat().st_size for file in files)
+    wanted = topic.records // 100
+    queries = ways(topic)
+    for query in queries.values():
+        query["options"]["subscribe"] = topic.name
+    bytes_read = {name: cold_bytes(name, query, str(path), files, wanted) for name, query in queries.items()}
+
+    connector = Connector.install()
+    with (
+        RealKafka(home()) as kafka,
+        SparkSession(connector.conf, connector.python) as theirs,
+        SparkSession(PUSHDOWN) as ours,
+    ):
+        runs = {"full": partial(ours.run, "kafkalog", {"subscribe": topic.name}, path=str(path))}
+        for name, query in queries.items():
+            runs[name] = partial(ours.run, "kafkalog", path=str(path), **query)
+            if name != "pushed filter":  # the connector pushes none
+                options = {**query["options"], "kafka.bootstrap.servers": kafka.bootstrap}
+                runs[f"kafka {name}"] = partial(theirs.run, "kafka", options)
+        seconds = in_turn(runs, rounds=rounds)
+    for name in queries:
+        figures: dict[str, Any] = {
+            "seconds": round(sorted(seconds[name])[rounds // 2], 3),
+            "full_scan_seconds": round(sorted(seconds["full"])[rounds // 2], 3),
+            "x_full_scan": round(ratio(seconds["full"], seconds[name]), 1),
+            "bytes_read_percent": round(100 * bytes_read[name] / size, 2),
+        }
+        if f"kafka {name}" in seconds:
+            figures["x_kafka"] = round(ratio(seconds[f"kafka {name}"], seconds[name]), 2)
+        report.add("selective", f"last 1 % of {size / 1e9:.2f} GB by {name}", **figures)
+
+
+def cold_bytes(name: str, query: dict[str, Any], path: str, files: list[Any], wanted: int) -> int:
+    """Bytes brought into memory by one query of a session that has read nothing before."""
+    with SparkSession(PUSHDOWN) as session:
+        session.run("nothing", register="benchmarks.sources:Nothing")
+        evict(files)
+        before = resident_bytes(files)
+        session.run("kafkalog", path=path, action="count", expect=wanted, **query)
+        return resident_bytes(files) - before
+
+
+if __name__ == "__main__":
+    main(Report())
