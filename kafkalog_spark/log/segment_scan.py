@@ -34,7 +34,7 @@ WINDOW = 1 << 20
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
 _UNFOLDED = 4 << 20  # decompressed bytes that are decoded together
 _LEGACY = 2  # first magic that is not legacy
-_COMPRESSED_V2, _FROM_HEADER = 1, 4  # kinds of runs: places in SegmentScanner._decoders
+_COMPRESSED_V2, _FROM_HEADER = 1, 4  # kinds of runs: places in _DECODERS
 _NO_PAYLOAD = np.empty(0, np.uint8)
 _NO_PAYLOAD.flags.writeable = False
 
@@ -67,7 +67,6 @@ class SegmentScanner:
         self._window = Scratch(WINDOW)
         self._unfolded = Scratch()
         self._table = np.empty((_TABLE_ROWS, len(H)), np.int64)
-        self._decoders = (self._plain_v2, self._compressed_v2, self._messages, self._wrappers, self._headers_only)
         self._file: SegmentFile
         self._last_offset = -1
 
@@ -180,8 +179,9 @@ class SegmentScanner:
         chosen = self._choose(table, until)
         if not len(chosen):
             return
-        for row in np.flatnonzero(chosen[:, H.CRC_SEEN] == 0).tolist():
-            at, size, magic, crc = chosen[row, [H.POSITION, H.SIZE, H.MAGIC, H.CRC]].tolist()
+        unseen = np.flatnonzero(chosen[:, H.CRC_SEEN] == 0)
+        facts = chosen[unseen][:, [H.POSITION, H.SIZE, H.MAGIC, H.CRC]].tolist()
+        for row, (at, size, magic, crc) in zip(unseen.tolist(), facts, strict=True):
             batch = self._window.view[at : at + size]
             if computed_crc(batch, magic) != crc:
                 # The rows before the bad batch are given: whoever asked for no more than them never meets the error.
@@ -218,8 +218,7 @@ class SegmentScanner:
         edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(chosen)]
         for first, last in zip(edges, edges[1:], strict=False):
             run = chosen[first:last]
-            decode = self._decoders[int(kind[first])]
-            yield from decode(run, position)
+            yield from _DECODERS[int(kind[first])](self, run, position)
 
     def _told_by_header(self, chosen: np.ndarray, kind: np.ndarray) -> np.ndarray:
         """Compressed v2 batches without gaps whose timestamps are all the header's, or not asked for: never unfolded."""
@@ -331,6 +330,16 @@ class SegmentScanner:
                 )
             else:
                 rows.grow(status)
+
+
+_DECODERS = (
+    SegmentScanner._plain_v2,
+    SegmentScanner._compressed_v2,
+    SegmentScanner._messages,
+    SegmentScanner._wrappers,
+    SegmentScanner._headers_only,
+)
+"""By kind of run. Not attributes of the scanner: its buffers would wait for the cycle collector."""
 
 
 def _v2_units(run: np.ndarray) -> np.ndarray:
