@@ -47,7 +47,7 @@ class KafkaLogBatchReader(DataSourceReader):
         self._filter = RowFilter()
 
     @property
-    def pushFilters(self) -> Any:  # type: ignore[override]  # noqa: N802 - Spark's name
+    def pushFilters(self) -> Any:  # type: ignore[override]
         return _PushFilters(self)
 
     def take_filters(self, filters: list[Filter]) -> list[Filter]:

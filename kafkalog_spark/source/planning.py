@@ -31,7 +31,7 @@ TASKS_WISHED = 64
 
 @dataclass(frozen=True)
 class Split:
-    """One Spark task: a range of offsets of one partition. `hint`: (segment base offset, byte position) of its start."""
+    """One Spark task: a range of offsets of one partition. `hint`: (segment base offset, position) of its start."""
 
     place: PartitionPlace
     range: OffsetRange
@@ -120,13 +120,14 @@ def narrow(whole: OffsetRange, segments: list[SegmentFacts], row_filter: RowFilt
     """
     start = max(whole.start, row_filter.offset_from)
     end = min(whole.end, row_filter.offset_until)
-    if segments:
-        start = max(start, segments[0].base_offset)
-    elif not whole.end_is_latest:
-        return None
-    else:
-        start = max(start, whole.end)
     still_late = whole.end_is_latest and row_filter.offset_until > whole.end
+    if not segments:
+        # nothing wanted yet; what comes later begins at the end of the log, wherever the filter does
+        start = end = whole.end
+    else:
+        start = max(start, segments[0].base_offset)
+        if not still_late:
+            end = min(end, segments[-1].end_offset)
     if start >= end and not still_late:
         return None
     return replace(
@@ -172,7 +173,7 @@ def segment_facts(
     end = min(asked.end, row_filter.offset_until)
     if start >= end or not log.segments:
         return []
-    facts = []
+    facts: list[SegmentFacts] = []
     by_time = row_filter.timestamp_from_ms > -1
     for index in range(log.segment_index(start), len(log.segments)):
         base = log.segments[index].base_offset
@@ -222,7 +223,7 @@ def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
 
 
 def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) -> Iterator[Cut]:
-    """Batch boundaries about `largest` bytes apart; each an offset index entry that a whole batch with a right CRC proves."""
+    """Batch boundaries about `largest` bytes apart; each an index entry that a whole batch with a right CRC proves."""
     if file.size - position <= largest:
         return
     if start > file.base_offset and not position:

@@ -86,7 +86,7 @@ class ArrowShape:
         ]
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same buffers under Spark's schema; bytes asked for as text are passed on unchecked, as Spark's cast does."""
+        """The same buffers under Spark's schema; bytes asked for as text are not checked, as in Spark's cast."""
         arrays: list[Any] = batch.columns
         for i in self._as_text:
             array = arrays[i]
