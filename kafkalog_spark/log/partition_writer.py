@@ -6,7 +6,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -15,35 +14,14 @@ from kafkalog_spark.log import layout, names
 from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs, write_leader_epochs
 from kafkalog_spark.log.durable import fsync_directory
 from kafkalog_spark.log.encoded_batch import EncodedBatch
-from kafkalog_spark.log.index_file import MAX_INDEX_SIZE
 from kafkalog_spark.log.producer_snapshot import read_producer_snapshot, write_producer_snapshot
-from kafkalog_spark.log.segment_writer import (
-    INDEX_INTERVAL_BYTES,
-    SEGMENT_BYTES,
-    SEGMENT_MS,
-    SegmentWriter,
-    should_roll,
-)
+from kafkalog_spark.log.rolling import DEFAULT_CONFIG, SegmentConfig, should_roll
+from kafkalog_spark.log.segment_writer import SegmentWriter
+
+__all__ = ["PartitionWriter", "SegmentConfig"]
 
 _MAX_UNFLUSHED = 8  # rolled segments that may wait for flush() with three open files each
 _NO_PRODUCER = b"\xff" * 8  # producer id -1
-
-
-@dataclass(frozen=True)
-class SegmentConfig:
-    """Kafka's topic settings segment.bytes, segment.ms, segment.index.bytes and index.interval.bytes.
-
-    `jitter_ms` is taken off segment_ms; Kafka draws it at random below segment.jitter.ms.
-    """
-
-    segment_bytes: int = SEGMENT_BYTES
-    segment_ms: int = SEGMENT_MS
-    jitter_ms: int = 0
-    max_index_size: int = MAX_INDEX_SIZE
-    index_interval_bytes: int = INDEX_INTERVAL_BYTES
-
-
-DEFAULT_CONFIG = SegmentConfig()
 
 
 def _clock() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +12,7 @@ from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.compress import compress, compression_level
 from kafkalog_spark.log.encoded_batch import EncodedBatch, header_fields, seal
+from kafkalog_spark.log.encoder_columns import kernel_columns
 from kafkalog_spark.log.kernels.encode import ENCODE_FAULTS, EncodeStatus, F, W, encode_records
 from kafkalog_spark.log.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 
@@ -26,10 +26,6 @@ DEFAULT_MAX_BATCH_BYTES = 1024 * 1024 + 12
 _OUT_SIZE = 1 << 20  # bytes encoded in one call of the kernel: fits the L2 cache, and makes the call's cost small
 _FACTS = 1024  # batches in one call of the kernel
 _JOIN_BYTES = 8 << 20  # chunks of a Table are joined up to this size, so that small chunks do not make small batches
-_UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-_EMPTY_I32, _EMPTY_I64, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint8)
-_NO_BINARY = (_EMPTY_I32, _EMPTY_U8, _EMPTY_U8, 0)
-_HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,7 @@ class _Encoder:
         now_ms: int | None,
         first_row: int,
     ) -> None:
-        self._columns = _columns(records, params, now_ms)
+        self._columns = kernel_columns(records, params.log_append_time if now_ms is None else now_ms)
         self._rows = records.num_rows
         self._params = params
         self._sequence = sequence
@@ -223,108 +219,3 @@ class _Encoder:
         return EncodedBatch(
             bytes(buffer[start:end]), base_offset, last_offset, max_timestamp, params.leader_epoch, count
         )
-
-
-def _columns(records: pa.RecordBatch, params: BatchParams, now_ms: int | None) -> tuple[Any, ...]:
-    """The kernel's arguments for key, value, headers, timestamps and offsets."""
-    names = records.schema.names
-    unknown = sorted(set(names) - {"key", "value", "headers", "timestamp", "offset"})
-    if unknown or "value" not in names or len(set(names)) != len(names):
-        raise InvalidRecord(
-            f"the columns are {names}: value is required, key, headers, timestamp and offset are optional, each once"
-        )
-    columns = {name: records.column(name) for name in names}
-    timestamps, timestamp_of_all = _timestamps(columns.get("timestamp"), params, now_ms)
-    return (
-        *_binary("key", columns.get("key")),
-        *_binary("value", columns["value"]),
-        *_headers(columns.get("headers")),
-        timestamps,
-        timestamp_of_all,
-        _offsets(columns.get("offset")),
-    )
-
-
-def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
-    try:
-        return column if column.type == to else column.cast(to)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        text = str(error).splitlines()[0]
-        raise InvalidRecord(f"column {name} of type {column.type} cannot be taken as {to}: {text}") from error
-
-
-def _binary(name: str, column: pa.Array | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """(offsets, data, validity, first bit) of a column; offsets begin at its slice, validity at bit `first bit`."""
-    if column is None or len(column) == column.null_count:
-        return _NO_BINARY
-    if column.type != pa.string():  # has the same buffers as binary: no cast, which would check UTF-8 again
-        column = _cast(name, column, pa.binary())
-    valid, offsets, data = column.buffers()
-    at = column.offset
-    return (
-        np.frombuffer(offsets, np.int32)[at : at + len(column) + 1],
-        _EMPTY_U8 if data is None else np.frombuffer(data, np.uint8),
-        _EMPTY_U8 if valid is None or column.null_count == 0 else np.frombuffer(valid, np.uint8),
-        at,
-    )
-
-
-def _headers(column: pa.Array | None) -> tuple[Any, ...]:
-    if column is None or len(column) == column.null_count:
-        return (_EMPTY_I32, _EMPTY_U8, 0, *_NO_BINARY, *_NO_BINARY)
-    kind = column.type
-    if not (
-        (pa.types.is_list(kind) or pa.types.is_large_list(kind))
-        and pa.types.is_struct(kind.value_type)
-        and {field.name for field in kind.value_type} == {"key", "value"}
-    ):
-        raise InvalidRecord(f"column headers has the type {kind}, expected list<struct<key: string, value: binary>>")
-    if not pa.types.is_list(kind):
-        column = _cast("headers", column, pa.list_(kind.value_type))
-    valid, offsets = column.buffers()[:2]
-    at = column.offset
-    structs = column.values
-    # flatten() gives the fields the nulls of their structs: a null header is one without a key
-    fields = dict(zip([field.name for field in structs.type], structs.flatten(), strict=True))
-    return (
-        np.frombuffer(offsets, np.int32)[at : at + len(column) + 1],
-        _EMPTY_U8 if valid is None or column.null_count == 0 else np.frombuffer(valid, np.uint8),
-        at,
-        *_binary("headers", fields["key"]),
-        *_binary("headers", fields["value"]),
-    )
-
-
-def _timestamps(column: pa.Array | None, params: BatchParams, now_ms: int | None) -> tuple[np.ndarray, int]:
-    """(int64 ms, timestamp of all): the first is empty when the second holds for every row."""
-    missing = params.log_append_time if now_ms is None else now_ms
-    if column is None or column.null_count == len(column):
-        if missing is None and (column is None or len(column)):
-            raise InvalidRecord("the records have no timestamp and now_ms is not given")
-        return _EMPTY_I64, 0 if missing is None else missing
-    if column.null_count and missing is None:
-        raise InvalidRecord("some records have no timestamp and now_ms is not given")
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        if kind.unit not in _UNITS_PER_MS:
-            column, kind = _cast("timestamp", column, pa.timestamp("ms", kind.tz)), pa.timestamp("ms", kind.tz)
-        per_ms = _UNITS_PER_MS[kind.unit]
-    elif pa.types.is_int64(kind):
-        per_ms = 1
-    else:
-        raise InvalidRecord(f"column timestamp has the type {kind}, expected a timestamp or int64 milliseconds")
-    column = column.view(pa.int64())
-    if column.null_count:
-        column = column.fill_null((missing or 0) * per_ms)
-    values = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
-    return (values if per_ms == 1 else np.floor_divide(values, per_ms)), 0
-
-
-def _offsets(column: pa.Array | None) -> np.ndarray:
-    if column is None:
-        return _EMPTY_I64
-    if not pa.types.is_int64(column.type) or column.null_count:
-        raise InvalidRecord(
-            f"column offset has the type {column.type} with {column.null_count} nulls, expected int64 without"
-        )
-    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]

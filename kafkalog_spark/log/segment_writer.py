@@ -9,68 +9,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.log import names
-from kafkalog_spark.log.batch_header import (
-    HEADER_SIZES,
-    PREFIX_SIZE,
-    BatchHeader,
-    check_crc,
-    parse_header,
-    parse_prefix,
-)
 from kafkalog_spark.log.encoded_batch import EncodedBatch
 from kafkalog_spark.log.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.layout import NO_TIMESTAMP
 from kafkalog_spark.log.offset_index import OffsetIndexWriter
+from kafkalog_spark.log.rolling import INDEX_INTERVAL_BYTES
+from kafkalog_spark.log.segment_headers import checked_headers, header_at
 from kafkalog_spark.log.time_index import TimeIndexWriter
 
-INDEX_INTERVAL_BYTES = 4096
-"""Kafka's default of index.interval.bytes."""
-
-SEGMENT_BYTES = 1 << 30
-"""Kafka's default of segment.bytes."""
-
-SEGMENT_MS = 7 * 24 * 3600 * 1000
-"""Kafka's default of segment.ms."""
-
 _MAX_SEGMENT_SIZE = 2**31 - 1  # bytes; positions in an index are i32
-
-
-def should_roll(
-    *,
-    size: int,
-    base_offset: int,
-    first_timestamp: int | None,
-    created_ms: int,
-    indexes_full: bool,
-    incoming_size: int,
-    incoming_last_offset: int,
-    incoming_max_timestamp: int,
-    now_ms: int,
-    segment_bytes: int = SEGMENT_BYTES,
-    segment_ms: int = SEGMENT_MS,
-    jitter_ms: int = 0,
-) -> bool:
-    """Whether a batch must go into a new segment (LogSegment.shouldRoll). Times in ms, sizes in bytes.
-
-    first_timestamp: largest timestamp of the segment's first batch; None while it is empty. The age of a segment is
-    told by timestamps of records, and by the clock only where they have none: old data rolls no faster than new.
-    """
-    if first_timestamp is not None and first_timestamp >= 0:
-        waited = incoming_max_timestamp - first_timestamp
-    else:
-        waited = now_ms - created_ms
-    return (
-        size > segment_bytes - incoming_size
-        or (size > 0 and waited > segment_ms - jitter_ms)
-        or indexes_full
-        or not 0 <= incoming_last_offset - base_offset <= MAX_RELATIVE_OFFSET
-    )
 
 
 class SegmentWriter:
@@ -149,10 +102,10 @@ class SegmentWriter:
         self = cls._open(directory, base_offset, index_interval_bytes, max_index_size)
         try:
             if self.size:
-                self.first_timestamp = self._header_at(0).max_timestamp
+                self.first_timestamp = header_at(self._fd, 0, self.size).max_timestamp
                 position = self.offset_index.floor(base_offset + MAX_RELATIVE_OFFSET).position
                 while position < self.size:
-                    header = self._header_at(position)
+                    header = header_at(self._fd, position, self.size)
                     self.next_offset = header.last_offset + 1
                     position = header.end
         except (CorruptLog, UnsupportedFormat) as error:
@@ -189,7 +142,7 @@ class SegmentWriter:
         try:
             end, self.size = self.size, 0
             try:
-                for header in self._checked_headers(end):
+                for header in checked_headers(self._fd, base_offset, end):
                     self._count(header.size, header.last_offset, header.max_timestamp)
             except (CorruptBatch, UnsupportedFormat):
                 pass  # what comes from here on is cut off below
@@ -222,30 +175,6 @@ class SegmentWriter:
         self = cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
         self.size = os.fstat(fd).st_size
         return self
-
-    def _header_at(self, position: int, end: int | None = None) -> BatchHeader:
-        """The header of the whole batch at `position`. Raises CorruptBatch when it goes past the end."""
-        left = (self.size if end is None else end) - position
-        data = os.pread(self._fd, max(HEADER_SIZES), position)
-        if left < PREFIX_SIZE:
-            raise CorruptBatch(f"{left} bytes are left, too few for a batch", position=position)
-        size, magic = parse_prefix(data, 0, position)
-        if size > left or len(data) < HEADER_SIZES[magic]:
-            raise CorruptBatch(f"a batch of {size} bytes begins with {left} bytes left", position=position)
-        return parse_header(data, 0, position)
-
-    def _checked_headers(self, end: int) -> Iterator[BatchHeader]:
-        """Headers of the batches before `end` with a right CRC and rising offsets; raises at the first other one."""
-        position, next_offset = 0, self.base_offset
-        while position < end:
-            header = self._header_at(position, end)
-            check_crc(header, os.pread(self._fd, header.size, position))
-            if not next_offset <= header.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET or (
-                header.base_offset < next_offset or header.last_offset < header.base_offset
-            ):
-                raise CorruptBatch(f"offsets do not rise, {next_offset} is the next", position=position)
-            yield header
-            position, next_offset = header.end, header.last_offset + 1
 
     # ---- writing
 

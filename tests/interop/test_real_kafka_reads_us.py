@@ -21,9 +21,10 @@ import pytest
 
 from kafkalog_spark.log.encoded_batch import control_batch
 from kafkalog_spark.log.layout import Codec, ControlType, TimestampType
-from kafkalog_spark.log.partition_writer import PartitionWriter, SegmentConfig
+from kafkalog_spark.log.partition_writer import PartitionWriter
 from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
 from kafkalog_spark.log.record_schema import HEADERS_TYPE
+from kafkalog_spark.log.rolling import SegmentConfig
 from tests.golden_data import Row, parse_dump
 from tests.interop.real_kafka import RealKafka, available, classpath
 

@@ -12,7 +12,7 @@ from kafkalog_spark.errors import CorruptBatch, SegmentFull
 from kafkalog_spark.log import segment_writer
 from kafkalog_spark.log.encoded_batch import EncodedBatch, batches_of
 from kafkalog_spark.log.offset_index import check_offset_index, parse_offset_index
-from kafkalog_spark.log.segment_writer import SegmentWriter, should_roll
+from kafkalog_spark.log.segment_writer import SegmentWriter
 from kafkalog_spark.log.time_index import check_time_index, parse_time_index
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.legacy_builder import message
@@ -405,37 +405,3 @@ def test_closing_twice_is_harmless(tmp_path: Path) -> None:
     writer.close()
     writer.close()
     writer.abandon()
-
-
-# ---- when to roll
-
-EMPTY: dict[str, Any] = {
-    "size": 0, "base_offset": 100, "first_timestamp": None, "created_ms": 1000, "indexes_full": False,
-    "incoming_size": 60, "incoming_last_offset": 120, "incoming_max_timestamp": 5000, "now_ms": 5000,
-    "segment_bytes": 1000, "segment_ms": 10_000,
-}  # fmt: skip
-BEGUN = EMPTY | {"size": 500, "first_timestamp": 5000}
-
-
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        (EMPTY, False),
-        (BEGUN, False),
-        (BEGUN | {"size": 940}, False),  # exactly full afterwards
-        (BEGUN | {"size": 941}, True),
-        (BEGUN | {"incoming_max_timestamp": 15_000}, False),  # segment.ms is not exceeded yet
-        (BEGUN | {"incoming_max_timestamp": 15_001}, True),
-        (BEGUN | {"incoming_max_timestamp": 15_000, "jitter_ms": 1}, True),
-        (BEGUN | {"now_ms": 99_999_999}, False),  # records tell the time, not the clock
-        (BEGUN | {"first_timestamp": -1, "now_ms": 11_000}, False),
-        (BEGUN | {"first_timestamp": -1, "now_ms": 11_001}, True),  # no timestamps: the clock since it was made
-        (EMPTY | {"now_ms": 99_999_999}, False),  # an empty segment does not age
-        (BEGUN | {"indexes_full": True}, True),
-        (BEGUN | {"incoming_last_offset": 100 + 2**31 - 1}, False),
-        (BEGUN | {"incoming_last_offset": 100 + 2**31}, True),
-        (EMPTY | {"incoming_last_offset": 100 + 2**31}, True),
-    ],
-)
-def test_a_segment_is_rolled_when_kafka_would_roll_it(state: dict[str, Any], expected: bool) -> None:
-    assert should_roll(**state) is expected
