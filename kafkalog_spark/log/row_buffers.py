@@ -67,7 +67,7 @@ class RowBuffers:
             L.HEADER_KEY_BYTES: HEADER_BYTES if "headers" in columns else -1,
             L.HEADER_VALUE_BYTES: HEADER_BYTES if "headers" in columns else -1,
         }
-        self.cursor = np.zeros(len(C), np.int64)
+        self.cursor = np.zeros(C.SAVED + C.UNIT, np.int64)
         self._spare: list[tuple[bytes, Rows]] = []
         self._renew(first_batch_rows)
 

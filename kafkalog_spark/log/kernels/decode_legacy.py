@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from kafkalog_spark.log.kernels.primitives import JIT, crc_of, read_i32, read_i64, read_u32
-from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, is_member, put_bytes
+from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, clear_bit, is_member, put_bytes
 
 
 @njit(**JIT)
@@ -49,7 +49,7 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
     offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
     key_offsets, key_data, key_valid = rows.key_offsets, rows.key_data, rows.key_valid
     value_offsets, value_data, value_valid = rows.value_offsets, rows.value_data, rows.value_valid
-    lists = rows.header_lists
+    lists, lists_valid = rows.header_lists, rows.header_lists_valid
     max_rows, max_key, max_value = limits[0], limits[1], limits[2]
     want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[3] >= 0
     row, key_filled, value_filled = cursor[0], cursor[1], cursor[2]
@@ -58,6 +58,9 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
         magic, add, last = units[unit, 0], units[unit, 1], units[unit, 2]
         replaced, replacement, timestamp_type = units[unit, 3], units[unit, 4], units[unit, 5]
         end = ends[unit]
+        cursor[0], cursor[1], cursor[2] = row, key_filled, value_filled
+        for i in range(10):
+            cursor[16 + i] = cursor[i]
         at, previous = cursor[12], cursor[13]
         if at < 0:
             at, previous = starts[unit], -1
@@ -109,6 +112,7 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
                     )
                     cursor[7] += value_size < 0
                 if want_headers:
+                    clear_bit(lists_valid, row)
                     lists[row + 1] = np.int32(cursor[3])
                     cursor[8] += 1
                 if limits[10] != 0:
@@ -124,6 +128,9 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
             if 2 <= status <= 6 and row > 0:
                 status = 1
             cursor[0], cursor[1], cursor[2] = row, key_filled, value_filled
+            if status >= 10:
+                for i in range(10):
+                    cursor[i] = cursor[16 + i]  # nothing of a bad batch stays in the buffers
             cursor[10], cursor[12], cursor[13], cursor[14] = unit, at, previous, at
             return status
         cursor[12] = -1

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from kafkalog_spark.log.kernels.primitives import JIT, copy_bytes, varint
-from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, is_member, put_bytes, set_bit
+from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, clear_bit, is_member, put_bytes, set_bit
 
 @njit
 def _put_headers(  # type: ignore[no-untyped-def]
@@ -66,6 +66,9 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
         base_offset, last_delta, count = units[unit, 0], units[unit, 1], units[unit, 2]
         base_timestamp, max_timestamp, log_append = units[unit, 3], units[unit, 4], units[unit, 5]
         end = ends[unit]
+        cursor[0], cursor[1], cursor[2] = row, key_filled, value_filled
+        for i in range(10):
+            cursor[16 + i] = cursor[i]
         first, at, previous_delta = cursor[11], cursor[12], cursor[13]
         if at < 0:
             first, at, previous_delta = 0, starts[unit], -1
@@ -139,6 +142,7 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
                                 break
                             set_bit(lists_valid, row)
                         else:
+                            clear_bit(lists_valid, row)
                             cursor[8] += 1
                         lists[row + 1] = np.int32(cursor[3])
                     if want_key:
@@ -167,6 +171,9 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
             if 2 <= status <= 6 and row > 0:
                 status = 1
             cursor[0], cursor[1], cursor[2] = row, key_filled, value_filled
+            if status >= 10:
+                for i in range(10):
+                    cursor[i] = cursor[16 + i]  # nothing of a bad batch stays in the buffers
             cursor[10], cursor[11], cursor[12], cursor[13], cursor[14] = unit, record, at, previous_delta, at
             return status
         cursor[12] = -1

@@ -55,6 +55,7 @@ class C(IntEnum):
     LAST_DELTA = 13  # offset delta of the record before
     FAULT_AT = 14  # byte of the payload where a fault was found
     NEEDED = 15  # bytes or headers that the buffer that was too small must hold
+    SAVED = 16  # the ten counts above (ROWS to HEADER_VALUE_NULLS) as they were when the batch was begun
 
 
 class L(IntEnum):
@@ -143,11 +144,19 @@ def set_bit(bitmap, at):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
+def clear_bit(bitmap, at):  # type: ignore[no-untyped-def]
+    """Bits are cleared too, not only set: a bad batch that was rolled back may have left one."""
+    bitmap[at >> 3] &= np.uint8(~(1 << (at & 7)) & 0xFF)
+
+
+@njit(inline="always")
 def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ignore[no-untyped-def]
     """Append source[at:at + size] (size -1: null) as value `row` of a binary column; returns how far `data` is filled."""
     if size >= 0:
         copy_bytes(data, filled, source, at, size)
         filled += size
         set_bit(valid, row)
+    else:
+        clear_bit(valid, row)
     offsets[row + 1] = np.int32(filled)
     return filled
