@@ -6,6 +6,8 @@ A second run on the same day and machine is appended. Without Maven the parts th
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -24,6 +26,10 @@ def main(names: list[str]) -> int:
         return 2
     report, failed = Report(), []
     begin = time.strftime("%H:%M UTC", time.gmtime())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends Kafka and Spark on the way out
+    load = os.getloadavg()[0]
+    if load > (os.cpu_count() or 1) / 4:
+        print(f"others use this machine (load {load:.1f}): the figures will be low, the ratios rough", file=sys.stderr)
     for name in names or NAMES:
         print(f"-- {name}", flush=True)
         try:
@@ -35,7 +41,7 @@ def main(names: list[str]) -> int:
     print(f"\n{table}")
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d', time.gmtime())}-{machine()}.md"
-    facts = ", ".join(f"{name} {value}" for name, value in versions().items())
+    facts = f"load at the start {load:.2f}, " + ", ".join(f"{name} {value}" for name, value in versions().items())
     with path.open("a", encoding="utf-8") as out:
         out.write(f"# {time.strftime('%Y-%m-%d', time.gmtime())}, {begin}\n\n{facts}\n\n{EXPLAINED}\n\n{table}\n")
         out.writelines(f"\nFailed: {line}\n" for line in failed)

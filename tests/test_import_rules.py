@@ -31,6 +31,9 @@ LIGHT = [
         "log.checkpoint",
         "log.partition_metadata",
         "log.meta_properties",
+        "log.partition_log",
+        "log.log_dir",
+        "datasource",
     )
 ]
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import base64
+import ctypes
 import fcntl
 import os
 import re
@@ -54,6 +55,9 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 _DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+
+_PR_SET_PDEATHSIG = 1  # sys/prctl.h
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: not in a forked process
 
 _LOG4J = """<Configuration status="ERROR">
   <Appenders><File name="file" fileName="{path}"><PatternLayout pattern="[%d] %p %m (%c)%n"/></File></Appenders>
@@ -195,7 +199,12 @@ class RealKafka:
         command = ["java", f"-Xmx{self._heap}", f"-Dlog4j2.configurationFile={log4j}", "-cp", jars, "kafka.Kafka"]
         with (self.directory / "out.log").open("wb") as out:
             self._process = subprocess.Popen(
-                [*command, str(config)], stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+                [*command, str(config)],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the tests; they stop the broker themselves
+                preexec_fn=None if leave_running else _end_with_parent,
             )
         (self.directory / "pid").write_text(str(self._process.pid))
         if not leave_running:
@@ -297,6 +306,12 @@ class RealKafka:
         from tests.interop.consume import consume
 
         return consume(self.bootstrap, topic, isolation_level)
+
+
+def _end_with_parent() -> None:
+    """Run in the new process: SIGTERM when the starting thread ends, however it ends. Linux only, a no-op elsewhere."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _free_ports() -> tuple[int, int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,22 @@ def test_a_real_kafka_keeps_its_records_over_a_clean_stop_and_a_crash(tmp_path: 
 def test_a_kafka_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="log\\.segment\\.bytes"):
         RealKafka(tmp_path, {"log.segment.bytes": -5}).start()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
+def test_a_kafka_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    program = "import os, sys, tests.interop.real_kafka as k; k.RealKafka(sys.argv[1]).start(); os._exit(0)"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=Path(__file__).parents[2])
+    pid = int((tmp_path / "pid").read_text())
+    end = time.monotonic() + 60
+    while is_alive(pid):
+        assert time.monotonic() < end, f"process {pid} is still there"
+        time.sleep(0.1)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
