@@ -65,7 +65,9 @@ class KafkalogError(Exception):
         if self.offset is not None:
             place.append(f"(offset {self.offset})")
         text = f"{' '.join(place)}: {self.what}" if place else self.what
-        return f"{text}; {self.hint}" if self.hint else text
+        if self.hint:
+            text = f"{text}; {self.hint}"
+        return " ".join(text.split())  # an option's text may bring line breaks
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.what, self.__dict__)

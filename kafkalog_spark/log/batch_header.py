@@ -31,7 +31,7 @@ PREFIX_SIZE = layout.MAGIC_AT + 1
 class BatchHeader(NamedTuple):
     """A record batch (v2), or a message or wrapper (v0, v1). Offsets are Kafka's, timestamps ms, sizes bytes.
 
-    Of a wrapper base_offset is not known: it is the same as last_offset, and count is -1.
+    Of a wrapper base_offset is not known: it is the same as last_offset, and record_count is -1.
     """
 
     position: int
@@ -47,7 +47,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
     @property
     def end(self) -> int:
@@ -94,11 +94,13 @@ def parse_prefix(data: bytes | memoryview, at: int, position: int) -> tuple[int,
 
 
 def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeader:
-    """The header at data[at:], which is at `position` of the file; needs HEADER_SIZES[magic] bytes. Raises as parse_prefix."""
+    """The header at data[at:], which is at `position` of the file; needs HEADER_SIZES[magic] bytes. Raises as
+    parse_prefix."""
     size, magic = parse_prefix(data, at, position)
     if magic == 2:
         (
-            base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer, producer_epoch, sequence,
+            base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer, producer_epoch,
+            sequence,
             count,
         ) = _V2.unpack_from(data, at)  # fmt: skip
         return BatchHeader(
@@ -136,7 +138,8 @@ def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
 
 def crc_text(magic: int, expected: int, found: int) -> str:
     """What to say of a CRC that does not match."""
-    return f"{'CRC-32C' if magic == 2 else 'CRC-32'} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
+    name = "CRC-32C" if magic == 2 else "CRC-32"
+    return f"{name} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
 
 
 def control_type(batch: bytes | memoryview) -> int:

@@ -27,7 +27,8 @@ from kafkalog_spark.log.layout import Codec
 from kafkalog_spark.log.scratch import Scratch
 
 MAX_DECOMPRESSED = 128 << 20
-"""Bytes that one batch may unfold to. Producers fill batches of 16 KB to a few MB before compression, and a broker takes
+"""Bytes that one batch may unfold to. Producers fill batches of 16 KB to a few MB before compression, and a broker
+takes
 1 MB of compressed bytes by default; with the worker's other buffers this stays inside a worker's 300 MB."""
 
 _FIRST_STEP = 64 << 10

@@ -127,6 +127,6 @@ def batches_of(data: bytes | memoryview) -> Iterator[EncodedBatch]:
         header = parse_header(view, at, at)
         yield EncodedBatch(
             bytes(view[at : at + size]), header.base_offset, header.last_offset, header.max_timestamp,
-            header.leader_epoch, header.count,
+            header.leader_epoch, header.record_count,
         )  # fmt: skip
         at += size

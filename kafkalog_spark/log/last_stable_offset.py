@@ -67,9 +67,7 @@ def _walk(log: PartitionLog, start: int, end: int, state: TransactionState, wait
         offset = max(reached, following)
 
 
-def _walk_segment(
-    file: SegmentFile, start: int, end: int, state: TransactionState, waiting: set[int] | None
-) -> int:
+def _walk_segment(file: SegmentFile, start: int, end: int, state: TransactionState, waiting: set[int] | None) -> int:
     """As _walk, in one segment; returns the offset after the last batch seen."""
     offset = start
     try:
@@ -83,7 +81,7 @@ def _walk_segment(
                 continue
             if not header.is_control:
                 state.data_batch(header)
-            elif header.count:
+            elif header.record_count:
                 state.marker(header, control_type(file.read(header.position, min(header.size, 128))))
                 if waiting is not None:
                     waiting.discard(header.producer_id)

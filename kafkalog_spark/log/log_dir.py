@@ -73,7 +73,8 @@ class LogDirs:
     def open(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> LogDirs:
         """List log directories, or single partition directories (which may be -stray, -future or -delete ones).
 
-        Raises NotALogDirectory: a path is missing, unreadable or neither of the two, or a partition lies in two of them.
+        Raises NotALogDirectory: a path is missing, unreadable or neither of the two, or a partition lies in two of
+        them.
         """
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
@@ -104,11 +105,11 @@ class LogDirs:
         place = self.places.get((topic, partition))
         if place is None:
             known = self.topics.get(topic)
-            what = (
-                f"has partitions {', '.join(map(str, known))}" if known else f"topics: {self._some_topics()}"
-            )
+            what = f"has partitions {', '.join(map(str, known))}" if known else f"topics: {self._some_topics()}"
             raise UnknownPartition(
-                f"not in {', '.join(self.paths)} ({topic} {what})" if known else f"not in {', '.join(self.paths)} ({what})",
+                f"not in {', '.join(self.paths)} ({topic} {what})"
+                if known
+                else f"not in {', '.join(self.paths)} ({what})",
                 topic_partition=f"{topic}-{partition}",
             )
         return place.open()
@@ -150,7 +151,9 @@ def _places(path: str) -> Iterator[PartitionPlace]:
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
     own = names.parse_partition_dir(os.path.basename(path))
-    if own is not None and any(name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listing):
+    if own is not None and any(
+        name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listing
+    ):
         yield PartitionPlace(own.topic, own.partition, path)
         return
     found = False

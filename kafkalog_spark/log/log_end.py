@@ -92,7 +92,9 @@ def judge_tail(
     next_offset: offset after the last good batch.
     """
     if recovery_point is not None and next_offset < recovery_point:
-        error.hint = f"the log was flushed up to offset {recovery_point} (recovery-point-offset-checkpoint), so this is damage"
+        error.hint = (
+            f"the log was flushed up to offset {recovery_point} (recovery-point-offset-checkpoint), so this is damage"
+        )
         raise file.blame(error)
     found = find_batch(file, position + 1, next_offset)
     if found is not None:
@@ -120,7 +122,8 @@ def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHea
 
 
 def _candidates(data: np.ndarray, high: int) -> np.ndarray:
-    """Positions in `data` that look like a header: magic 0-2, a length, and the upper half of the offset `high` or one more."""
+    """Positions in `data` that look like a header: magic 0-2, a length, and the upper half of the offset `high` or
+    one more."""
     n = min(len(data) - layout.MAGIC_AT, _SEARCH_WINDOW)
     if not data.any():
         return np.empty(0, np.int64)

@@ -76,7 +76,8 @@ class PartitionLog:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers may see: the first segment's, or a later one that records were deleted up to."""
+        """The first offset that readers may see: the first segment's, or a later one that records were deleted up
+        to."""
         first = self._bases[0] if self._bases else 0
         return max(first, self._log_start_checkpoint or 0)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, NotALogDirectory
+from kafkalog_spark.log.batch_header import BatchHeader
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.layout import NO_TIMESTAMP
+from kafkalog_spark.log.log_end import find_batch
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.record_schema import COLUMNS
 from kafkalog_spark.log.row_buffers import FIRST_BATCH_ROWS, RowBuffers
@@ -30,8 +32,8 @@ class ScanRequest:
 
     columns: names of record_schema, in the order wanted. timestamp_from_ms <= timestamp < timestamp_until_ms;
     offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
-    transactions. max_decompressed: bytes that one compressed batch may unfold to. mode DROPMALFORMED: a bad batch is
-    reported to `dropped` and passed over instead of raised.
+    transactions. max_decompressed: bytes that one compressed batch may unfold to. drop_malformed: damage is passed over
+    up to the next good batch, and counted, instead of raised.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -41,6 +43,7 @@ class ScanRequest:
     timestamp_in_ms: tuple[int, ...] = ()
     read_committed: bool = False
     max_decompressed: int = MAX_DECOMPRESSED
+    drop_malformed: bool = False
     first_batch_rows: int = FIRST_BATCH_ROWS
 
 
@@ -51,7 +54,8 @@ class ScanStatistics:
     segments: int = 0
     bytes_read: int = 0
     rows: int = 0
-    notes: list[str] = field(default_factory=list)
+    dropped: list[KafkalogError] = field(default_factory=list)
+    """What drop_malformed passed over; the errors tell file, position and offset."""
 
 
 def scan_partition(
@@ -110,15 +114,17 @@ def scan_partition(
             state = ScanState(*_begin(file, offset, request, position_hint))
             statistics.segments += 1
             try:
-                for batch in scanner.scan(file, state):
-                    statistics.rows += batch.num_rows
-                    yield batch
-            except KafkalogError as error:
-                raise file.blame(error) from None
+                while True:
+                    error = yield from _scan_segment(scanner, file, state, statistics)
+                    if error is None:
+                        break
+                    if not request.drop_malformed:
+                        raise error
+                    statistics.dropped.append(error)
+                    if not _pass_over(file, state, error):
+                        break
             finally:
                 statistics.bytes_read += file.bytes_read
-            if not state.done and state.stopped_by is not None:
-                raise file.blame(state.stopped_by)
         position_hint = None
         following = file.next_base_offset
         if state.done:
@@ -146,9 +152,43 @@ def scan_partition(
         yield rows.take()
 
 
-def _begin(
-    file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int, int] | None
-) -> tuple[int, int]:
+def _scan_segment(
+    scanner: SegmentScanner, file: SegmentFile, state: ScanState, statistics: ScanStatistics
+) -> Generator[pa.RecordBatch, None, KafkalogError | None]:
+    """Read a segment on from `state`; returns the error, told where it happened, that ended it early."""
+    try:
+        for batch in scanner.scan(file, state):
+            statistics.rows += batch.num_rows
+            yield batch
+    except KafkalogError as error:
+        return file.blame(error)
+    return file.blame(state.stopped_by) if state.stopped_by is not None and not state.done else None
+
+
+def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:
+    """Move `state` behind the damage to the next good batch of the segment; False when there is none."""
+    damaged = state.position if error.position is None else error.position
+    found = _next_by_length(file, damaged, state.next_offset) or find_batch(file, damaged + 1, state.next_offset)
+    state.stopped_by = None
+    if found is None:
+        state.next_offset = max(state.next_offset, file.next_base_offset or state.next_offset)
+        return False
+    state.position, state.next_offset = found.position, found.base_offset
+    return True
+
+
+def _next_by_length(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
+    """The good batch right behind the one at `position`, if that one's length is right: a value may hold whole
+    batches."""
+    try:
+        header = file.header_at(position)
+    except KafkalogError:
+        return None
+    following = file.proven_header(header.end) if header is not None else None
+    return following if following is not None and following.base_offset >= lowest_offset else None
+
+
+def _begin(file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int, int] | None) -> tuple[int, int]:
     """(position, next offset) to begin reading a segment at: the furthest that hint, offset and time index prove."""
     if hint is not None and hint[0] == file.base_offset:
         header = file.proven_header(hint[1])

@@ -1,4 +1,5 @@
-"""The table a log is read as: names, order, types and nullability of Spark's Kafka connector (KafkaRecordToRowConverter).
+"""The table a log is read as: names, order, types and nullability of Spark's Kafka connector
+(KafkaRecordToRowConverter).
 
 | column        | Arrow type                              | null when                                  |
 |---------------|-----------------------------------------|--------------------------------------------|

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalog_spark.log.kernels.rows import C, L, Rows, Status
@@ -21,11 +22,10 @@ HEADERS = 2 * BATCH_ROWS
 HEADER_BYTES = 2 << 20
 
 _SPARE_SETS = 2
-"""Sets of buffers kept to be filled again: the consumer has one batch in hand while the next is decoded. Their pages are
+"""Sets of buffers kept to be filled again: the consumer has one batch in hand while the next is decoded. Their pages
+are
 there already, whereas fresh memory faults in at 0.1 us a row."""
 
-_NONE_8 = np.empty(0, np.uint8)
-_NONE_32 = np.empty(0, np.int32)
 _NONE_64 = np.empty(0, np.int64)
 _I64 = np.iinfo(np.int64)
 
@@ -97,7 +97,8 @@ class RowBuffers:
         self.cursor[C.AT] = -1
 
     def _renew(self, rows: int) -> None:
-        """Buffers to fill: a set that nobody looks at any more, or a new one. Those handed out stay with who has them."""
+        """Buffers to fill: a set that nobody looks at any more, or a new one. Those handed out stay with who has
+        them."""
         limits = self.limits
         limits[L.ROWS] = rows
         for place, size in self._sizes.items():
@@ -110,7 +111,12 @@ class RowBuffers:
                 break
         else:
             rows_set = _new_rows(limits)
-        for bitmap in (rows_set.key_valid, rows_set.value_valid, rows_set.header_lists_valid, rows_set.header_value_valid):
+        for bitmap in (
+            rows_set.key_valid,
+            rows_set.value_valid,
+            rows_set.header_lists_valid,
+            rows_set.header_value_valid,
+        ):
             bitmap.fill(0)
         self.rows = rows_set
         self._kind = wanted
@@ -124,12 +130,13 @@ class RowBuffers:
             Status.NEED_HEADER_KEY_BYTES: L.HEADER_KEY_BYTES,
             Status.NEED_HEADER_VALUE_BYTES: L.HEADER_VALUE_BYTES,
         }[Status(status)]
-        usual, self._sizes[place] = self._sizes[place], int(self.cursor[C.NEEDED])
-        rows = int(self.limits[L.ROWS])
+        usual = self._sizes
+        # What was made larger for this row already stays so: a row may need several large buffers.
+        self._sizes = {at: int(self.limits[at]) for at in usual} | {place: int(self.cursor[C.NEEDED])}
         try:
-            self._renew(rows)
+            self._renew(int(self.limits[L.ROWS]))
         finally:
-            self._sizes[place] = usual  # the next batch is of the usual size again
+            self._sizes = usual  # the next batch is of the usual size again
 
     def take(self) -> pa.RecordBatch:
         """The rows so far as a RecordBatch, and fresh buffers in their place."""
@@ -157,7 +164,10 @@ class RowBuffers:
                 )
             else:
                 arrays[name] = self._header_lists(n)
-        batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
+        if arrays:
+            batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
+        else:  # from_arrays takes the number of rows from the first column
+            batch = pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), n, [None]))
         self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
         del rows, arrays
         self._renew(BATCH_ROWS)
@@ -203,11 +213,9 @@ def _new_rows(limits: np.ndarray) -> Rows:
     )
 
 
-def _array(size: int, dtype: type, wanted: bool) -> np.ndarray:
-    """Memory for `size` numbers, not initialised but for the first: offsets begin with 0."""
-    if not wanted:
-        return {np.uint8: _NONE_8, np.int32: _NONE_32, np.int64: _NONE_64}[dtype]
-    array = np.empty(size, dtype)
+def _array(size: int, dtype: npt.DTypeLike, wanted: bool) -> np.ndarray:
+    """Memory for `size` numbers (none when not wanted), uninitialised but for the first: offsets begin with 0."""
+    array = np.empty(size if wanted else 0, dtype)
     array[:1] = 0
     return array
 

@@ -10,14 +10,14 @@ class Scratch:
 
     def __init__(self, capacity: int = 1 << 20) -> None:
         self.data = np.empty(capacity, np.uint8)
-        self.view = memoryview(self.data)
+        self.view = self.data.data
 
     def room(self, at: int, size: int) -> memoryview:
         """Writable view of [at:at + size]; grows, keeping what lies before `at`."""
         if at + size > self.data.size:
             larger = np.empty(max(at + size, 2 * self.data.size), np.uint8)
             larger[:at] = self.data[:at]
-            self.data, self.view = larger, memoryview(larger)
+            self.data, self.view = larger, larger.data
         return self.view[at : at + size]
 
     def put(self, at: int, data: bytes) -> int:
@@ -35,4 +35,4 @@ class Scratch:
         """Give memory back after a batch that was unusually large."""
         if self.data.size > capacity:
             self.data = np.empty(capacity, np.uint8)
-            self.view = memoryview(self.data)
+            self.view = self.data.data

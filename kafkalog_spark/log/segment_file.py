@@ -40,7 +40,11 @@ class SegmentFile:
     """
 
     def __init__(
-        self, directory: str, files: SegmentFiles, next_base_offset: int | None = None, topic_partition: str | None = None
+        self,
+        directory: str,
+        files: SegmentFiles,
+        next_base_offset: int | None = None,
+        topic_partition: str | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.directory = directory
@@ -81,7 +85,8 @@ class SegmentFile:
         return data
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the file."""
+        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
+        file."""
         filled = 0
         while filled < len(target):
             count = os.preadv(self._fd, [target[filled:]], position + filled)
@@ -126,7 +131,8 @@ class SegmentFile:
         return parse_header(data, at, position)
 
     def proven_header(self, position: int) -> BatchHeader | None:
-        """The header at `position` if a whole batch with the right CRC lies there, else None. Never raises for content."""
+        """The header at `position` if a whole batch with the right CRC lies there, else None. Never raises for
+        content."""
         if not 0 <= position < self.size:
             return None
         try:

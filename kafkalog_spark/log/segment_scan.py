@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import layout
-from kafkalog_spark.log.transactions import AbortedRanges
 from kafkalog_spark.log.batch_header import computed_crc, crc_text, parse_prefix
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED, Output, decompress
 from kafkalog_spark.log.kernels.decode_legacy import decode_legacy, inspect_message_set
@@ -28,6 +28,7 @@ from kafkalog_spark.log.layout import Codec, H
 from kafkalog_spark.log.row_buffers import RowBuffers
 from kafkalog_spark.log.scratch import Scratch
 from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.transactions import AbortedRanges
 
 WINDOW = 1 << 20
 """Bytes read at once: fits the second-level cache, so that CRC, decompression and decoding find the bytes there."""
@@ -93,8 +94,10 @@ class SegmentScanner:
             past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
             if len(past_end):
                 table = table[: past_end[0] + 1]
-            self._check_order(table, state.position)
-            yield from self._decode(table, state.position, until)
+            bad_row, out_of_order = self._check_order(table, state.position)
+            yield from self._decode(table[:bad_row], state.position, until)
+            if out_of_order is not None:
+                raise out_of_order
             self._last_offset = int(table[-1, H.LAST_OFFSET])
             state.next_offset = max(state.next_offset, self._last_offset + 1)
             state.position += swept
@@ -104,13 +107,12 @@ class SegmentScanner:
     def _sweep_window(self, position: int, size: int) -> tuple[np.ndarray, int, int]:
         """(header table, bytes it covers, SweepStatus) of the whole batches in `size` bytes from `position` on."""
         filled = self._file.read_into(position, self._window.room(0, size)) if size > 0 else 0
-        rows, swept, status = sweep(
-            self._window.read_only(), 0, filled, self._table, CRC32C_TABLE, CRC32_TABLE
-        )
+        rows, swept, status = sweep(self._window.read_only(), 0, filled, self._table, CRC32C_TABLE, CRC32_TABLE)
         return self._table[:rows], swept, status
 
     def _size_of_batch(self, state: ScanState) -> int | None:
-        """Bytes of a batch larger than the window; None, with state.stopped_by set, when the file ends before it does."""
+        """Bytes of a batch larger than the window; None, with state.stopped_by set, when the file ends before it
+        does."""
         left = self._file.size - state.position
         if left <= 0:
             return None
@@ -143,7 +145,9 @@ class SegmentScanner:
             return error
         offset = int.from_bytes(data[:8], "big", signed=True)
         if status != SweepStatus.BAD_CRC:
-            return CorruptBatch(f"a batch of {size} bytes, magic {magic} cannot be read", position=position, offset=offset)
+            return CorruptBatch(
+                f"a batch of {size} bytes, magic {magic} cannot be read", position=position, offset=offset
+            )
         return self._crc_error(memoryview(self._file.read(position, size)), magic, position, offset)
 
     def _crc_error(self, batch: memoryview, magic: int, position: int, offset: int) -> CorruptBatch:
@@ -151,28 +155,31 @@ class SegmentScanner:
         expected = int.from_bytes(batch[at : at + 4], "big")
         return CorruptBatch(crc_text(magic, expected, computed_crc(batch, magic)), position=position, offset=offset)
 
-    def _check_order(self, table: np.ndarray, position: int) -> None:
-        """Offsets lie outside the CRC: they must rise from batch to batch, and stay between this segment's and the next's."""
+    def _check_order(self, table: np.ndarray, position: int) -> tuple[int, CorruptBatch | None]:
+        """Offsets lie outside the CRC: they must rise from batch to batch, and stay between this segment's and the
+        next's.
+
+        Returns the first row that is wrong, and the error; (number of rows, None) when none is.
+        """
         base, last = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET]
-        wrong = (last < base) | ((table[:, H.COUNT] < 0) & (table[:, H.MAGIC] == 2))
-        wrong |= base < self._file.base_offset
+        bad_count = (table[:, H.COUNT] < 0) & (table[:, H.MAGIC] == 2)
+        wrong = (last < base) | bad_count | (base < self._file.base_offset)
         wrong[0] |= bool(base[0] <= self._last_offset)
         wrong[1:] |= base[1:] <= last[:-1]
-        if self._file.next_base_offset is not None:
-            wrong |= last >= self._file.next_base_offset
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            before = self._last_offset if row == 0 else int(last[row - 1])
-            end = self._file.next_base_offset
-            if table[row, H.MAGIC] == 2 and table[row, H.COUNT] < 0:
-                what = f"a record count of {int(table[row, H.COUNT])}"
-                raise CorruptBatch(what, position=position + int(table[row, H.POSITION]), offset=int(base[row]))
-            raise CorruptBatch(
-                f"offsets {int(base[row])} to {int(last[row])} do not follow {max(before, self._file.base_offset - 1)}"
-                + (f", or reach into the next segment at {end}" if end is not None else ""),
-                position=position + int(table[row, H.POSITION]),
-                offset=int(base[row]),
-            )
+        following = self._file.next_base_offset
+        if following is not None:
+            wrong |= last >= following
+        if not wrong.any():
+            return len(table), None
+        row = int(np.argmax(wrong))
+        before = self._last_offset if row == 0 else int(last[row - 1])
+        what = f"offsets {int(base[row])} to {int(last[row])} do not follow {max(before, self._file.base_offset - 1)}"
+        if bad_count[row]:
+            what = f"a record count of {int(table[row, H.COUNT])}"
+        elif following is not None:
+            what += f", or reach into the next segment at {following}"
+        where = position + int(table[row, H.POSITION])
+        return row, CorruptBatch(what, position=where, offset=int(base[row]))
 
     def _decode(self, table: np.ndarray, position: int, until: int) -> Iterator[pa.RecordBatch]:
         """Choose from the swept batches, check them, and decode what is left run by run."""
@@ -216,16 +223,18 @@ class SegmentScanner:
         if self._rows.header_columns_only:
             kind[self._told_by_header(chosen, kind)] = _FROM_HEADER
         edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(chosen)]
-        for first, last in zip(edges, edges[1:], strict=False):
+        for first, last in pairwise(edges):
             run = chosen[first:last]
             yield from _DECODERS[int(kind[first])](self, run, position)
 
     def _told_by_header(self, chosen: np.ndarray, kind: np.ndarray) -> np.ndarray:
-        """Compressed v2 batches without gaps whose timestamps are all the header's, or not asked for: never unfolded."""
+        """Compressed v2 batches without gaps whose timestamps are all the header's, or not asked for: never
+        unfolded."""
         whole = chosen[:, H.COUNT] == chosen[:, H.LAST_OFFSET] - chosen[:, H.BASE_OFFSET] + 1
         if self._rows.uses_timestamps:
             whole &= (chosen[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
-        return whole & (kind == _COMPRESSED_V2)
+        told: np.ndarray = whole & (kind == _COMPRESSED_V2)
+        return told
 
     def _headers_only(self, run: np.ndarray, position: int) -> Iterator[pa.RecordBatch]:
         none = np.zeros(len(run), np.int64)
@@ -251,15 +260,19 @@ class SegmentScanner:
                     attributes & layout.ATTRIBUTE_CODEC, window[batch_at + layout.RECORDS_AT : batch_at + size], output
                 )
             except KafkalogError as error:
+                yield from self._decode_unfolded(starts, ends, run, slice(first, i), position)
                 raise error.at(position=position + batch_at, offset=int(run[i, H.BASE_OFFSET])) from None
             ends[i] = at
             if at >= _UNFOLDED or i == len(run) - 1:
-                part = slice(first, i + 1)
-                yield from self._run_kernel(
-                    decode_v2, scratch.read_only(), starts[part], ends[part], _v2_units(run[part]), run[part], position
-                )
+                yield from self._decode_unfolded(starts, ends, run, slice(first, i + 1), position)
                 at, first = 0, i + 1
                 scratch.shrink(2 * _UNFOLDED)
+
+    def _decode_unfolded(
+        self, starts: np.ndarray, ends: np.ndarray, run: np.ndarray, part: slice, position: int
+    ) -> Iterator[pa.RecordBatch]:
+        payload, units = self._unfolded.read_only(), _v2_units(run[part])
+        yield from self._run_kernel(decode_v2, payload, starts[part], ends[part], units, run[part], position)
 
     def _record_guard(self, count: int):  # type: ignore[no-untyped-def]
         """Stops the decompression of a batch as soon as its own record count is served and more bytes come."""
@@ -282,23 +295,26 @@ class SegmentScanner:
             batch_at, size, magic, attributes, offset = (
                 int(one[0, column]) for column in (H.POSITION, H.SIZE, H.MAGIC, H.ATTRIBUTES, H.LAST_OFFSET)
             )
-            where = {"position": position + batch_at, "offset": offset}
             batch = self._window.view[batch_at : batch_at + size]
             key_at = layout.LEGACY_KEY_AT[magic]
             key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
             value_at = key_at + 8 + max(key_size, 0)
             value_size = int.from_bytes(batch[value_at - 4 : value_at], "big", signed=True)
             if key_size < -1 or value_size < 0 or value_at + value_size != size:
-                raise CorruptBatch(f"a wrapper with key size {key_size} and value size {value_size}", **where)
+                raise CorruptBatch(
+                    f"a wrapper with key size {key_size} and value size {value_size}",
+                    position=position + batch_at,
+                    offset=offset,
+                )
             output = Output(self._unfolded, 0, self._max_decompressed)
             try:
                 end = decompress(attributes & layout.ATTRIBUTE_CODEC, batch[value_at:], output)
             except KafkalogError as error:
-                raise error.at(**where) from None
+                raise error.at(position=position + batch_at, offset=offset) from None
             payload = self._unfolded.read_only()
             _, last_inner, status, _ = inspect_message_set(payload, 0, end, magic, CRC32_TABLE)
             if status != Status.DONE:
-                raise CorruptBatch(FAULTS[Status(status)], **where)
+                raise CorruptBatch(FAULTS[Status(status)], position=position + batch_at, offset=offset)
             units = _legacy_units(one)
             # v1: the wrapper has the last offset, the inner ones count from 0; v0: the inner ones are absolute
             units[0, 1] = offset - last_inner if magic == 1 else 0

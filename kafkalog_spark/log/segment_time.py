@@ -23,7 +23,8 @@ class Proven(NamedTuple):
 
 
 def largest_timestamp(file: SegmentFile) -> int:
-    """The largest timestamp (ms) in the segment, NO_TIMESTAMP when it has none. Raises CorruptBatch, UnsupportedFormat."""
+    """The largest timestamp (ms) in the segment, NO_TIMESTAMP when it has none. Raises CorruptBatch,
+    UnsupportedFormat."""
     last = file.time_index.last
     proven = _prove(file, last.timestamp, last.offset) if last is not None else None
     largest, position = (NO_TIMESTAMP, 0) if proven is None else (proven.timestamp, proven.position)

@@ -69,7 +69,7 @@ class KafkaLogBatchReader(DataSourceReader):
 
     def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
         # the kernels are loaded where records are decoded, and nowhere else
-        from kafkalog_spark.log.partition_scan import scan_partition
+        from kafkalog_spark.log.partition_scan import ScanStatistics, scan_partition
 
         shape = ArrowShape(self._schema)
         log = split.place.open()
@@ -81,8 +81,13 @@ class KafkaLogBatchReader(DataSourceReader):
         start, end = max(asked.start, self._filter.offset_from), min(asked.end, self._filter.offset_until)
         on_loss = None if self._options.fail_on_data_loss else _warn
         request = scan_request(self._options, self._filter, shape.columns)
-        for batch in scan_partition(log, start, end, request, position_hint=split.hint, on_loss=on_loss):
+        statistics = ScanStatistics()
+        for batch in scan_partition(
+            log, start, end, request, statistics=statistics, position_hint=split.hint, on_loss=on_loss
+        ):
             yield shape.fit(batch)
+        for error in statistics.dropped:
+            _log.warning("mode=DROPMALFORMED: passed over: %s", error)
 
 
 def _ends_now(log: Any, split: Split, read_committed: bool) -> tuple[int, int]:
@@ -106,4 +111,6 @@ def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str
         offset_in=row_filter.offset_in or (),
         timestamp_in_ms=row_filter.timestamp_in_ms or (),
         read_committed=options.read_committed,
+        max_decompressed=options.max_decompressed_batch_bytes,
+        drop_malformed=options.mode == "DROPMALFORMED",
     )

@@ -33,7 +33,7 @@ _log = logging.getLogger("kafkalog")
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLog:
+class LogView:
     """What resolving a bound needs to know of a partition.
 
     `log_end` is where a reader stops: the high watermark, or the LSO with read_committed.
@@ -76,7 +76,7 @@ class OffsetRange:
 def resolve_bounds(
     start: Bound,
     end: Bound,
-    logs: Mapping[TopicPartition, PartitionLog],
+    logs: Mapping[TopicPartition, LogView],
     *,
     on_no_match: NoMatch = "error",
     fail_on_data_loss: bool = True,
@@ -184,7 +184,7 @@ def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str)
             return timestamps
 
 
-def _resolve(asked: int, by_time: bool, log: PartitionLog) -> int | None:
+def _resolve(asked: int, by_time: bool, log: LogView) -> int | None:
     """The offset that an offset, a timestamp, LATEST or EARLIEST stands for; None for a timestamp without a match."""
     if asked == EARLIEST:
         return log.log_start
@@ -199,7 +199,7 @@ def _resolve(asked: int, by_time: bool, log: PartitionLog) -> int | None:
     return max(offset, log.log_start)
 
 
-def _start_without_match(timestamp: int, tp: TopicPartition, log: PartitionLog, on_no_match: NoMatch) -> int:
+def _start_without_match(timestamp: int, tp: TopicPartition, log: LogView, on_no_match: NoMatch) -> int:
     if on_no_match == "latest":
         return log.log_end
     raise OptionError(

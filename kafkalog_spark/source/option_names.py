@@ -122,6 +122,12 @@ PLAIN_OPTIONS = (
         "Segments larger than this are cut into several tasks, at batch boundaries.",
     ),
     ReadOption(
+        "maxDecompressedBatchBytes",
+        values.byte_size,
+        "128m",
+        "A compressed batch that unfolds to more is taken for damage.",
+    ),
+    ReadOption(
         "pushdown",
         values.boolean,
         "false",

@@ -54,7 +54,8 @@ class ReadOptions:
     """What a read was asked for. Plain values, picklable.
 
     `paths`: local directories as given, perhaps relative. `columns`: names in the order of the result.
-    `max_partition_bytes`: bytes. `max_trigger_delay_ms`: ms. Of a batch, the three rate options are None.
+    `max_partition_bytes`, `max_decompressed_batch_bytes`: bytes. `max_trigger_delay_ms`: ms. Of a batch, the three
+    rate options are None.
     `ignored`: names, as given, of options that have no effect here.
     """
 
@@ -69,6 +70,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_partition_bytes: int
+    max_decompressed_batch_bytes: int
     pushdown: bool
     mode: Mode
     max_offsets_per_trigger: int | None
@@ -114,6 +116,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False) -
         min_partitions=plain["minPartitions"],
         max_records_per_partition=plain["maxRecordsPerPartition"],
         max_partition_bytes=plain["maxPartitionBytes"],
+        max_decompressed_batch_bytes=plain["maxDecompressedBatchBytes"],
         pushdown=plain["pushdown"],
         mode=plain["mode"],
         max_offsets_per_trigger=rate["maxOffsetsPerTrigger"],

@@ -143,11 +143,11 @@ def open_logs(dirs: LogDirs, partitions: Iterable[TopicPartition]) -> dict[Topic
     return {tp: dirs.places[tp].open() for tp in partitions}
 
 
-def view_of(log: PartitionLog, read_committed: bool) -> bounds.PartitionLog:
+def view_of(log: PartitionLog, read_committed: bool) -> bounds.LogView:
     """What resolving bounds looks at: where readers may start and have to stop."""
     from kafkalog_spark.log.last_stable_offset import last_stable_offset
 
-    return bounds.PartitionLog(
+    return bounds.LogView(
         log_start=log.log_start_offset,
         log_end=last_stable_offset(log) if read_committed else log.log_end_offset,
         offset_for_timestamp=partial(_offset_for_timestamp, log),

@@ -70,7 +70,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
 
 
 def _same_type(asked: DataType, ours: DataType) -> bool:
-    return asked.simpleString() == ours.simpleString()
+    return bool(asked.simpleString() == ours.simpleString())
 
 
 class ArrowShape:

@@ -67,7 +67,7 @@ def test_batch_headers_are_those_that_dump_log_segments_printed(golden_log: Gold
         ]
         for header, batch in zip(headers, dumped, strict=True):
             if header.magic == 2:
-                assert (header.base_offset, header.count, header.base_sequence) == (
+                assert (header.base_offset, header.record_count, header.base_sequence) == (
                     batch.base_offset,
                     batch.count,
                     batch.base_sequence,

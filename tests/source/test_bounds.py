@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
-from kafkalog_spark.source.bounds import OffsetRange, PartitionLog, cut_range, rebind, resolve_bounds
+from kafkalog_spark.source.bounds import OffsetRange, LogView, cut_range, rebind, resolve_bounds
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
     LATEST,
@@ -33,14 +33,14 @@ LOST = (
 )
 
 
-def log(start: int, end: int, timestamps: Sequence[int] | None = None) -> PartitionLog:
+def log(start: int, end: int, timestamps: Sequence[int] | None = None) -> LogView:
     """Offsets [start, end); the record at `start + i` has timestamp `timestamps[i]`."""
 
     def offset_for_timestamp(wanted: int) -> int | None:
         assert timestamps is not None, "no bound by timestamp was given"
         return next((start + i for i, timestamp in enumerate(timestamps) if timestamp >= wanted), None)
 
-    return PartitionLog(start, end, offset_for_timestamp)
+    return LogView(start, end, offset_for_timestamp)
 
 
 def offsets(by_partition: dict[tuple[str, int], int], **topics: int) -> SpecificOffsets:
@@ -236,14 +236,14 @@ def test_no_matched_offset_for_an_end_timestamp_is_the_end_as_it_is_now(on_no_ma
 
 
 def test_a_match_behind_the_last_stable_offset_is_no_match() -> None:
-    held_back = PartitionLog(0, 1, lambda timestamp: 1)
+    held_back = LogView(0, 1, lambda timestamp: 1)
     with pytest.raises(OptionError, match="No offset matched"):
         resolve_bounds(GlobalTimestamp(500), Latest(), {T0: held_back})
     assert edges(resolve_bounds(Earliest(), GlobalTimestamp(500), {T0: held_back})) == [(0, 1)]
 
 
 def test_a_match_below_the_log_start_offset_starts_there() -> None:
-    deleted = PartitionLog(3, 9, lambda timestamp: 1)
+    deleted = LogView(3, 9, lambda timestamp: 1)
     assert edges(resolve_bounds(GlobalTimestamp(500), Latest(), {T0: deleted})) == [(3, 9)]
 
 

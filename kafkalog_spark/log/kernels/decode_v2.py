@@ -11,6 +11,7 @@ from numba import njit
 from kafkalog_spark.log.kernels.primitives import JIT, copy_bytes, varint
 from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, clear_bit, is_member, put_bytes, set_bit
 
+
 @njit
 def _put_headers(  # type: ignore[no-untyped-def]
     source, at, end, count, cursor, key_offsets, key_data, value_offsets, value_data, value_valid
@@ -43,7 +44,8 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
     """Append the records of some v2 batches to `rows`, from where `cursor` stands.
 
     payload: uint8[], read-only; batch i's uncompressed records lie in payload[starts[i]:ends[i]] (int64).
-    units: int64[n, 6]: base offset, last offset delta, record count, base timestamp, max timestamp, 1 for LogAppendTime.
+    units: int64[n, 6]: base offset, last offset delta, record count, base timestamp, max timestamp, 1 for
+    LogAppendTime.
     offsets_in, timestamps_in: sorted int64, empty for no condition. cursor, limits, rows: see rows.py.
     Returns a Status. After a fault, cursor[UNIT] and cursor[FAULT_AT] say where.
     """

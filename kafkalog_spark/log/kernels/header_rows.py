@@ -11,7 +11,8 @@ from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, is_member
 
 @njit(**JIT)
 def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
-    """Append a row for each offset of some v2 batches, with the batch's max timestamp; arguments and answer as decode_v2.
+    """Append a row for each offset of some v2 batches, with the batch's max timestamp; arguments and answer as
+    decode_v2.
 
     payload, starts and ends tell nothing here: the kernels are called alike.
     """

@@ -14,7 +14,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 JIT: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False, "_nrt": False}
-"""Options of every kernel. The cache keeps a worker's first batch from waiting for the compiler. Without Numba's runtime
+"""Options of every kernel. The cache keeps a worker's first batch from waiting for the compiler. Without Numba's
+runtime
 (`_nrt`) a kernel cannot allocate, and arrays are not reference-counted: counting costs 100-200 ns a record."""
 
 
@@ -107,7 +108,8 @@ TOO_FAR = np.int64(2**62)
 
 @njit
 def varint(buffer, at, end):  # type: ignore[no-untyped-def]
-    """Zigzag varint (up to 64 bits) at buffer[at:end] -> (value, position after it); (0, TOO_FAR) if it does not end there."""
+    """Zigzag varint (up to 64 bits) at buffer[at:end] -> (value, position after it); (0, TOO_FAR) if it does not end
+    there."""
     if at >= end:
         return np.int64(0), TOO_FAR
     byte = np.uint64(buffer[at])

@@ -59,7 +59,8 @@ class C(IntEnum):
 
 
 class L(IntEnum):
-    """Entries of `limits`, int64: capacity of each buffer, -1 for a column that is not asked for; then the row filter."""
+    """Entries of `limits`, int64: capacity of each buffer, -1 for a column that is not asked for; then the row
+    filter."""
 
     ROWS = 0
     KEY_BYTES = 1
@@ -151,7 +152,8 @@ def clear_bit(bitmap, at):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ignore[no-untyped-def]
-    """Append source[at:at + size] (size -1: null) as value `row` of a binary column; returns how far `data` is filled."""
+    """Append source[at:at + size] (size -1: null) as value `row` of a binary column; returns how far `data` is
+    filled."""
     if size >= 0:
         copy_bytes(data, filled, source, at, size)
         filled += size

@@ -10,7 +10,8 @@ from numba import njit
 from kafkalog_spark.log.kernels.primitives import JIT, crc_of, read_i16, read_i32, read_i64, read_u32, varint
 
 SMALL_BATCH = 1024
-"""Bytes. Up to here the sweep checks the CRC itself: a call of the crc32c package costs 0.2 us, as much as 400 bytes here."""
+"""Bytes. Up to here the sweep checks the CRC itself: a call of the crc32c package costs 0.2 us, as much as 400 bytes
+here."""
 
 
 class SweepStatus(IntEnum):
