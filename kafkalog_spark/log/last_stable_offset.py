@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
-from kafkalog_spark.log.batch_header import control_type
+from kafkalog_spark.log.batch_header import check_crc, control_type
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.segment_file import SegmentFile
@@ -68,7 +68,10 @@ def _walk(log: PartitionLog, start: int, end: int, state: TransactionState, wait
 
 
 def _walk_segment(file: SegmentFile, start: int, end: int, state: TransactionState, waiting: set[int] | None) -> int:
-    """As _walk, in one segment; returns the offset after the last batch seen."""
+    """As _walk, in one segment; returns the offset after the last batch seen.
+
+    CRCs are checked of the batches that begin or end a transaction: the others change nothing.
+    """
     offset = start
     try:
         for header in file.headers(file.locate(start)):
@@ -80,9 +83,13 @@ def _walk_segment(file: SegmentFile, start: int, end: int, state: TransactionSta
             if not header.is_transactional or (waiting is not None and header.producer_id not in waiting):
                 continue
             if not header.is_control:
-                state.data_batch(header)
+                if header.producer_id not in state.open:
+                    check_crc(header, file.read(header.position, header.size))
+                    state.data_batch(header)
             elif header.record_count:
-                state.marker(header, control_type(file.read(header.position, min(header.size, 128))))
+                batch = file.read(header.position, header.size)
+                check_crc(header, batch)
+                state.marker(header, control_type(batch))
                 if waiting is not None:
                     waiting.discard(header.producer_id)
                     if not waiting:

@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import layout
-from kafkalog_spark.log.batch_header import BatchHeader, check_crc, parse_prefix
+from kafkalog_spark.log.batch_header import BatchHeader, parse_prefix
 from kafkalog_spark.log.segment_file import SegmentFile
 
 _ENTRIES_TRIED = 4
@@ -57,8 +57,7 @@ def _last_known(file: SegmentFile) -> tuple[int, int]:
 def _checked(file: SegmentFile, position: int, next_offset: int) -> Iterator[BatchHeader | KafkalogError]:
     """Headers of whole, good batches from `position` on; an error, as a value, for what comes after them."""
     try:
-        for header in file.headers(position):
-            check_crc(header, file.read(header.position, header.size))
+        for header in file.good_headers(position):
             if header.last_offset < header.base_offset or header.base_offset < next_offset:
                 yield CorruptBatch(
                     f"offsets {header.base_offset} to {header.last_offset} do not follow {next_offset - 1}",

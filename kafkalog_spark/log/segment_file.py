@@ -16,6 +16,7 @@ from kafkalog_spark.log.batch_header import (
     HEADER_SIZES,
     PREFIX_SIZE,
     BatchHeader,
+    check_crc,
     computed_crc,
     parse_header,
     parse_prefix,
@@ -158,6 +159,12 @@ class SegmentFile:
             yield header
             wish = _JUMP_READ if header.size >= _LARGE_BATCH else _RUN_READ
             position = header.end
+
+    def good_headers(self, position: int = 0) -> Iterator[BatchHeader]:
+        """As headers, each after its batch has been read and its CRC found right. Raises CorruptBatch too."""
+        for header in self.headers(position):
+            check_crc(header, self.read(header.position, header.size))
+            yield header
 
     def locate(self, offset: int) -> int:
         """Position of a batch from which reading on finds every record from `offset` on.

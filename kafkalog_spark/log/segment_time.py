@@ -1,8 +1,9 @@
 """Timestamps of a segment, told by its time index as far as the log confirms it.
 
 An entry (T, O) says that the largest timestamp up to offset O is T. It is believed when the batch that holds O has the
-max timestamp T; whatever follows O is looked up in the batch headers. So a missing, short, stale or garbled time index
-costs a walk over headers, and hides nothing.
+max timestamp T; whatever follows O is looked up in the headers of batches whose CRC is right. So a missing, short,
+stale
+or garbled time index costs reading, and hides nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def largest_timestamp(file: SegmentFile) -> int:
     proven = _prove(file, last.timestamp, last.offset) if last is not None else None
     largest, position = (NO_TIMESTAMP, 0) if proven is None else (proven.timestamp, proven.position)
     try:
-        for header in file.headers(position):
+        for header in file.good_headers(position):
             largest = max(largest, header.max_timestamp)
     except (CorruptBatch, UnsupportedFormat) as error:
         raise file.blame(error) from None
@@ -56,6 +57,8 @@ def _prove(file: SegmentFile, timestamp: int, offset: int) -> Proven | None:
         for header in file.headers(file.locate(offset)):
             if header.last_offset >= offset:
                 if header.max_timestamp != timestamp or (header.magic == 2 and header.base_offset > offset):
+                    return None
+                if file.proven_header(header.position) is None:
                     return None
                 return Proven(timestamp, header.last_offset, header.end)
     except (CorruptBatch, UnsupportedFormat):
