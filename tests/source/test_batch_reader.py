@@ -65,7 +65,7 @@ def at(ms: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
 
 
-def only(golden_log: GoldenLog) -> dict[str, object]:
+def only(golden_log: GoldenLog) -> dict[str, Any]:
     return {"assign": json.dumps({golden_log.topic: [golden_log.partition]}), "includeHeaders": True}
 
 
@@ -92,11 +92,16 @@ def test_read_committed_is_what_the_read_committed_consumer_returned(golden_log:
 
 
 @every_log
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize(
-    "cut", [{"maxPartitionBytes": 1}, {"minPartitions": 23}, {"maxRecordsPerPartition": 37}], ids=str
+    ("cut", "isolation"),
+    [
+        ({"maxPartitionBytes": 1}, "read_committed"),
+        ({"minPartitions": 23}, "read_uncommitted"),
+        ({"maxRecordsPerPartition": 37}, "read_committed"),
+    ],
+    ids=["by bytes", "minPartitions", "maxRecordsPerPartition"],
 )
-def test_however_it_is_cut_the_rows_are_the_same(golden_log: GoldenLog, isolation: str, cut: dict[str, object]) -> None:
+def test_however_it_is_cut_the_rows_are_the_same(golden_log: GoldenLog, isolation: str, cut: dict[str, Any]) -> None:
     options = {**only(golden_log), "isolationLevel": isolation}
     assert read(golden_log.directory.parent, **options, **cut).equals(read(golden_log.directory.parent, **options))
 
