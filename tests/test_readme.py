@@ -1,0 +1,45 @@
+"""What the README says of itself is held by the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kafkalog_spark.source.options import options_table
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_options_is_the_one_that_the_declarations_make() -> None:
+    shown = re.search(r"<!-- options:.*?-->\n(.*)<!-- options end -->", README, re.DOTALL)
+    assert shown is not None
+    assert shown[1] == options_table()
+
+
+def test_every_file_that_the_documents_name_exists() -> None:
+    for name in ("README.md", "docs/architecture.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^)#]+)\)", text):
+            if "://" not in link:
+                assert (ROOT / name).parent.joinpath(link).exists(), f"{name} links to {link}"
+
+
+def test_the_file_map_names_every_module_and_no_other() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for package in ("log", "source"):
+        modules = {
+            str(path.relative_to(ROOT / "kafkalog_spark" / package))
+            for path in (ROOT / "kafkalog_spark" / package).rglob("*.py")
+            if path.name != "__init__.py"
+        }
+        missing = {module for module in modules if Path(module).name not in text}
+        assert not missing, f"docs/architecture.md does not say what these hold: {sorted(missing)}"
+    known = {path.name for path in ROOT.rglob("*.py") if ".venv" not in path.parts}
+    unknown = set(re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", text)) - known
+    assert not unknown, f"docs/architecture.md names files that are not there: {sorted(unknown)}"
+
+
+def test_make_test_is_the_test_command_that_ci_runs() -> None:
+    assert "make test" in README
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
