@@ -26,6 +26,7 @@ $(VENV)/installed: pyproject.toml
 
 $(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py)
 	@echo "compiling the kernels, once ..."
+	@rm -f kafkalog_spark/log/kernels/__pycache__/*.nb[ci]  # numba does not see a change in a module that kernels call
 	@$(RUN) -m kafkalog_spark.warm
 	@touch $@
 
