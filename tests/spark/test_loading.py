@@ -1,0 +1,110 @@
+"""How format("kafkalog") is found, what it is given, and the schema it has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog_spark
+from tests.source.made_logs import append, numbers
+from tests.spark.loads import fails, load, values
+
+CONNECTOR_SCHEMA = (
+    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+)
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """orders-0: "0".."9", orders-1: "10".."19", prices-0: "20".."22" with keys."""
+    path = tmp_path_factory.mktemp("logs")
+    append(path, "orders", 0, numbers(0, 10))
+    append(path, "orders", 1, numbers(10, 20))
+    append(path, "prices", 0, numbers(20, 23), keys=["a", None, ""])
+    return path
+
+
+def test_the_schema_is_the_connectors(spark: Any, log_dir: Path) -> None:
+    schema = load(spark, log_dir).schema
+    assert schema.simpleString() == CONNECTOR_SCHEMA
+    assert all(field.nullable for field in schema)
+    with_headers = load(spark, log_dir, includeHeaders="true").schema
+    assert with_headers[:7] == schema
+    headers = with_headers["headers"]
+    assert headers.dataType.simpleString() == "array<struct<key:string,value:binary>>"
+    assert headers.nullable
+    assert headers.dataType.containsNull
+    assert all(field.nullable for field in headers.dataType.elementType)
+
+
+def test_without_a_subscription_every_topic_is_read(spark: Any, log_dir: Path) -> None:
+    assert sorted(values(load(spark, log_dir)), key=int) == numbers(0, 23)
+
+
+def test_a_registered_source_is_the_same(spark: Any, log_dir: Path) -> None:
+    session = spark.newSession()
+    kafkalog_spark.register(session)
+    assert values(load(session, log_dir, subscribe="orders")) == numbers(0, 20)
+
+
+def test_topics_are_chosen_by_name_pattern_or_assignment(spark: Any, log_dir: Path) -> None:
+    assert values(load(spark, log_dir, subscribe="orders,prices ", columns="partition,offset,value")).count("0") == 1
+    assert values(load(spark, log_dir, subscribePattern="ord.*")) == numbers(0, 20)
+    # a partition that is not there is left out, as in the connector
+    assert values(load(spark, log_dir, assign='{"orders":[1,7],"prices":[0]}')) == [*numbers(20, 23), *numbers(10, 20)]
+
+
+def test_several_directories_are_one_log(spark: Any, log_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(log_dir / "orders-0", tmp_path / "a" / "orders-0")
+    shutil.copytree(log_dir / "orders-1", tmp_path / "b" / "orders-1")
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert values(load(spark, paths)) == numbers(0, 20)
+    assert values(load(spark, ",".join(paths), subscribe="orders")) == numbers(0, 20)
+
+
+def test_one_partition_directory_can_be_loaded(spark: Any, log_dir: Path) -> None:
+    assert values(load(spark, log_dir / "orders-1")) == numbers(10, 20)
+
+
+def test_columns_are_chosen_in_the_order_given(spark: Any, log_dir: Path) -> None:
+    df = load(spark, log_dir, subscribe="prices", columns="offset, TOPIC")
+    assert df.columns == ["offset", "topic"]
+    assert [tuple(row) for row in df.collect()] == [(0, "prices"), (1, "prices"), (2, "prices")]
+
+
+def test_a_schema_of_the_users_own_chooses_columns_and_text(spark: Any, log_dir: Path) -> None:
+    df = load(spark, log_dir, schema="value string, key string, offset bigint not null", subscribe="prices")
+    assert [tuple(row) for row in df.collect()] == [("20", "a", 0), ("21", None, 1), ("22", "", 2)]
+    view = load(spark, log_dir, schema="timestamp timestamp, partition int", subscribe="orders")
+    assert view.count() == 20
+
+
+def test_sql_gets_columns_by_option(spark: Any, log_dir: Path) -> None:
+    spark.sql(
+        f"create or replace temporary view prices using kafkalog "
+        f"options (path '{log_dir}', subscribe 'prices', columns 'offset,value')"
+    )
+    try:
+        found = spark.sql(
+            "select max(offset) as last, count(*) as n, max(cast(value as string)) as v from prices"
+        ).first()
+    finally:
+        spark.catalog.dropTempView("prices")
+    assert tuple(found) == (2, 3, "22")
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ("ofset bigint", "the schema has a column 'ofset', a Kafka log has none; there are key, value,"),
+        ("offset int", "the schema's column 'offset' is int, expected bigint"),
+        ("key binary not null", "the schema's column 'key' is NOT NULL, but records without one exist"),
+    ],
+)
+def test_a_schema_that_no_log_has_is_refused(spark: Any, log_dir: Path, schema: str, expected: str) -> None:
+    with fails() as failure:
+        load(spark, log_dir, schema=schema).count()
+    assert failure.line.startswith(expected)
