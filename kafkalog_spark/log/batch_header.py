@@ -79,9 +79,9 @@ def parse_prefix(data: bytes | memoryview, at: int, position: int) -> tuple[int,
     Needs PREFIX_SIZE bytes. Raises CorruptBatch for a length no batch can have, UnsupportedFormat for an unknown magic.
     """
     offset, length, magic = _PREFIX.unpack_from(data, at)
+    if not any(data[at : at + PREFIX_SIZE]):
+        raise CorruptBatch("zeros where a batch should begin", position=position)
     if not 0 <= magic <= 2:
-        if length == 0 and offset == 0:
-            raise CorruptBatch("zeros where a batch should begin", position=position)
         raise UnsupportedFormat(f"magic {magic} where a batch should begin (0, 1 or 2 expected)", position=position)
     size = length + layout.LOG_OVERHEAD
     if size < HEADER_SIZES[magic]:
@@ -121,15 +121,26 @@ def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeade
 
 def computed_crc(batch: bytes | memoryview, magic: int) -> int:
     """CRC of a whole batch as its format wants it: CRC-32C (v2) or CRC-32 (v0, v1)."""
-    view = memoryview(batch)
-    if magic == 2:
-        return int(crc32c.crc32c(view[layout.ATTRIBUTES_AT :]))
-    return zlib.crc32(view[layout.MAGIC_AT :])
+    return continued_crc(0, memoryview(batch)[crc_begins(magic) :], magic)
+
+
+def crc_begins(magic: int) -> int:
+    """The first byte of a batch that its CRC covers; the last one is the batch's last."""
+    return layout.ATTRIBUTES_AT if magic == 2 else layout.MAGIC_AT
+
+
+def continued_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
+    """The CRC with `data` behind the bytes that gave `crc`; 0 to begin with."""
+    return int(crc32c.crc32c(data, crc)) if magic == 2 else zlib.crc32(data, crc)
 
 
 def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
     """Raise CorruptBatch when the CRC of `batch`, the header's whole batch, is not what the header says."""
-    found = computed_crc(batch, header.magic)
+    compare_crc(header, computed_crc(batch, header.magic))
+
+
+def compare_crc(header: BatchHeader, found: int) -> None:
+    """Raise CorruptBatch when `found`, the CRC of a batch's bytes, is not what its header says."""
     if found != header.crc:
         raise CorruptBatch(
             crc_text(header.magic, header.crc, found), position=header.position, offset=header.base_offset

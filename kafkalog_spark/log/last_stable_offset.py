@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
-from kafkalog_spark.log.batch_header import check_crc, control_type
+from kafkalog_spark.log.batch_header import BatchHeader, control_type
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.segment_file import SegmentFile
 from kafkalog_spark.log.transactions import TransactionState
+
+_MARKER_SIZE = 128
+"""Bytes. Transaction markers have 78."""
 
 
 def last_stable_offset(log: PartitionLog) -> int:
@@ -28,7 +31,8 @@ def last_stable_offset(log: PartitionLog) -> int:
         state.open = {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
         break
     _walk(log, start, end, state)
-    return state.last_stable_offset(end)
+    # Of a transaction that began before records were deleted, what is left is unstable.
+    return max(state.last_stable_offset(end), log.log_start_offset)
 
 
 def aborted_transactions(log: PartitionLog, start: int, end: int) -> TransactionState:
@@ -70,30 +74,39 @@ def _walk(log: PartitionLog, start: int, end: int, state: TransactionState, wait
 def _walk_segment(file: SegmentFile, start: int, end: int, state: TransactionState, waiting: set[int] | None) -> int:
     """As _walk, in one segment; returns the offset after the last batch seen.
 
-    CRCs are checked of the batches that begin or end a transaction: the others change nothing.
+    CRCs are checked of the batches that begin or end a transaction, and of those so small that they could be a marker
+    with damaged attributes: the others change nothing. Nothing is read behind the batch that reaches `end`, where a
+    torn tail may begin.
     """
-    offset = start
+    position = file.locate(start)
+    offset = file.base_offset
     try:
-        for header in file.headers(file.locate(start)):
-            if header.last_offset < start:
-                continue
-            if header.base_offset >= end:
-                return header.base_offset
+        for header in file.headers(position):
+            file.check_offsets(header, offset)
             offset = header.last_offset + 1
-            if not header.is_transactional or (waiting is not None and header.producer_id not in waiting):
-                continue
-            if not header.is_control:
-                if header.producer_id not in state.open:
-                    check_crc(header, file.read(header.position, header.size))
-                    state.data_batch(header)
-            elif header.record_count:
-                batch = file.read(header.position, header.size)
-                check_crc(header, batch)
-                state.marker(header, control_type(batch))
-                if waiting is not None:
-                    waiting.discard(header.producer_id)
-                    if not waiting:
-                        return offset
+            if header.base_offset >= end:
+                file.check_follower(header.end, offset)
+                return header.base_offset
+            if header.last_offset >= start:
+                _take(file, header, state, waiting)
+            if offset >= end or (waiting is not None and not waiting):
+                return offset
     except (CorruptLog, UnsupportedFormat) as error:
         raise file.blame(error) from None
     return offset
+
+
+def _take(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:
+    """Let a batch change `state`, if it is transactional and not of a producer that nobody waits for."""
+    if header.size <= _MARKER_SIZE or header.is_control:
+        file.check_crc(header)
+    if not header.is_transactional or (waiting is not None and header.producer_id not in waiting):
+        return
+    if not header.is_control:
+        if header.producer_id not in state.open:
+            file.check_crc(header)
+            state.data_batch(header)
+    elif header.record_count:
+        state.marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
+        if waiting is not None:
+            waiting.discard(header.producer_id)

@@ -82,6 +82,7 @@ NO_LEADER_EPOCH = -1
 # The smallest v2 record: length 6, attributes, four one-byte varints, header count. Bounds a record count that lies.
 MIN_RECORD_SIZE = 7
 MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
 
 
 class Codec(IntEnum):
@@ -132,3 +133,4 @@ class H(IntEnum):
     BASE_SEQUENCE = 12
     COUNT = 13  # records; of a message 1, of a wrapper -1 (unknown)
     CRC_SEEN = 14  # 1 when the sweep has checked the CRC and found it right
+    PREVIOUS = 15  # last offset of the batch before; the sweep leaves it to its caller

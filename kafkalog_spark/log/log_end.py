@@ -36,10 +36,14 @@ def find_log_end(file: SegmentFile, recovery_point: int | None = None) -> LogEnd
     Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail.
     """
     position, next_offset = _last_known(file)
-    for header in _checked(file, position, next_offset):
+    for header in _checked(file, position):
         if isinstance(header, KafkalogError):
             judge_tail(file, position, next_offset, recovery_point, header)
             break
+        try:
+            file.check_offsets(header, next_offset)
+        except CorruptBatch as error:
+            raise file.blame(error) from None  # its CRC is right, so this is no torn write
         position, next_offset = header.end, header.last_offset + 1
     return LogEnd(next_offset, position)
 
@@ -54,19 +58,12 @@ def _last_known(file: SegmentFile) -> tuple[int, int]:
     return 0, file.base_offset
 
 
-def _checked(file: SegmentFile, position: int, next_offset: int) -> Iterator[BatchHeader | KafkalogError]:
-    """Headers of whole, good batches from `position` on; an error, as a value, for what comes after them."""
+def _checked(file: SegmentFile, position: int) -> Iterator[BatchHeader | KafkalogError]:
+    """Headers of whole batches with a right CRC from `position` on; an error, as a value, for what comes after them."""
     try:
         for header in file.good_headers(position):
-            if header.last_offset < header.base_offset or header.base_offset < next_offset:
-                yield CorruptBatch(
-                    f"offsets {header.base_offset} to {header.last_offset} do not follow {next_offset - 1}",
-                    position=header.position,
-                    offset=header.base_offset,
-                )
-                return
             yield header
-            position, next_offset = header.end, header.last_offset + 1
+            position = header.end
     except (CorruptBatch, UnsupportedFormat) as error:
         yield error
         return
@@ -80,7 +77,7 @@ def _checked(file: SegmentFile, position: int, next_offset: int) -> Iterator[Bat
             except KafkalogError as error:
                 yield error
                 return
-        yield CorruptBatch(what, position=position, offset=next_offset)
+        yield CorruptBatch(what, position=position)
 
 
 def judge_tail(
@@ -90,6 +87,7 @@ def judge_tail(
 
     next_offset: offset after the last good batch.
     """
+    error.at(offset=next_offset)
     if recovery_point is not None and next_offset < recovery_point:
         error.hint = (
             f"the log was flushed up to offset {recovery_point} (recovery-point-offset-checkpoint), so this is damage"

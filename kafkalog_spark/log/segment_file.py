@@ -10,14 +10,15 @@ import os
 from collections.abc import Iterator
 from functools import cached_property
 
-from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log import offset_index, time_index
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.log import layout, offset_index, time_index
 from kafkalog_spark.log.batch_header import (
     HEADER_SIZES,
     PREFIX_SIZE,
     BatchHeader,
-    check_crc,
-    computed_crc,
+    compare_crc,
+    continued_crc,
+    crc_begins,
     parse_header,
     parse_prefix,
 )
@@ -32,6 +33,8 @@ _RUN_READ = 64 << 10
 """Bytes read at once when batches are small."""
 _LARGE_BATCH = 4 << 10
 """From this batch size on, jumping from header to header touches less than reading through."""
+_CRC_READ = 1 << 20
+"""Bytes read at once for a CRC: a damaged length may announce two gigabytes."""
 
 
 class SegmentFile:
@@ -75,14 +78,16 @@ class SegmentFile:
 
     def read(self, position: int, size: int) -> bytes:
         """The bytes [position, position + size), fewer only at the end of the file."""
-        data = os.pread(self._fd, size, position)
+        try:
+            data = os.pread(self._fd, size, position)
+            while 0 < len(data) < size:
+                more = os.pread(self._fd, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise self._unreadable(error, position) from error
         self.bytes_read += len(data)
-        while 0 < len(data) < size:
-            more = os.pread(self._fd, size - len(data), position + len(data))
-            if not more:
-                break
-            self.bytes_read += len(more)
-            data += more
         return data
 
     def read_into(self, position: int, target: memoryview) -> int:
@@ -90,12 +95,24 @@ class SegmentFile:
         file."""
         filled = 0
         while filled < len(target):
-            count = os.preadv(self._fd, [target[filled:]], position + filled)
+            try:
+                count = os.preadv(self._fd, [target[filled:]], position + filled)
+            except OSError as error:
+                raise self._unreadable(error, position + filled) from error
             if count == 0:
                 break
             filled += count
         self.bytes_read += filled
         return filled
+
+    def _unreadable(self, error: OSError, position: int) -> NotALogDirectory:
+        """A failing disk is neither a torn tail nor a wrong hint: nothing that asks for those catches this."""
+        return NotALogDirectory(
+            f"the segment cannot be read: {error.strerror}",
+            topic_partition=self.topic_partition,
+            path=self.path,
+            position=position,
+        )
 
     @cached_property
     def offset_index(self) -> OffsetIndex:
@@ -140,9 +157,45 @@ class SegmentFile:
             header = self.header_at(position)
         except (CorruptBatch, UnsupportedFormat):
             return None
-        if header is None or computed_crc(self.read(position, header.size), header.magic) != header.crc:
+        if header is None or self._computed_crc(header) != header.crc:
             return None
         return header
+
+    def check_crc(self, header: BatchHeader) -> None:
+        """Read the batch of `header`, and raise CorruptBatch when its CRC is wrong."""
+        compare_crc(header, self._computed_crc(header))
+
+    def _computed_crc(self, header: BatchHeader) -> int:
+        crc, at = 0, header.position + crc_begins(header.magic)
+        while at < header.end:
+            data = self.read(at, min(_CRC_READ, header.end - at))
+            if not data:
+                break  # the file was cut since
+            crc = continued_crc(crc, data, header.magic)
+            at += len(data)
+        return crc
+
+    def check_offsets(self, header: BatchHeader, lowest: int) -> None:
+        """Raise CorruptBatch unless the offsets of `header`, which no CRC covers, begin at `lowest` or later and end
+        before the next segment."""
+        end = layout.MAX_INT64 if self.next_base_offset is None else self.next_base_offset
+        if not max(lowest, self.base_offset) <= header.base_offset <= header.last_offset < end:
+            raise CorruptBatch(
+                f"offsets {header.base_offset} to {header.last_offset} do not follow {lowest - 1}"
+                + (f", or reach into the next segment at {end}" if self.next_base_offset is not None else ""),
+                position=header.position,
+                offset=header.base_offset,
+            )
+
+    def check_follower(self, position: int, lowest: int) -> None:
+        """Raise CorruptBatch when a good batch at `position` has offsets below `lowest`.
+
+        For a search that ends with a batch because its offsets are high enough: the next batch tells on a damaged one.
+        Whatever else lies there may be a torn tail.
+        """
+        header = self.proven_header(position)
+        if header is not None:
+            self.check_offsets(header, lowest)
 
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         """The headers from `position` on, up to the last whole batch. CRCs are not checked. Raises as parse_header."""
@@ -163,7 +216,7 @@ class SegmentFile:
     def good_headers(self, position: int = 0) -> Iterator[BatchHeader]:
         """As headers, each after its batch has been read and its CRC found right. Raises CorruptBatch too."""
         for header in self.headers(position):
-            check_crc(header, self.read(header.position, header.size))
+            self.check_crc(header)
             yield header
 
     def locate(self, offset: int) -> int:
