@@ -94,6 +94,7 @@ def scan_partition(
     offset, stuck = start, 0
     while offset < end:
         if not log.segments:
+            _lose(log, offset, end, on_loss)
             break
         index = log.segment_index(offset)
         first = log.segments[0].base_offset

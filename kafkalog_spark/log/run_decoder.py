@@ -154,6 +154,14 @@ class RunDecoder:
             units = _legacy_units(one)
             # v1: the wrapper has the last offset, the inner ones count from 0; v0: the inner ones are absolute
             units[0, 1] = offset - last_inner if magic == 1 else 0
+            first = int.from_bytes(payload[:8].tobytes(), "big", signed=True) + int(units[0, 1])
+            previous = int(one[0, H.PREVIOUS])
+            if first <= previous:
+                raise CorruptBatch(
+                    f"offsets {first} to {offset} of a compressed message set do not follow {previous}",
+                    position=position + batch_at,
+                    offset=offset,
+                )
             bounds = np.array([0], np.int64), np.array([end], np.int64)
             yield from self._run_kernel(decode_legacy, payload, *bounds, units, one, position)
             self._unfolded.shrink(2 * UNFOLDED)

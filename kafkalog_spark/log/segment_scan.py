@@ -29,6 +29,8 @@ from kafkalog_spark.log.transactions import AbortedRanges
 
 WINDOW = 1 << 20
 """Bytes read at once: fits the second-level cache, so that CRC, decompression and decoding find the bytes there."""
+_DOUBTED = 16 << 20
+"""Bytes of a batch from which on its CRC is asked for before memory is: the length may be damaged."""
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
 
 
@@ -83,8 +85,12 @@ class SegmentScanner:
                 state.stopped_by = self._what_is_wrong(state.position, status)
                 return
             past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
+            behind = state.position + swept
             if len(past_end):
-                table = table[: past_end[0] + 1]
+                rows = int(past_end[0]) + 1
+                if rows < len(table):
+                    behind = state.position + int(table[rows, H.POSITION])
+                table = table[:rows]
             good, out_of_order = self._check_order(table, state.position)
             good, wrong_crc = self._check_crcs(table[:good], state.position)
             yield from self._decoder.decode(self._choose(table[:good], until), state.position)
@@ -93,6 +99,8 @@ class SegmentScanner:
             if error is not None:
                 raise error
             self._last_offset = int(table[-1, H.LAST_OFFSET])
+            if len(past_end):
+                file.check_follower(behind, self._last_offset + 1)
             state.next_offset = max(state.next_offset, self._last_offset + 1)
             state.position += swept
             state.done = bool(len(past_end))
@@ -118,6 +126,9 @@ class SegmentScanner:
             return None
         try:
             size, _ = parse_prefix(data, 0, state.position)
+            header = self._file.header_at(state.position)
+            if header is not None and size > _DOUBTED:
+                self._file.check_crc(header)
         except KafkalogError as error:
             state.stopped_by = error
             return None
@@ -156,18 +167,17 @@ class SegmentScanner:
         Returns the first row that is wrong, and the error; (number of rows, None) when none is.
         """
         base, last = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET]
+        table[0, H.PREVIOUS] = max(self._last_offset, self._file.base_offset - 1)
+        table[1:, H.PREVIOUS] = last[:-1]
         bad_count = (table[:, H.COUNT] < 0) & (table[:, H.MAGIC] == 2)
-        wrong = (last < base) | bad_count | (base < self._file.base_offset)
-        wrong[0] |= bool(base[0] <= self._last_offset)
-        wrong[1:] |= base[1:] <= last[:-1]
+        wrong = (last < base) | bad_count | (base < self._file.base_offset) | (base <= table[:, H.PREVIOUS])
         following = self._file.next_base_offset
         if following is not None:
             wrong |= last >= following
         if not wrong.any():
             return len(table), None
         row = int(np.argmax(wrong))
-        before = self._last_offset if row == 0 else int(last[row - 1])
-        what = f"offsets {int(base[row])} to {int(last[row])} do not follow {max(before, self._file.base_offset - 1)}"
+        what = f"offsets {int(base[row])} to {int(last[row])} do not follow {int(table[row, H.PREVIOUS])}"
         if bad_count[row]:
             what = f"a record count of {int(table[row, H.COUNT])}"
         elif following is not None:
