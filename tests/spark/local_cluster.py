@@ -1,0 +1,49 @@
+"""Reads a log directory on local-cluster[2,1,1024]: a master, two workers, an executor process each.
+
+python -m tests.spark.local_cluster LOG_DIRECTORY RESULT writes the table as an Arrow file. Run by
+test_local_cluster.py, because a process has one Spark session at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+
+def main(log_dir: str, result: str) -> None:
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_WORKER_DIR"] = str(Path(result).with_name("work"))  # not into the current directory
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local-cluster[2,1,1024]")
+        .appName("kafkalog local-cluster test")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        df = (
+            spark.read.format("kafkalog")
+            .option("includeHeaders", True)
+            .option("maxPartitionBytes", "64k")
+            .load(log_dir)
+        )
+        table = df.toArrow()
+        executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+        assert len(executors) == 3, f"the driver and two executors, not {len(executors)}"
+    finally:
+        spark.stop()
+    with pa.OSFile(result, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

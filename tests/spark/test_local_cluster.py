@@ -1,0 +1,34 @@
+"""Executors that are processes of their own, each with the options and splits as they come over the network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.log.rows import plain_rows
+from tests.source.driver import read
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.spark
+def test_a_cluster_reads_what_one_process_reads(golden: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.arrow"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.local_cluster", str(golden), str(result)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    with pa.OSFile(str(result)) as source:
+        found = pa.ipc.open_file(source).read_all()
+    order = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+    expected = read(golden, includeHeaders=True)
+    assert plain_rows(found.sort_by(order).to_batches()) == plain_rows(expected.sort_by(order).to_batches())
+    assert found.num_rows > 10_000
