@@ -163,7 +163,9 @@ def _scan_segment(
             yield batch
     except KafkalogError as error:
         return file.blame(error)
-    return file.blame(state.stopped_by) if state.stopped_by is not None and not state.done else None
+    if state.stopped_by is None or state.done:
+        return None
+    return file.blame(state.stopped_by.at(offset=state.next_offset))
 
 
 def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:
