@@ -86,8 +86,8 @@ def batch(
     base_sequence: int = -1,
     payload: bytes | None = None,
 ) -> bytes:
-    """A whole batch. last_offset, count, max_timestamp: by default what `records` say. `payload`: in place of the records,
-    before compression. `variant`: which of a codec's framings (see `compressed`)."""
+    """A whole batch. last_offset, count, max_timestamp: by default what `records` say. `payload`: in place of
+    `records`, not compressed. `variant`: which of a codec's framings (see `compressed`)."""
     base_timestamp = records[0].timestamp if records else 0
     if max_timestamp is None:
         max_timestamp = max((r.timestamp for r in records), default=-1)
