@@ -46,8 +46,8 @@ class PartitionPlace:
     partition: int
     directory: str
 
-    def open(self) -> PartitionLog:
-        """Read the checkpoints, then the partition. Raises NotALogDirectory, CorruptFile."""
+    def open(self, *, pass_over_damage: bool = False) -> PartitionLog:
+        """Read the checkpoints, then the partition; see PartitionLog. Raises NotALogDirectory."""
         parent = os.path.dirname(self.directory)
         key = (self.topic, self.partition)
         # Checkpoints first: read later, they could be ahead of what was seen of the log.
@@ -59,6 +59,7 @@ class PartitionPlace:
             self.directory,
             recovery_point=recovery_points.get(key),
             log_start_checkpoint=log_starts.get(key),
+            pass_over_damage=pass_over_damage,
         )
 
 
@@ -134,7 +135,7 @@ class LogDirs:
         for key, place in self.places.items():
             if key[0] != topic and (topic is not None or names.is_internal(key[0])):
                 continue
-            log = place.open()
+            log = place.open(pass_over_damage=request.drop_malformed)
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             yield from scan_partition(log, log.log_start_offset, end, request)
 

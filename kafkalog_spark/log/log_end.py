@@ -29,23 +29,35 @@ class LogEnd(NamedTuple):
     position: int
 
 
-def find_log_end(file: SegmentFile, recovery_point: int | None = None) -> LogEnd:
+def find_log_end(file: SegmentFile, recovery_point: int | None = None, *, pass_over_damage: bool = False) -> LogEnd:
     """The end of the log in its last segment.
 
     recovery_point: offset up to which the log was flushed, where a checkpoint tells; read it before the log.
-    Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail.
+    Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail; with `pass_over_damage` the
+    log
+    ends behind the last good batch, whatever lies before it.
     """
     position, next_offset = _last_known(file)
-    for header in _checked(file, position):
-        if isinstance(header, KafkalogError):
-            judge_tail(file, position, next_offset, recovery_point, header)
-            break
-        try:
-            file.check_offsets(header, next_offset)
-        except CorruptBatch as error:
-            raise file.blame(error) from None  # its CRC is right, so this is no torn write
-        position, next_offset = header.end, header.last_offset + 1
-    return LogEnd(next_offset, position)
+    while True:
+        error = None
+        for header in _checked(file, position):
+            if isinstance(header, KafkalogError):
+                error = header
+                if not pass_over_damage:
+                    judge_tail(file, position, next_offset, recovery_point, error)
+                break
+            try:
+                file.check_offsets(header, next_offset)
+            except CorruptBatch as wrong:
+                error = wrong
+                if not pass_over_damage:
+                    raise file.blame(error) from None  # its CRC is right, so this is no torn write
+                break
+            position, next_offset = header.end, header.last_offset + 1
+        found = find_batch_behind(file, position, next_offset) if error is not None and pass_over_damage else None
+        if found is None:
+            return LogEnd(next_offset, position)
+        position, next_offset = found.position, found.base_offset
 
 
 def _last_known(file: SegmentFile) -> tuple[int, int]:
@@ -97,6 +109,21 @@ def judge_tail(
     if found is not None:
         error.hint = f"a good batch with offset {found.base_offset} follows at byte {found.position}, so this is damage"
         raise file.blame(error)
+
+
+def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> BatchHeader | None:
+    """The next good batch behind the damage at position `damaged`, with offsets from `lowest_offset` on.
+
+    Right behind the damaged batch, if its length is right; a value may hold whole batches, which the search would find.
+    """
+    try:
+        header = file.header_at(damaged)
+    except KafkalogError:
+        header = None
+    following = file.proven_header(header.end) if header is not None else None
+    if following is not None and lowest_offset <= following.base_offset <= following.last_offset:
+        return following
+    return find_batch(file, damaged + 1, lowest_offset)
 
 
 def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:

@@ -24,6 +24,7 @@ class PartitionLog:
 
     recovery_point, log_start_checkpoint: what the log directory's checkpoints say, None where they are silent. Both
     must have been read before this object is made: a checkpoint that is older than the log is never ahead of it.
+    pass_over_damage: the log ends behind its last good batch even when damage lies before that.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class PartitionLog:
         *,
         recovery_point: int | None = None,
         log_start_checkpoint: int | None = None,
+        pass_over_damage: bool = False,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.directory = directory
         self.recovery_point = recovery_point
         self._log_start_checkpoint = log_start_checkpoint
+        self._pass_over_damage = pass_over_damage
         self.refresh()
 
     @property
@@ -115,7 +118,7 @@ class PartitionLog:
         for _ in range(_LISTINGS):
             try:
                 with self.open_segment(len(self.segments) - 1) as file:
-                    end = find_log_end(file, self.recovery_point)
+                    end = find_log_end(file, self.recovery_point, pass_over_damage=self._pass_over_damage)
                 break
             except FileNotFoundError:
                 self.refresh()

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, NotALogDirectory
-from kafkalog_spark.log.batch_header import BatchHeader
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.layout import NO_TIMESTAMP
-from kafkalog_spark.log.log_end import find_batch
+from kafkalog_spark.log.log_end import find_batch_behind
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.record_schema import COLUMNS
 from kafkalog_spark.log.row_buffers import FIRST_BATCH_ROWS, RowBuffers
@@ -171,24 +170,13 @@ def _scan_segment(
 def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:
     """Move `state` behind the damage to the next good batch of the segment; False when there is none."""
     damaged = state.position if error.position is None else error.position
-    found = _next_by_length(file, damaged, state.next_offset) or find_batch(file, damaged + 1, state.next_offset)
+    found = find_batch_behind(file, damaged, state.next_offset)
     state.stopped_by = None
     if found is None:
         state.next_offset = max(state.next_offset, file.next_base_offset or state.next_offset)
         return False
     state.position, state.next_offset = found.position, found.base_offset
     return True
-
-
-def _next_by_length(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
-    """The good batch right behind the one at `position`, if that one's length is right: a value may hold whole
-    batches."""
-    try:
-        header = file.header_at(position)
-    except KafkalogError:
-        return None
-    following = file.proven_header(header.end) if header is not None else None
-    return following if following is not None and following.base_offset >= lowest_offset else None
 
 
 def _begin(file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int, int] | None) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.source.bounds import rebind
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import Split, plan, view_of
+from kafkalog_spark.source.planning import Split, open_log, plan, view_of
 from kafkalog_spark.source.spark_errors import first_line, first_line_of
 from kafkalog_spark.source.spark_schema import ArrowShape
 
@@ -72,7 +72,7 @@ class KafkaLogBatchReader(DataSourceReader):
         from kafkalog_spark.log.partition_scan import ScanStatistics, scan_partition
 
         shape = ArrowShape(self._schema)
-        log = split.place.open()
+        log = open_log(split.place, self._options)
         asked = rebind(
             split.range,
             *_ends_now(log, split, self._options.read_committed),

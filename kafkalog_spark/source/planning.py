@@ -64,7 +64,8 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     CorruptBatch where the end of a log cannot be told from damage.
     """
     dirs = LogDirs.open(options.paths)
-    logs = open_logs(dirs, assigned_partitions(options.subscription, dirs.places))
+    assigned = assigned_partitions(options.subscription, dirs.places)
+    logs = {tp: open_log(dirs.places[tp], options) for tp in assigned}
     views = {tp: view_of(log, options.read_committed) for tp, log in logs.items()}
     ranges = resolve_bounds(
         options.start,
@@ -139,8 +140,9 @@ def narrow(whole: OffsetRange, segments: list[SegmentFacts], row_filter: RowFilt
     )
 
 
-def open_logs(dirs: LogDirs, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionLog]:
-    return {tp: dirs.places[tp].open() for tp in partitions}
+def open_log(place: PartitionPlace, options: ReadOptions) -> PartitionLog:
+    """The partition, opened as the read's `mode` wants it."""
+    return place.open(pass_over_damage=options.mode == "DROPMALFORMED")
 
 
 def view_of(log: PartitionLog, read_committed: bool) -> bounds.LogView:
