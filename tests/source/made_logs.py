@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ class MadeBatch:
     """One v2 batch to be written: a value and a timestamp (ms) for each record.
 
     gap: offsets left out before it, as by compaction. log_append_time: ms, what readers see instead of `timestamps`.
-    roll_first: it begins a new segment.
+    roll_first: it begins a new segment. producer_id: it belongs to that producer's transaction.
     """
 
     values: Sequence[str | bytes | None]
@@ -33,6 +34,7 @@ class MadeBatch:
     codec: Codec = Codec.NONE
     log_append_time: int | None = None
     roll_first: bool = False
+    producer_id: int | None = None
 
 
 def write_batches(
@@ -66,6 +68,7 @@ def write_batches(
                 timestamp_type=kind,
                 log_append_time=batch.log_append_time,
                 batch_size=_ONE_BATCH,
+                **({} if batch.producer_id is None else _transaction(batch.producer_id)),
             )
             records = pa.RecordBatch.from_pydict(columns)
             (encoded,) = encode_batches(records, writer.next_offset + batch.gap, params)
@@ -126,6 +129,10 @@ def delete_first_segment(log_dir: Path, topic: str, partition: int) -> int:
 
 def delete_partition(log_dir: Path, topic: str, partition: int) -> None:
     shutil.rmtree(log_dir / f"{topic}-{partition}")
+
+
+def _transaction(producer_id: int) -> dict[str, Any]:
+    return {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
 
 
 def _bytes(values: Sequence[str | bytes | None]) -> pa.Array:

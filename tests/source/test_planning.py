@@ -310,6 +310,12 @@ def test_a_pushed_end_within_the_log_is_not_late_bound_and_one_beyond_it_is(log_
     assert late(planned(log_dir, LessThan(OFFSET, 101))) == [(True, True)]
 
 
+def test_a_start_that_a_filter_moved_is_not_late_bound(log_dir: Path) -> None:
+    splits = planned(log_dir, GreaterThanOrEqual(OFFSET, 30))
+    assert (edges(splits), late(splits)) == ([(30, 100)], [(False, True)])
+    assert splits[0].range.from_earliest  # retention may pass it by
+
+
 # minPartitions and maxRecordsPerPartition
 
 

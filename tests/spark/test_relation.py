@@ -121,7 +121,7 @@ def at(*later: int) -> str:
         "timestamps go before offsets",
     ],
 )
-def test_bounds_by_timestamp(spark: Any, timed: Path, options: dict[str, object], expected: list[str]) -> None:
+def test_bounds_by_timestamp(spark: Any, timed: Path, options: dict[str, Any], expected: list[str]) -> None:
     assert values(load(spark, timed, subscribe="t", **options)) == expected
 
 
@@ -202,7 +202,7 @@ def test_bad_options_are_refused_at_load(spark: Any, tmp_path: Path, options: di
     ids=["start sets", "end sets", "resolved start after end", "end after the log's", "unknown topic"],
 )
 def test_what_does_not_fit_the_log_is_refused_when_planning(
-    spark: Any, timed: Path, options: dict[str, object], expected: str
+    spark: Any, timed: Path, options: dict[str, Any], expected: str
 ) -> None:
     with fails() as failure:
         load(spark, timed, **{"subscribe": "t", **options}).count()
