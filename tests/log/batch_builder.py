@@ -123,7 +123,7 @@ def compressed(codec: int, data: bytes, variant: int = 0) -> bytes:
     if codec == SNAPPY:
         if variant % 2:
             return bytes(snappy.compress(data))
-        return xerial_framed(data, block_size=64 if variant & 2 else 32 << 10)
+        return xerial_framed(data, block_size=512 if variant & 2 else 32 << 10)
     if codec == LZ4:
         return bytes(
             lz4.frame.compress(
