@@ -27,7 +27,7 @@ CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
-    """Fail when more than `size` bytes are in use at once. Counts what Python and numpy allocate: all reader buffers."""
+    """Fail when more than `size` bytes are in use at once, of what Python and numpy allocate: every buffer is."""
     tracemalloc.start()
     try:
         yield
