@@ -1,6 +1,6 @@
 """The logs that benchmarks read: produced once into a real Kafka, kept in ~/.cache/kafkalog-bench.
 
-KAFKALOG_BENCH_CACHE names another place. About 6 GB. A topic that is there already is not produced again.
+KAFKALOG_BENCH_CACHE names another place. About 8 GB. A topic that is there already is not produced again.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Topic:
 CODECS = ("none", "lz4", "zstd")
 SMALL_VALUES = {codec: Topic(codec, 100, 4_000_000) for codec in CODECS}
 LARGE_VALUES = {codec: Topic(codec, 1000, 2_000_000) for codec in CODECS}  # none: 2 GB
+LONG = Topic("none", 100, 18_000_000)  # 2 GB of small records
 TINY = Topic("none", 100, 40, prefix="tiny")
 # 4 partitions of 250 segments: 400 k records of 112 bytes, rolled every 45 kB
 SEGMENTS = Topic("none", 100, 400_000, (("internal.segment.bytes", 46_000),), "segments")
@@ -123,4 +124,4 @@ def produce(bootstrap: str, topic: Topic) -> None:
 
 
 if __name__ == "__main__":
-    print(ensure([*SMALL_VALUES.values(), *LARGE_VALUES.values(), TINY, SEGMENTS, *OTHER_CODECS.values()]))
+    print(ensure([*SMALL_VALUES.values(), *LARGE_VALUES.values(), LONG, TINY, SEGMENTS, *OTHER_CODECS.values()]))

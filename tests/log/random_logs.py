@@ -8,6 +8,7 @@ be anything, because it is only a hint.
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ TOPIC, PARTITION = "random", 3
 NEWEST = 1_700_000_000_000  # ms
 SPAN = 10**9  # ms; wide, so that an index of another segment does not agree with this one by accident
 
-INDEX_STATES = ("as written", "deleted", "truncated", "zero-padded", "garbage", "stale", "zeros")
+INDEX_STATES = ("as written", "deleted", "truncated", "zero-padded", "garbage", "stale", "zeros", "lying")
 TAILS = ("none", "torn batch", "zeros", "three bytes")
 
 
@@ -103,21 +104,22 @@ TRANSACTION_KINDS = ("transaction", "transaction", "commit", "abort", "v2")
 
 
 @st.composite
-def log_plans(draw: st.DrawFn, max_batches: int = 8) -> LogPlan:
+def log_plans(draw: st.DrawFn, max_batches: int = 8, index_states: tuple[str, ...] = INDEX_STATES) -> LogPlan:
+    """index_states: what may have become of the indexes; by default anything."""
     kinds = draw(st.sampled_from((ALL_KINDS, V2_KINDS, LEGACY_KINDS, TRANSACTION_KINDS)))
     segment = st.lists(batch_plans(kinds), min_size=1, max_size=max_batches).map(tuple)
     segments = draw(st.lists(segment, min_size=1, max_size=4).map(tuple))
     if draw(st.booleans()):
         segments += ((),)  # just rolled
-    state = st.tuples(*[st.sampled_from(INDEX_STATES)] * 3)
+    state = st.tuples(*[st.sampled_from(index_states)] * 3)
     return LogPlan(
         seed=draw(st.integers(0, 2**32)),
         base_offset=draw(st.sampled_from((0, 1, 1000, 2**40))),
         segments=segments,
         states=tuple(draw(st.lists(state, min_size=len(segments), max_size=len(segments)))),
         # Not "stale": which offset a snapshot speaks of stands in its name alone, so a copy of another one is believed.
-        snapshot_state=draw(st.sampled_from([state for state in INDEX_STATES if state != "stale"])),
-        index_interval=draw(st.sampled_from((0, 100, 4096))),
+        snapshot_state=draw(st.sampled_from([state for state in INDEX_STATES if state not in ("stale", "lying")])),
+        index_interval=draw(st.sampled_from((0, 0, 100, 4096))),
         clean_end=draw(st.booleans()),
         tail=draw(st.sampled_from(TAILS)),
         ordered=draw(st.booleans()),
@@ -330,9 +332,27 @@ def _spoil(path: Path, state: str, other: bytes, rng: random.Random) -> None:
         data = rng.randbytes(rng.choice((len(data), 5, 240)))
     elif state == "stale":
         data = other
+    elif state == "lying":
+        data = _lies(path, rng)
     else:
         data = bytes(len(data) + 24)
     path.write_bytes(data)
+
+
+def _lies(path: Path, rng: random.Random) -> bytes:
+    """Entries that rise as they should, and are all wrong."""
+    size = max(path.with_suffix(".log").stat().st_size, 20)
+    relative = sorted(rng.sample(range(1, 300), 8))
+    if path.suffix == ".index":
+        return b"".join(struct.pack(">ii", *entry) for entry in zip(relative, _rising(size, rng), strict=True))
+    if path.suffix == ".timeindex":
+        times = sorted(rng.sample(range(NEWEST - SPAN, NEWEST + SPAN), 8))
+        return b"".join(struct.pack(">qi", *entry) for entry in zip(times, relative, strict=True))
+    return b"".join(format_transaction(AbortedTransaction(rng.randrange(1, 4), 0, last, 0)) for last in relative)
+
+
+def _rising(below: int, rng: random.Random) -> list[int]:
+    return sorted(rng.sample(range(1, below), 8))
 
 
 # ---- what must be read, told in the plainest way

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,12 @@ def check_a_log(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> No
 @given(log_plans(), st.data())
 def test_a_scan_equals_the_plain_decoder_filtered_in_python(plan: LogPlan, data: st.DataObject) -> None:
     check_a_log(plan, USUAL, data)
+
+
+@_QUICK
+@given(log_plans(12, index_states=("lying", "stale")), st.data())
+def test_an_index_that_lies_costs_no_row_and_adds_none(plan: LogPlan, data: st.DataObject) -> None:
+    check_a_log(replace(plan, index_interval=0, start_at=0.0), USUAL, data)
 
 
 @_QUICK

@@ -166,13 +166,15 @@ def change_indexes(directory: Path, how: str, seed: int) -> None:
                 path.write_bytes(data[: size - 4] + data[2 * size - 4 :] if len(data) >= 2 * size else data)
 
 
+OPS = (">=", "<", "=", "in", "not >=")
+Predicate = tuple[str, str, int]  # column, operator, offset or timestamp in ms
 PREDICATES = st.one_of(
-    st.tuples(st.just("offset"), st.sampled_from([">=", "<", "=", "in", "not >="]), st.integers(-3, 30)),
-    st.tuples(st.just("timestamp"), st.sampled_from([">=", "<", "=", "in", "not >="]), TIMES),
+    st.tuples(st.just("offset"), st.sampled_from(OPS), st.integers(-3, 30)),
+    st.tuples(st.just("timestamp"), st.sampled_from(OPS), TIMES),
 )
 
 
-def as_filter(predicate: tuple[str, str, int]) -> spark.Filter:
+def as_filter(predicate: Predicate) -> spark.Filter:
     column, op, number = predicate
     value: Any = number if column == "offset" else at(number)
     also: Any = number + 3 if column == "offset" else at(number + 3)
@@ -185,7 +187,7 @@ def as_filter(predicate: tuple[str, str, int]) -> spark.Filter:
     }[op]
 
 
-def holds(predicate: tuple[str, str, int], row: Row) -> bool:
+def holds(predicate: Predicate, row: Row) -> bool:
     column, op, number = predicate
     actual = row[0] if column == "offset" else row[1]
     return {
@@ -237,41 +239,50 @@ def expected_range(options: dict[str, object], rows: list[Row]) -> tuple[int, in
     return start, end
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=logs(),
-    options=bounds(),
-    predicates=st.lists(PREDICATES, max_size=2),
+    queries=st.lists(st.tuples(bounds(), st.lists(PREDICATES, max_size=2)), min_size=2, max_size=6),
+    number=st.integers(-1, 30),
+    time=TIMES,
     indexes=st.sampled_from(INDEXES),
     seed=st.integers(0, 2**32),
     size=st.sampled_from([1, 200, 1 << 20]),
 )
 def test_pruned_reads_give_the_rows_of_a_full_scan_filtered_in_python(
     batches: list[MadeBatch],
-    options: dict[str, object],
-    predicates: list[tuple[str, str, int]],
+    queries: list[tuple[dict[str, object], list[Predicate]]],
+    number: int,
+    time: int,
     indexes: str,
     seed: int,
     size: int,
 ) -> None:
     rows = rows_written(batches)
-    start, end = expected_range(options, rows)
+    # every operator alone, without bounds; then what was drawn
+    alone: list[Predicate] = [
+        (column, op, at_) for column, at_ in (("offset", number), ("timestamp", time)) for op in OPS
+    ]
     with tempfile.TemporaryDirectory() as name:
         write_batches(Path(name), "t", 0, batches)
         change_indexes(Path(name) / "t-0", indexes, seed)
-        load = lambda: Load(name, pushdown=True, maxPartitionBytes=size, **options)  # noqa: E731
-        end_of_log = rows[-1][0] + 1
-        if start > end:
-            with pytest.raises((OffsetOutOfRange, OptionError), match="is greater than"):
-                load().scan()
-            return
-        if start < end and end > end_of_log:
-            with pytest.raises(DataLoss, match="Could not read records"):
-                load().scan()
-            return
-        scan = load().scan(*map(as_filter, predicates))
-        assert scan.residual == []
-        found = scan.read()
+        for options, predicates in [*(({}, [predicate]) for predicate in alone), *queries]:
+            check(Load(name, pushdown=True, maxPartitionBytes=size, **options), options, predicates, rows)
+
+
+def check(load: Load, options: dict[str, object], predicates: list[Predicate], rows: list[Row]) -> None:
+    start, end = expected_range(options, rows)
+    if start > end:
+        with pytest.raises(OffsetOutOfRange, match="is greater than"):
+            load.scan()
+        return
+    if start < end and end > rows[-1][0] + 1:
+        with pytest.raises(DataLoss, match="Could not read records"):
+            load.scan()
+        return
+    scan = load.scan(*map(as_filter, predicates))
+    assert scan.residual == []
+    found = scan.read()
     expected = [row for row in rows if start <= row[0] < end and all(holds(p, row) for p in predicates)]
     times = [us // 1000 for us in found["timestamp"].cast(pa.int64()).to_pylist()]
     assert list(zip(offsets(found), times, values(found), strict=True)) == expected
