@@ -16,7 +16,6 @@ from kafkalog_spark.log import layout
 from kafkalog_spark.log.layout import TimestampType
 
 _PREFIX = struct.Struct(">qi4xb")  # offset, length, magic
-_V2 = struct.Struct(">qiibIhiqqqhii")
 _V0 = struct.Struct(">qiIbb")
 _V1 = struct.Struct(">qiIbbq")
 _CONTROL_TYPE = struct.Struct(">hh")
@@ -102,7 +101,7 @@ def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeade
             base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer, producer_epoch,
             sequence,
             count,
-        ) = _V2.unpack_from(data, at)  # fmt: skip
+        ) = layout.BATCH_HEADER.unpack_from(data, at)  # fmt: skip
         return BatchHeader(
             position, size, base, base + delta, magic, attributes, crc, epoch, base_timestamp, max_timestamp, producer,
             producer_epoch, sequence, count,

@@ -17,9 +17,6 @@ from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import HEADER_SIZES, PREFIX_SIZE, parse_header, parse_prefix
 from kafkalog_spark.log.layout import ControlType
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
-"""The 61 bytes of layout.py's table, in its order."""
-
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _U32 = struct.Struct(">I")
@@ -42,9 +39,9 @@ class EncodedBatch(NamedTuple):
 def seal(buffer: bytearray | memoryview, start: int, end: int, fields: tuple[int, ...]) -> None:
     """Write the header of the batch in buffer[start:end], whose records are there already, with length and CRC.
 
-    fields: HEADER's, with anything in place of batchLength and crc.
+    fields: BATCH_HEADER's, with anything in place of batchLength and crc.
     """
-    HEADER.pack_into(buffer, start, fields[0], end - start - layout.LOG_OVERHEAD, *fields[2:])
+    layout.BATCH_HEADER.pack_into(buffer, start, fields[0], end - start - layout.LOG_OVERHEAD, *fields[2:])
     with memoryview(buffer) as view:
         crc = crc32c.crc32c(view[start + layout.ATTRIBUTES_AT : end])
     _U32.pack_into(buffer, start + layout.CRC_AT, crc)
@@ -63,7 +60,7 @@ def header_fields(
     producer_epoch: int,
     base_sequence: int,
 ) -> tuple[int, ...]:
-    """HEADER's fields in order, length and CRC left 0 for `seal`."""
+    """BATCH_HEADER's fields in order, length and CRC left 0 for `seal`."""
     return (
         base_offset, 0, leader_epoch, _MAGIC, 0, attributes, last_offset - base_offset, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,

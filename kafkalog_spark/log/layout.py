@@ -38,6 +38,7 @@ offset is that of its last inner message.
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
 
 # offset and length, the same in all three formats
@@ -59,6 +60,8 @@ BASE_SEQUENCE_AT = 53
 RECORD_COUNT_AT = 57
 RECORDS_AT = 61
 BATCH_OVERHEAD = RECORDS_AT
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
+"""The 61 bytes in the order of the table above."""
 
 # message v0 / v1
 LEGACY_CRC_AT = 12

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import UnknownPartition
+from kafkalog_spark.log.names import is_internal
 from kafkalog_spark.source.offset_range_limit import TopicPartition, cut_text
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-"""Kafka's own topics (Topic.isInternal, and the metadata log of KRaft, which clients never see)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +56,14 @@ def assigned_partitions(subscription: Subscription, present: Iterable[TopicParti
     topics = {topic for topic, _ in available}
     match subscription:
         case AllTopics():
-            chosen = {tp for tp in available if tp[0] not in INTERNAL_TOPICS}
+            chosen = {tp for tp in available if not is_internal(tp[0])}
         case Subscribe(names):
             _check_topics(names, topics)
-            wanted = set(names) - INTERNAL_TOPICS
+            wanted = {topic for topic in names if not is_internal(topic)}
             chosen = {tp for tp in available if tp[0] in wanted}
         case SubscribePattern():
             regex = subscription.regex()
-            found = {topic for topic in topics - INTERNAL_TOPICS if regex.search(topic)}
+            found = {topic for topic in topics if not is_internal(topic) and regex.search(topic)}
             chosen = {tp for tp in available if tp[0] in found}
         case Assign(partitions):
             _check_topics([topic for topic, _ in partitions], topics)
