@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.source.driver import Load
 from tests.source.made_logs import FIRST_TIMESTAMP, append, delete_partition, numbers, segment_offsets, write_batches
 from tests.source.made_logs import MadeBatch as Batch
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSET, TIMESTAMP = ("offset",), ("timestamp",)
 RECORDS = 100
 SEGMENT_BYTES = 400  # two batches of ten small records
@@ -232,19 +234,24 @@ def test_an_impossible_filter_makes_no_task(log_dir: Path) -> None:
 
 
 def test_closed_segments_older_than_a_pushed_timestamp_are_left_out(log_dir: Path) -> None:
-    from datetime import UTC, datetime, timedelta
-
-    at = datetime.fromtimestamp(FIRST_TIMESTAMP / 1000, UTC) + timedelta(milliseconds=65)
+    at = EPOCH + timedelta(milliseconds=FIRST_TIMESTAMP + 65)
     splits = planned(log_dir, GreaterThanOrEqual(TIMESTAMP, at))
     assert [(s.range.start, s.range.end, s.range.end_is_latest) for s in splits] == [(60, 100, True)]
 
 
-def test_closed_segments_behind_the_last_wanted_timestamp_are_left_out(tmp_path: Path, opened: list[int]) -> None:
-    from datetime import UTC, datetime
+def test_the_time_index_moves_the_start_to_the_batch_after_its_entry(tmp_path: Path) -> None:
+    append(tmp_path, "t", 0, numbers(0, RECORDS))  # record n has FIRST_TIMESTAMP + n, ten to a batch
+    for ms in (69, 70, 71):
+        wanted = GreaterThanOrEqual(TIMESTAMP, EPOCH + timedelta(milliseconds=FIRST_TIMESTAMP + ms))
+        scan = Load(tmp_path, pushdown=True).scan(wanted)
+        assert edges(scan.splits) == [(60 if ms == 69 else 70, 100)]
+        assert scan.read()["offset"].to_pylist() == [*range(ms, 100)]
 
+
+def test_closed_segments_behind_the_last_wanted_timestamp_are_left_out(tmp_path: Path, opened: list[int]) -> None:
     times = [[50] * 10, [99] * 10, [10] * 10, [20] * 10]
     write_batches(tmp_path, "t", 0, [Batch(numbers(0, 10), t, roll_first=True) for t in times])
-    at = datetime.fromtimestamp(0.060, UTC)
+    at = EPOCH + timedelta(milliseconds=60)
     fixed = planned(tmp_path, GreaterThanOrEqual(TIMESTAMP, at), endingOffsets='{"t":{"0":30}}')
     assert edges(fixed) == [(10, 20)]
     assert Load(tmp_path, pushdown=True).scan(GreaterThanOrEqual(TIMESTAMP, at)).read()["offset"].to_pylist() == [
