@@ -15,6 +15,7 @@ import numpy as np
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import BatchHeader, parse_prefix
+from kafkalog_spark.log.offset_index import OffsetPosition
 from kafkalog_spark.log.segment_file import SegmentFile
 
 _ENTRIES_TRIED = 4
@@ -62,11 +63,11 @@ def find_log_end(file: SegmentFile, recovery_point: int | None = None, *, pass_o
 
 def _last_known(file: SegmentFile) -> tuple[int, int]:
     """(position, lowest offset) of a batch near the end that an index entry proves; else the segment's first."""
-    positions = file.offset_index.positions
-    for position in positions[: -1 - _ENTRIES_TRIED : -1].tolist():
-        header = file.proven_header(position)
-        if header is not None and header.base_offset >= file.base_offset:
-            return position, header.base_offset
+    index = file.offset_index
+    for slot in range(len(index) - 1, max(len(index) - 1 - _ENTRIES_TRIED, -1), -1):
+        header = file.proven_entry(OffsetPosition(int(index.offsets[slot]), int(index.positions[slot])))
+        if header is not None:
+            return header.position, header.base_offset
     return 0, file.base_offset
 
 

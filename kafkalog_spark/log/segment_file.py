@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator
 from functools import cached_property
 
+import numpy as np
+
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.log import layout, offset_index, time_index
 from kafkalog_spark.log.batch_header import (
@@ -24,7 +26,7 @@ from kafkalog_spark.log.batch_header import (
 )
 from kafkalog_spark.log.index_file import read_entries
 from kafkalog_spark.log.names import SegmentFiles
-from kafkalog_spark.log.offset_index import OffsetIndex, parse_offset_index
+from kafkalog_spark.log.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
 from kafkalog_spark.log.time_index import TimeIndex, parse_time_index
 
 _JUMP_READ = 128
@@ -219,19 +221,30 @@ class SegmentFile:
             self.check_crc(header)
             yield header
 
+    def proven_entry(self, entry: OffsetPosition) -> BatchHeader | None:
+        """The header of the batch that an offset index entry points to, if it is one and its offsets fit the entry.
+
+        They lie above the entry before and not above this one. A right CRC alone does not do: a value may hold a whole
+        batch, and an entry that is wrong may point into it.
+        """
+        header = self.proven_header(entry.position)
+        if header is None:
+            return None
+        slot = int(np.searchsorted(self.offset_index.offsets, entry.offset))
+        before = int(self.offset_index.offsets[slot - 1]) if slot else self.base_offset - 1
+        return header if before < header.base_offset <= header.last_offset <= entry.offset else None
+
     def locate(self, offset: int) -> int:
         """Position of a batch from which reading on finds every record from `offset` on.
 
-        The offset index is asked; an entry is believed only when a whole batch with a right CRC lies there and begins
-        no later than `offset`. Otherwise the segment is read from its first byte.
+        The offset index is asked; an entry is believed only when `proven_entry` does. Otherwise reading begins at the
+        segment's first byte.
         """
-        position = self.offset_index.floor(offset).position
-        if position == 0:
+        entry = self.offset_index.floor(offset)
+        if entry.position == 0:
             return 0
-        header = self.proven_header(position)
-        if header is None or header.base_offset > offset or header.base_offset < self.base_offset:
-            return 0
-        return position
+        header = self.proven_entry(entry)
+        return 0 if header is None or header.base_offset > offset else entry.position
 
     def blame(self, error: KafkalogError) -> KafkalogError:
         """Tell the error where it happened."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.source.bounds import rebind
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.options import ReadOptions
@@ -72,7 +73,13 @@ class KafkaLogBatchReader(DataSourceReader):
         from kafkalog_spark.log.partition_scan import ScanStatistics, scan_partition
 
         shape = ArrowShape(self._schema)
-        log = open_log(split.place, self._options)
+        try:
+            log = open_log(split.place, self._options)
+        except NotALogDirectory as gone:
+            if self._options.fail_on_data_loss or os.path.exists(split.place.directory):
+                raise
+            _warn(gone)  # the partition was deleted after the read was planned
+            return
         asked = rebind(
             split.range,
             *_ends_now(log, split, self._options.read_committed),

@@ -225,7 +225,7 @@ def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
 
 
 def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) -> Iterator[Cut]:
-    """Batch boundaries about `largest` bytes apart; each an index entry that a whole batch with a right CRC proves."""
+    """Batch boundaries about `largest` bytes apart; each an index entry that the batch there proves."""
     if file.size - position <= largest:
         return
     if start > file.base_offset and not position:
@@ -236,7 +236,7 @@ def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) 
         if entry is None:
             return
         position = max(entry.position, position + largest)
-        header = file.proven_header(entry.position)
+        header = file.proven_entry(entry)
         if header is None or header.magic < 2:
             continue  # of a wrapper the header does not tell the first offset
         if header.base_offset >= end:

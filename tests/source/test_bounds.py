@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
-from kafkalog_spark.source.bounds import OffsetRange, LogView, cut_range, rebind, resolve_bounds
+from kafkalog_spark.source.bounds import LogView, OffsetRange, cut_range, rebind, resolve_bounds
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
     LATEST,

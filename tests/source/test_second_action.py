@@ -103,6 +103,16 @@ def test_a_topic_deleted_after_planning_is_an_error(three: Path) -> None:
         scan.read()
 
 
+def test_a_topic_deleted_after_planning_is_left_out_when_loss_is_not_to_fail(three: Path) -> None:
+    scan = Load(three, failOnDataLoss=False).scan()
+    everything = values(scan.read())
+    delete_partition(three, "t", 0)
+    left = values(scan.read())
+    assert left
+    assert left == [value for value in everything if value in left]
+    assert len(left) < len(everything)
+
+
 def test_a_topic_made_again_after_planning_is_not_read_as_if_it_were_the_old_one(three: Path) -> None:
     scan = Load(three, startingOffsets='{"t":{"0":5,"1":-2}}').scan()
     delete_partition(three, "t", 0)
