@@ -29,13 +29,13 @@ _FIELDS = {
 
 
 @cache
-def batch(columns: tuple[str, ...], value_size: int) -> pa.RecordBatch:
+def batch(columns: tuple[str, ...], value_size: int, topic: str) -> pa.RecordBatch:
     """BATCH_ROWS rows as a log without keys gives them, built once per process."""
     n = BATCH_ROWS
     arrays = {
         "key": lambda: pa.nulls(n, pa.binary()),
         "value": lambda: pa.array([os.urandom(value_size)] * n, pa.binary()),
-        "topic": lambda: pa.array(["benchmark"] * n, pa.string()),
+        "topic": lambda: pa.array([topic] * n, pa.string()),
         "partition": lambda: pa.array([0] * n, pa.int32()),
         "offset": lambda: pa.array(range(n), pa.int64()),
         "timestamp": lambda: pa.array(range(n), pa.int64()).cast(pa.timestamp("us", tz="UTC")),
@@ -46,7 +46,8 @@ def batch(columns: tuple[str, ...], value_size: int) -> pa.RecordBatch:
 
 
 class Ceiling(DataSource):
-    """Options: partitions (4), rows (of each, 1000000), value_size (bytes, 100), columns (comma list; all 7)."""
+    """Options: partitions (4), rows (of each, 1000000), value_size (bytes, 100), topic (its name),
+    columns (comma list; all 7)."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,21 +65,22 @@ class Ceiling(DataSource):
             int(self.options.get("rows", "1000000")),
             int(self.options.get("value_size", "100")),
             self.columns(),
+            self.options.get("topic", "benchmark"),
         )
 
 
 class CeilingReader(DataSourceReader):
     """Yields slices of the one batch until each partition has had its rows."""
 
-    def __init__(self, partitions: int, rows: int, value_size: int, columns: tuple[str, ...]):
-        self.shape = (partitions, rows, value_size, columns)
+    def __init__(self, partitions: int, rows: int, value_size: int, columns: tuple[str, ...], topic: str):
+        self.shape = (partitions, rows, value_size, columns, topic)
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(n) for n in range(self.shape[0])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        _, rows, value_size, columns = self.shape
-        whole = batch(columns, value_size)
+        _, rows, value_size, columns, topic = self.shape
+        whole = batch(columns, value_size, topic)
         for done in range(0, rows, BATCH_ROWS):
             yield whole if rows - done >= BATCH_ROWS else whole.slice(0, rows - done)
 
@@ -91,4 +93,4 @@ class Nothing(Ceiling):
         return "nothing"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return CeilingReader(int(self.options.get("partitions", "4")), 10, 100, self.columns())
+        return CeilingReader(int(self.options.get("partitions", "4")), 10, 100, self.columns(), "benchmark")

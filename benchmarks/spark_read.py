@@ -34,7 +34,11 @@ def compare(
     path = str(ensure([topic]))
     kafkalog: dict[str, object] = {"subscribe": topic.name}
     kafka = {"subscribe": topic.name, "kafka.bootstrap.servers": bootstrap}
-    ceiling: dict[str, object] = {"rows": topic.records // PARTITIONS, "value_size": topic.value_size}
+    ceiling: dict[str, object] = {
+        "rows": topic.records // PARTITIONS,
+        "value_size": topic.value_size,
+        "topic": topic.name,
+    }
     if columns:
         kafkalog["columns"] = ceiling["columns"] = ",".join(columns)
     # once, and counted: nobody is fast by leaving rows out

@@ -18,6 +18,7 @@ from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split, open_log, plan, view_of
 from kafkalog_spark.source.spark_errors import first_line, first_line_of
 from kafkalog_spark.source.spark_schema import ArrowShape
+from kafkalog_spark.source.worker_process import settle
 
 _log = logging.getLogger("kafkalog")
 
@@ -72,6 +73,7 @@ class KafkaLogBatchReader(DataSourceReader):
         # the kernels are loaded where records are decoded, and nowhere else
         from kafkalog_spark.log.partition_scan import ScanStatistics, scan_partition
 
+        settle()
         shape = ArrowShape(self._schema)
         try:
             log = open_log(split.place, self._options)
