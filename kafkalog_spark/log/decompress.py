@@ -15,6 +15,7 @@ of a few kilobytes can otherwise unfold to gigabytes.
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from collections.abc import Callable
 
@@ -35,6 +36,9 @@ _FIRST_STEP = 64 << 10
 _LARGEST_STEP = 4 << 20
 _SURE_FROM = 1 << 20  # bytes from which on `served` is asked: small batches never pay for it
 
+_GZIP_FEED = 64 << 10
+_GZIP_MEMBERS = 10_000
+"""Every client writes one. Each takes 10 us however small it is, and a megabyte holds 50 thousand empty ones."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_BLOCK_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _LZ4_HISTORY = 64 << 10  # linked blocks refer back this far
@@ -49,8 +53,9 @@ _BROKEN_STREAM = (
     struct.error, IndexError, EOFError,
 )  # fmt: skip
 
-# One context serves all batches of a worker process: making one costs more than a small batch.
-_ZSTD_CONTEXT = zstandard.ZstdDecompressor()
+# One context serves all batches of a thread: making one costs more than a small batch, and two threads that unfold with
+# the same one at once get wrong bytes.
+_contexts = threading.local()
 
 
 class Output:
@@ -133,17 +138,28 @@ def _steps() -> Callable[[], int]:
 
 def _gzip(source: memoryview, output: Output) -> None:
     step = _steps()
-    rest: bytes | memoryview = source
-    while rest:
-        member = zlib.decompressobj(wbits=31)
-        data = member.decompress(rest, step())
+    at = members = 0
+    while at < len(source):
+        members += 1
+        if members > _GZIP_MEMBERS:
+            raise CorruptBatch(f"its gzip stream has more than {_GZIP_MEMBERS} members")
+        at = _gzip_member(source, at, output, step)
+
+
+def _gzip_member(source: memoryview, at: int, output: Output, step: Callable[[], int]) -> int:
+    """Unfold the member at source[at:]; returns where the next one begins."""
+    member = zlib.decompressobj(wbits=31)
+    while not member.eof:
+        # zlib copies what it has not consumed of a piece, or does not belong to the member: pieces are small
+        piece = source[at : at + _GZIP_FEED]
+        at += len(piece)
+        data = member.decompress(piece, step())
+        if not data and not piece and not member.eof:
+            raise CorruptBatch("its gzip stream ends early")
         output.put(data)
-        while not member.eof:
-            data = member.decompress(member.unconsumed_tail, step())
-            if not data and not member.eof and not member.unconsumed_tail:
-                raise CorruptBatch("its gzip stream ends early")
-            output.put(data)
-        rest = member.unused_data
+        while member.unconsumed_tail and not member.eof:
+            output.put(member.decompress(member.unconsumed_tail, step()))
+    return at - len(member.unused_data)
 
 
 def _snappy(source: memoryview, output: Output) -> None:
@@ -202,13 +218,20 @@ def _lz4(source: memoryview, output: Output) -> None:
 
 def _zstd(source: memoryview, output: Output) -> None:
     step = _steps()
-    with _ZSTD_CONTEXT.stream_reader(source, read_across_frames=True, closefd=False) as reader:
+    with _zstd_context().stream_reader(source, read_across_frames=True, closefd=False) as reader:
         while output.left:
             size = reader.readinto(output.room(step()))
             if size == 0:
                 return
             output.wrote(size)
         output.demand(len(reader.read(1)))
+
+
+def _zstd_context() -> zstandard.ZstdDecompressor:
+    context: zstandard.ZstdDecompressor | None = getattr(_contexts, "zstd", None)
+    if context is None:
+        context = _contexts.zstd = zstandard.ZstdDecompressor()
+    return context
 
 
 _CODECS: dict[int, Callable[[memoryview, Output], None]] = {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import struct
+import threading
+import zlib
 
 import lz4.frame
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log import compress
+from kafkalog_spark.log import decompress as decompress_module
 from kafkalog_spark.log.decompress import Output, decompress
 from kafkalog_spark.log.layout import Codec
 from kafkalog_spark.log.scratch import Scratch
@@ -137,3 +141,68 @@ def test_an_lz4_frame_says_what_is_wrong_with_it() -> None:
     ):
         with pytest.raises(CorruptBatch, match=text):
             unfold(Codec.LZ4, data)
+
+
+def test_two_threads_unfold_at_once() -> None:
+    """A second scan begins and ends while the first is in the middle of a batch, as threads of one process may do."""
+    first, second = noise(3 << 20), noise(2 << 20)[::-1]
+    for codec in CODECS:
+        found: list[bytes] = []
+
+        def another_scan(start: int, end: int, codec: Codec = codec, found: list[bytes] = found) -> None:
+            if not found:
+                thread = threading.Thread(target=lambda: found.append(unfold(codec, compressed(codec, second))))
+                thread.start()
+                thread.join()
+
+        scratch = Scratch()
+        end = decompress(codec, memoryview(compressed(codec, first)), Output(scratch, 0, 4 << 20, another_scan))
+        assert found == [second]
+        assert bytes(scratch.view[:end]) == first
+
+
+def test_two_threads_have_a_zstd_context_each() -> None:
+    """zstd contexts are not thread safe."""
+    contexts = [decompress_module._zstd_context()]
+    thread = threading.Thread(target=lambda: contexts.append(decompress_module._zstd_context()))
+    thread.start()
+    thread.join()
+    assert contexts[0] is decompress_module._zstd_context()
+    assert contexts[0] is not contexts[1]
+
+
+def test_gzip_members_are_counted() -> None:
+    """Each costs time, and they need not hold anything: 50 thousand of them fit into a megabyte."""
+    members = gzip.compress(b"ab", mtime=0) * 10_000
+    assert unfold(Codec.GZIP, members) == b"ab" * 10_000
+    with pytest.raises(CorruptBatch, match="more than 10000 members"):
+        unfold(Codec.GZIP, members + gzip.compress(b"", mtime=0))
+
+
+def test_a_gzip_member_that_follows_a_long_one_is_read() -> None:
+    """Members begin anywhere in the pieces that are handed to zlib."""
+    for size in ((64 << 10) - 30, 64 << 10, (64 << 10) + 30, 200_000):
+        parts = [noise(size), TEXT, b"", bytes(9 << 20)]
+        assert unfold(Codec.GZIP, b"".join(gzip.compress(part, mtime=0) for part in parts)) == b"".join(parts)
+
+
+def test_a_gzip_stream_is_handed_over_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """zlib copies what is left of a piece: with the whole rest at once, many members would take quadratic time."""
+    sizes: list[int] = []
+    real = zlib.decompressobj
+
+    class Watched:
+        def __init__(self, wbits: int) -> None:
+            self._member = real(wbits=wbits)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            sizes.append(len(data))
+            return self._member.decompress(data, most)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._member, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Watched)
+    data = noise(100) * 10
+    assert unfold(Codec.GZIP, gzip.compress(data, mtime=0) * 500) == data * 500
+    assert max(sizes) <= 64 << 10
