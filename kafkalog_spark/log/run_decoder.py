@@ -64,9 +64,15 @@ class RunDecoder:
             yield from _DECODERS[int(kind[first])](self, run, position)
 
     def _told_by_header(self, chosen: np.ndarray, kind: np.ndarray) -> np.ndarray:
-        """Compressed v2 batches without gaps whose timestamps are all the header's, or not asked for: never
-        unfolded."""
-        whole = chosen[:, H.COUNT] == chosen[:, H.LAST_OFFSET] - chosen[:, H.BASE_OFFSET] + 1
+        """Compressed v2 batches without gaps whose timestamps are all the header's, or not asked for: never unfolded.
+
+        Their record count is believed as far as that many records can unfold within the limit.
+        """
+        count = chosen[:, H.COUNT]
+        whole = count == chosen[:, H.LAST_OFFSET] - chosen[:, H.BASE_OFFSET] + 1
+        # what could not be unfolded is not believed either: unfolding it says why
+        whole &= count * layout.MIN_RECORD_SIZE <= self._max_decompressed
+        whole &= (chosen[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC) <= Codec.ZSTD
         if self._rows.uses_timestamps:
             whole &= (chosen[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
         told: np.ndarray = whole & (kind == _COMPRESSED_V2)
@@ -151,17 +157,18 @@ class RunDecoder:
             _, last_inner, status, _ = inspect_message_set(payload, 0, end, magic, CRC32_TABLE)
             if status != Status.DONE:
                 raise CorruptBatch(FAULTS[Status(status)], position=position + batch_at, offset=offset)
-            units = _legacy_units(one)
             # v1: the wrapper has the last offset, the inner ones count from 0; v0: the inner ones are absolute
-            units[0, 1] = offset - last_inner if magic == 1 else 0
-            first = int.from_bytes(payload[:8].tobytes(), "big", signed=True) + int(units[0, 1])
+            base = offset - int(last_inner) if magic == 1 else 0
+            first = int.from_bytes(payload[:8].tobytes(), "big", signed=True) + base
             previous = int(one[0, H.PREVIOUS])
-            if first <= previous:
+            if first <= previous or base > layout.MAX_INT64:
                 raise CorruptBatch(
                     f"offsets {first} to {offset} of a compressed message set do not follow {previous}",
                     position=position + batch_at,
                     offset=offset,
                 )
+            units = _legacy_units(one)
+            units[0, 1] = base
             bounds = np.array([0], np.int64), np.array([end], np.int64)
             yield from self._run_kernel(decode_legacy, payload, *bounds, units, one, position)
             self._unfolded.shrink(2 * UNFOLDED)

@@ -255,6 +255,10 @@ LEGACY_LIES: dict[str, tuple[bytes, str, int]] = {
         raw_wrapper(patched(message_set(1, RELATIVE), 8, b"\x7f\xff\xff\xff")), "runs past the end", 9),
     "inner offsets fall": (
         raw_wrapper(message_set(1, [RELATIVE[1], RELATIVE[0], *RELATIVE[2:]])), "offset does not rise", 9),
+    "inner offset -2^63": (
+        raw_wrapper(message(1, -(2**63), b"k", b"v", TIME)), "of a compressed message set do not follow", 9),
+    "inner offset 2^63-1 (v0)": (
+        raw_wrapper(message(0, 2**63 - 1, b"k", b"v"), magic=0), "offset does not rise", 9),
     "inner offsets of the batch before": (
         wrapper(1, legacy_builder.GZIP, legacy(4, 6)), "offsets 4 to 9 of a compressed message set do not follow 4", 9),
     "absolute inner offset above the wrapper's (v0)": (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.layout import Codec
 from tests.log import legacy_builder
 from tests.log.batch_builder import V2Record, batch, compressed, encoded, sealed, varint
@@ -121,3 +121,23 @@ def test_a_snappy_block_is_judged_by_what_it_announces(tmp_path: Path) -> None:
 
 def test_the_bombs_are_bombs() -> None:
     assert all(len(compressed(codec, bytes(BOMB))) < BOMB // 15 for codec in CODECS)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_record_count_beyond_the_limit_makes_no_rows_of_a_header(codec: Codec, tmp_path: Path) -> None:
+    """Offsets alone are told by the header: 100 bytes that announce 200 million records would be as many rows."""
+    count = LIMIT // 7 + 1  # a record has at least 7 bytes
+    lying = batch(5, records(5), codec=codec, count=count, last_offset=4 + count)
+    directory = write_segments(tmp_path, {0: BEFORE + lying})
+    with at_most(READER), pytest.raises(CorruptBatch, match="runs past the end of the batch") as raised:
+        read_all(directory, columns=("offset",), max_decompressed=LIMIT)
+    check_place(raised.value, directory, len(BEFORE), 5)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_codec_that_is_not_known_makes_no_rows_of_a_header(codec: int, tmp_path: Path) -> None:
+    odd = batch(5, records(5), attributes=codec)
+    directory = write_segments(tmp_path, {0: BEFORE + odd})
+    with pytest.raises(UnsupportedFormat, match=f"codec {codec}") as raised:
+        read_all(directory, columns=("offset",))
+    check_place(raised.value, directory, len(BEFORE), 5)
