@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from kafkalog_spark.errors import OptionError
+
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 COLUMN_TYPES: dict[str, pa.DataType] = {
@@ -37,5 +39,9 @@ COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
 
 
 def record_schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
-    """The Arrow schema of those columns, in the order given. Raises KeyError for a name that is not a column."""
+    """The Arrow schema of those columns, in the order given. Raises OptionError for a name that is not a column."""
+    unknown = [name for name in columns if name not in COLUMN_TYPES]
+    if unknown:
+        names = ", ".join(map(repr, unknown))
+        raise OptionError(f"there is no column {names}; the columns are {', '.join(COLUMN_TYPES)}")
     return pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
