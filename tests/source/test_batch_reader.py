@@ -127,6 +127,12 @@ def test_a_schema_of_the_users_own_selects_and_orders_columns(three: Path) -> No
     assert found["value"].to_pylist() == numbers(0, 30) + numbers(100, 110)
 
 
+def test_a_schema_without_columns_has_the_rows_all_the_same(three: Path) -> None:
+    batches = [batch for task in Load(three, schema=StructType([])).scan().tasks() for batch in task]
+    assert [batch.num_columns for batch in batches] == [0] * len(batches)
+    assert sum(batch.num_rows for batch in batches) == 40
+
+
 def test_key_and_value_as_text_keep_nulls_and_empty_texts(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, ["ä", None, ""], keys=[None, "", "ключ"])
     found = Load(tmp_path, schema=fields(("key", StringType()), ("value", StringType()))).scan().read()
