@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.source.bounds import rebind
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import Split, open_log, plan, view_of
+from kafkalog_spark.source.planning import Split, opened_view, plan
 from kafkalog_spark.source.spark_errors import first_line, first_line_of
 from kafkalog_spark.source.spark_schema import ArrowShape
 from kafkalog_spark.source.worker_process import settle
@@ -75,18 +74,13 @@ class KafkaLogBatchReader(DataSourceReader):
 
         settle()
         shape = ArrowShape(self._schema)
-        try:
-            log = open_log(split.place, self._options)
-        except NotALogDirectory as gone:
-            if self._options.fail_on_data_loss or os.path.exists(split.place.directory):
-                raise
-            _warn(gone)  # the partition was deleted after the read was planned
+        # a range with a fixed end does not need the LSO
+        read_committed = self._options.read_committed and split.range.end_is_latest
+        found = opened_view(split.place, self._options, read_committed=read_committed)
+        if found is None:
             return
-        asked = rebind(
-            split.range,
-            *_ends_now(log, split, self._options.read_committed),
-            fail_on_data_loss=self._options.fail_on_data_loss,
-        )
+        log, view = found
+        asked = rebind(split.range, view.log_start, view.log_end, fail_on_data_loss=self._options.fail_on_data_loss)
         start, end = max(asked.start, self._filter.offset_from), min(asked.end, self._filter.offset_until)
         on_loss = None if self._options.fail_on_data_loss else _warn
         request = scan_request(self._options, self._filter, shape.columns)
@@ -97,12 +91,6 @@ class KafkaLogBatchReader(DataSourceReader):
             yield shape.fit(batch)
         for error in statistics.dropped:
             _log.warning("mode=DROPMALFORMED: passed over: %s", error)
-
-
-def _ends_now(log: Any, split: Split, read_committed: bool) -> tuple[int, int]:
-    """(log start offset, end for readers) at this action; a range with a fixed end does not need the LSO."""
-    view = view_of(log, read_committed and split.range.end_is_latest)
-    return view.log_start, view.log_end
 
 
 def _warn(error: KafkalogError) -> None:

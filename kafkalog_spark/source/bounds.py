@@ -78,11 +78,14 @@ def resolve_bounds(
     end: Bound,
     logs: Mapping[TopicPartition, LogView],
     *,
+    assigned: Collection[TopicPartition] | None = None,
     on_no_match: NoMatch = "error",
     fail_on_data_loss: bool = True,
 ) -> list[OffsetRange]:
-    """One range for every partition of `logs` (those assigned), sorted by topic and partition; empty ones included.
+    """One range for every partition of `logs`, sorted by topic and partition; empty ones included.
 
+    `assigned`: the partitions that the bounds must name, by default those of `logs`. There are more of them when some
+    are left out of the read: what their logs hold is not asked.
     `on_no_match`: what a start timestamp later than every record does; an end timestamp later than every record means
     the end of the log as it is now. Bounds by timestamp are looked up once, here, as the connector does.
 
@@ -90,8 +93,9 @@ def resolve_bounds(
     OffsetOutOfRange (a start after its end), DataLoss (offsets asked for by number that the log does not hold; with
     `fail_on_data_loss=False` the range is clipped to the log and a warning logged).
     """
-    starts = _by_partition(start, logs.keys(), "start")
-    ends = _by_partition(end, logs.keys(), "end")
+    assigned = logs.keys() if assigned is None else assigned
+    starts = _by_partition(start, assigned, "start")
+    ends = _by_partition(end, assigned, "end")
     start_by_time, end_by_time = isinstance(start, _BY_TIME), isinstance(end, _BY_TIME)
     ranges = []
     for tp in sorted(logs):

@@ -7,10 +7,13 @@ Decisions are made on `SegmentFacts`; the functions at the end read them from th
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.segment_file import SegmentFile
@@ -21,6 +24,8 @@ from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.range_calculator import split_ranges
 from kafkalog_spark.source.subscription import assigned_partitions
+
+_log = logging.getLogger("kafkalog")
 
 SMALL_SPLIT = 4 << 20
 """Bytes. Segments below this share a task with their neighbours: starting a task costs as much as reading about 4 MB
@@ -65,12 +70,17 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     """
     dirs = LogDirs.open(options.paths)
     assigned = assigned_partitions(options.subscription, dirs.places)
-    logs = {tp: open_log(dirs.places[tp], options) for tp in assigned}
-    views = {tp: view_of(log, options.read_committed) for tp, log in logs.items()}
+    logs: dict[TopicPartition, PartitionLog] = {}
+    views: dict[TopicPartition, bounds.LogView] = {}
+    for tp in assigned:
+        found = opened_view(dirs.places[tp], options, read_committed=options.read_committed)
+        if found is not None:
+            logs[tp], views[tp] = found
     ranges = resolve_bounds(
         options.start,
         options.end,
         views,
+        assigned=assigned,
         on_no_match=options.on_no_match,
         fail_on_data_loss=options.fail_on_data_loss,
     )
@@ -143,6 +153,23 @@ def narrow(whole: OffsetRange, segments: list[SegmentFacts], row_filter: RowFilt
 def open_log(place: PartitionPlace, options: ReadOptions) -> PartitionLog:
     """The partition, opened as the read's `mode` wants it."""
     return place.open(pass_over_damage=options.mode == "DROPMALFORMED")
+
+
+def opened_view(
+    place: PartitionPlace, options: ReadOptions, *, read_committed: bool
+) -> tuple[PartitionLog, bounds.LogView] | None:
+    """The partition and its view. None, with a warning, for one that was deleted since it was listed, where
+    failOnDataLoss is false; otherwise that raises NotALogDirectory."""
+    try:
+        log = open_log(place, options)
+        view = view_of(log, read_committed)
+        log.check_not_gone()
+    except NotALogDirectory as gone:
+        if options.fail_on_data_loss or os.path.exists(place.directory):
+            raise
+        _log.warning("%s", gone)
+        return None
+    return log, view
 
 
 def view_of(log: PartitionLog, read_committed: bool) -> bounds.LogView:
