@@ -73,6 +73,8 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     logs: dict[TopicPartition, PartitionLog] = {}
     views: dict[TopicPartition, bounds.LogView] = {}
     for tp in assigned:
+        if row_filter.keeps_nothing or not row_filter.accepts_partition(*tp):
+            continue  # finding the end of its log would be for nothing
         found = opened_view(dirs.places[tp], options, read_committed=options.read_committed)
         if found is not None:
             logs[tp], views[tp] = found
@@ -84,14 +86,11 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
         on_no_match=options.on_no_match,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    kept = [r for r in ranges if row_filter.accepts_partition(r.topic, r.partition)]
-    if row_filter.keeps_nothing:
-        kept = []
     pieces: list[OffsetRange] = []
     hints: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
-    facts = {r.topic_partition: segment_facts(logs[r.topic_partition], r, row_filter, options) for r in kept}
+    facts = {r.topic_partition: segment_facts(logs[r.topic_partition], r, row_filter, options) for r in ranges}
     pack = pack_size(sum(segment.size for segments in facts.values() for segment in segments), options)
-    for whole in kept:
+    for whole in ranges:
         segments = facts[whole.topic_partition]
         narrowed = narrow(whole, segments, row_filter)
         if narrowed is None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan
 
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log import partition_log
+from kafkalog_spark.log.log_end import LogEnd
 from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.segment_file import SegmentFile
 from tests.source.driver import Load
 from tests.source.made_logs import FIRST_TIMESTAMP, append, delete_partition, numbers, segment_offsets, write_batches
 from tests.source.made_logs import MadeBatch as Batch
@@ -37,10 +42,47 @@ def test_a_task_opens_the_segments_of_its_range_and_no_others(log_dir: Path, ope
         assert set(opened) - {80} == {split.range.start}
 
 
-def test_a_pushed_partition_opens_no_segment_of_the_others(log_dir: Path, opened: list[int]) -> None:
-    append(log_dir, "t", 1, numbers(0, 20), segment_bytes=SEGMENT_BYTES)
-    assert [split.range.partition for split in planned(log_dir, EqualTo(("partition",), 1))] == [1]
-    assert set(opened) <= {0, 80}  # the last segment of t-0, and t-1's only one
+@pytest.fixture
+def ends_found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The partitions in whose last segment the end of the log is looked for, in order."""
+    found: list[str] = []
+    original = partition_log.find_log_end
+
+    def spy(file: SegmentFile, *args: Any, **keywords: Any) -> LogEnd:
+        found.append(str(file.topic_partition))
+        return original(file, *args, **keywords)
+
+    monkeypatch.setattr(partition_log, "find_log_end", spy)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ([EqualTo(("partition",), 1)], ["t-1"]),
+        ([EqualTo(("topic",), "u")], ["u-0"]),
+        ([EqualTo(("topic",), "t"), EqualTo(("partition",), 0)], ["t-0"]),
+        ([GreaterThan(OFFSET, 50), LessThan(OFFSET, 50)], []),
+    ],
+    ids=["partition", "topic", "both", "nothing"],
+)
+def test_no_log_end_is_looked_for_in_partitions_that_pushed_filters_leave_out(
+    log_dir: Path, opened: list[int], ends_found: list[str], wanted: list[Filter], expected: list[str]
+) -> None:
+    append(log_dir, "t", 1, numbers(0, 5))
+    append(log_dir, "u", 0, numbers(0, 5))
+    splits = planned(log_dir, *wanted)
+    assert [f"{split.range.topic}-{split.range.partition}" for split in splits] == expected
+    assert ends_found == expected
+    assert bool(opened) is bool(expected)
+
+
+def test_explicit_offsets_must_name_the_partitions_that_a_pushed_filter_leaves_out_too(log_dir: Path) -> None:
+    append(log_dir, "t", 1, numbers(0, 5))
+    one = EqualTo(("partition",), 1)
+    assert edges(planned(log_dir, one, startingOffsets='{"t":{"0":7,"1":3}}')) == [(3, 5)]
+    with pytest.raises(OptionError, match="not specified: Set\\(t-0\\)"):
+        planned(log_dir, one, startingOffsets='{"t":{"1":3}}')
 
 
 def test_an_impossible_filter_makes_no_task(log_dir: Path) -> None:
