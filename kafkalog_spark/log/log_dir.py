@@ -140,6 +140,21 @@ class LogDirs:
             yield from scan_partition(log, log.log_start_offset, end, request)
 
 
+def check_paths(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise NotALogDirectory for the first path that does not exist. One stat each; `open` sees what is in them."""
+    for path in map(os.path.abspath, paths):
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            raise _missing(path) from None
+        except OSError:
+            continue  # `open` says why it cannot be read
+
+
+def _missing(path: str) -> NotALogDirectory:
+    return NotALogDirectory("does not exist", path=path)
+
+
 def _places(path: str) -> Iterator[PartitionPlace]:
     try:
         listing = sorted(os.listdir(path))
@@ -148,7 +163,7 @@ def _places(path: str) -> Iterator[PartitionPlace]:
             "is a file; give the log directory that holds the partition directories, or one of these", path=path
         ) from None
     except FileNotFoundError:
-        raise NotALogDirectory("does not exist", path=path) from None
+        raise _missing(path) from None
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
     own = names.parse_partition_dir(os.path.basename(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThanOrEqual, IsNotNull, LessThan
+from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.rows import ALL_COLUMNS, plain_rows
@@ -99,6 +101,19 @@ def test_spark_takes_the_reader_for_one_without_push_filters(three: Path) -> Non
 
 
 # What crosses process borders
+
+
+@pytest.mark.parametrize("schema", [None, StructType([StructField("offset", LongType(), True)])])
+def test_options_without_effect_are_told_once_for_a_load(
+    three: Path, schema: StructType | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"kafka.bootstrap.servers": "h:9092", "kafka.group.id": "g"}
+    with caplog.at_level(logging.INFO, "kafkalog"):
+        load = Load(three, schema=schema, **options)
+        assert load.scan().read().num_rows == 40
+        if schema is None:
+            load.scan().read()
+    assert caplog.messages == ["options without effect on kafkalog: kafka.bootstrap.servers, kafka.group.id"]
 
 
 def test_the_reader_is_small_when_pickled_whatever_the_number_of_partitions(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory
 from tests.source.driver import Load, Scan, read
@@ -88,12 +89,25 @@ def test_what_cannot_be_read_as_asked_is_said(three: Path, options: dict[str, ob
     assert expected in str(failure(lambda: Load(three, **options).scan()))
 
 
-def test_a_path_that_is_no_log_directory_is_named(tmp_path: Path) -> None:
+def test_a_missing_path_is_named_at_load(three: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    for paths in ([missing], [three, missing]):
+        with pytest.raises(NotALogDirectory) as caught:
+            Load(*paths)
+        assert str(caught.value) == f"{missing}: does not exist"
+
+
+def test_a_missing_path_is_named_by_the_first_query_when_there_is_a_schema(tmp_path: Path) -> None:
+    # Spark then calls nothing of ours at load()
+    load = Load(tmp_path / "missing", schema=StructType([StructField("offset", LongType(), True)]))
+    assert str(failure(load.scan)) == f"{tmp_path / 'missing'}: does not exist"
+
+
+def test_a_path_that_is_no_log_directory_is_named_by_the_first_query(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    for path, what in ((tmp_path / "missing", "does not exist"), (tmp_path / "docs", "is not a Kafka log directory")):
-        error = failure(lambda path=path: Load(path).scan())  # type: ignore[misc]
-        assert isinstance(error, NotALogDirectory)
-        assert str(error).startswith(f"{path}: {what}")
+    error = failure(Load(tmp_path / "docs").scan)
+    assert isinstance(error, NotALogDirectory)
+    assert str(error).startswith(f"{tmp_path / 'docs'}: is not a Kafka log directory")
 
 
 def test_the_same_partition_in_two_directories_is_refused(three: Path, tmp_path: Path) -> None:

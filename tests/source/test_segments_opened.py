@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log import partition_log
-from kafkalog_spark.log.log_end import LogEnd
+from kafkalog_spark.log.log_end import LogEnd, find_log_end
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.segment_file import SegmentFile
 from tests.source.driver import Load
@@ -46,13 +45,12 @@ def test_a_task_opens_the_segments_of_its_range_and_no_others(log_dir: Path, ope
 def ends_found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The partitions in whose last segment the end of the log is looked for, in order."""
     found: list[str] = []
-    original = partition_log.find_log_end
 
     def spy(file: SegmentFile, *args: Any, **keywords: Any) -> LogEnd:
         found.append(str(file.topic_partition))
-        return original(file, *args, **keywords)
+        return find_log_end(file, *args, **keywords)
 
-    monkeypatch.setattr(partition_log, "find_log_end", spy)
+    monkeypatch.setattr("kafkalog_spark.log.partition_log.find_log_end", spy)
     return found
 
 
