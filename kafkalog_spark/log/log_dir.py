@@ -25,6 +25,7 @@ from kafkalog_spark.log.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     read_offset_checkpoint,
 )
+from kafkalog_spark.log.log_end import LogEnd
 from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.names import DirKind
 from kafkalog_spark.log.partition_log import PartitionLog
@@ -46,7 +47,7 @@ class PartitionPlace:
     partition: int
     directory: str
 
-    def open(self, *, pass_over_damage: bool = False) -> PartitionLog:
+    def open(self, *, pass_over_damage: bool = False, known_end: LogEnd | None = None) -> PartitionLog:
         """Read the checkpoints, then the partition; see PartitionLog. Raises NotALogDirectory."""
         parent = os.path.dirname(self.directory)
         key = (self.topic, self.partition)
@@ -60,6 +61,7 @@ class PartitionPlace:
             recovery_point=recovery_points.get(key),
             log_start_checkpoint=log_starts.get(key),
             pass_over_damage=pass_over_damage,
+            known_end=known_end,
         )
 
 

@@ -27,6 +27,7 @@ class PartitionLog:
     recovery_point, log_start_checkpoint: what the log directory's checkpoints say, None where they are silent. Both
     must have been read before this object is made: a checkpoint that is older than the log is never ahead of it.
     pass_over_damage: the log ends behind its last good batch even when damage lies before that.
+    known_end: where the log ended once, as a hint.
     gone: the directory was deleted after this object was made, as of the last refresh.
     Raises NotALogDirectory when the directory is not there or cannot be read.
     """
@@ -43,6 +44,7 @@ class PartitionLog:
         recovery_point: int | None = None,
         log_start_checkpoint: int | None = None,
         pass_over_damage: bool = False,
+        known_end: LogEnd | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -50,6 +52,7 @@ class PartitionLog:
         self.recovery_point = recovery_point
         self.pass_over_damage = pass_over_damage
         self.gone = False
+        self._known_end = known_end
         self._log_start_checkpoint = log_start_checkpoint
         self._list()
 
@@ -145,13 +148,15 @@ class PartitionLog:
                 return LogEnd(self.log_start_offset, 0)
             try:
                 with self.open_segment(len(self.segments) - 1) as file:
-                    end = find_log_end(file, self.recovery_point, pass_over_damage=self.pass_over_damage)
+                    end = find_log_end(
+                        file, self.recovery_point, pass_over_damage=self.pass_over_damage, known=self._known_end
+                    )
                 break
             except FileNotFoundError:
                 self.refresh()
         else:
             raise NotALogDirectory("the last segment is renamed again and again", topic_partition=self.name)
-        return LogEnd(max(end.offset, self.log_start_offset), end.position)
+        return end._replace(offset=max(end.offset, self.log_start_offset))
 
     @property
     def log_end_offset(self) -> int:

@@ -16,8 +16,9 @@ from kafkalog_spark.errors import DataLoss, KafkalogError
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.source.bounds import OffsetRange, rebind
 from kafkalog_spark.source.filters import RowFilter, split_filters
+from kafkalog_spark.source.log_view import opened_view
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import Split, opened_view, plan
+from kafkalog_spark.source.planning import Split, plan
 from kafkalog_spark.source.spark_errors import first_line, first_line_of
 from kafkalog_spark.source.spark_schema import ArrowShape
 from kafkalog_spark.source.worker_process import settle
@@ -74,9 +75,7 @@ class KafkaLogBatchReader(DataSourceReader):
     def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
         settle()
         shape = ArrowShape(self._schema)
-        # a range with a fixed end does not need the LSO
-        read_committed = self._options.read_committed and split.range.end_is_latest
-        found = opened_view(split.place, self._options, read_committed=read_committed)
+        found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)
         if found is None:
             return
         log, view = found

@@ -121,8 +121,9 @@ def rebind(asked: OffsetRange, log_start: int, log_end: int, *, fail_on_data_los
     """The range as it is to be read now: late-bound sides moved to the log's present start and end.
 
     A side that is not late-bound stays; where the log no longer holds it, DataLoss, or a clipped range. A range from
-    earliest whose end has been overtaken by retention is empty. Raises OffsetOutOfRange where the log now ends before
-    the start, DataLoss.
+    earliest whose end has been overtaken by retention is empty. Where the end is not late-bound, `log_end` need not be
+    the log's: an offset in the log that is not below the end will do. Raises OffsetOutOfRange where the log now ends
+    before the start, DataLoss.
     """
     start, end = asked.start, asked.end
     if asked.end_is_latest:
@@ -220,9 +221,11 @@ def _clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: b
     lost_behind = asked.end > log_end
     if asked.size <= 0 or not (lost_before or lost_behind):
         return asked
+    # a caller that only knows an offset below the log's end has nothing lost behind it
+    held = f"the log holds [{log_start}, {log_end})" if lost_behind else f"the log begins at offset {log_start}"
     reason = (
         f"Could not read records in offset [{asked.start}, {asked.end}) for topic partition "
-        f"{tp_text(asked.topic_partition)}: the log holds [{log_start}, {log_end})."
+        f"{tp_text(asked.topic_partition)}: {held}."
     )
     if fail_on_data_loss:
         raise DataLoss(
