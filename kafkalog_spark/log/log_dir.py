@@ -25,6 +25,7 @@ from kafkalog_spark.log.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     read_offset_checkpoint,
 )
+from kafkalog_spark.log.log_end import LogEnd
 from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.names import DirKind
 from kafkalog_spark.log.partition_log import PartitionLog
@@ -46,7 +47,7 @@ class PartitionPlace:
     partition: int
     directory: str
 
-    def open(self, *, pass_over_damage: bool = False) -> PartitionLog:
+    def open(self, *, pass_over_damage: bool = False, known_end: LogEnd | None = None) -> PartitionLog:
         """Read the checkpoints, then the partition; see PartitionLog. Raises NotALogDirectory."""
         parent = os.path.dirname(self.directory)
         key = (self.topic, self.partition)
@@ -60,6 +61,7 @@ class PartitionPlace:
             recovery_point=recovery_points.get(key),
             log_start_checkpoint=log_starts.get(key),
             pass_over_damage=pass_over_damage,
+            known_end=known_end,
         )
 
 
@@ -140,6 +142,21 @@ class LogDirs:
             yield from scan_partition(log, log.log_start_offset, end, request)
 
 
+def check_paths(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise NotALogDirectory for the first path that does not exist. One stat each; `open` sees what is in them."""
+    for path in map(os.path.abspath, paths):
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            raise _missing(path) from None
+        except OSError:
+            continue  # `open` says why it cannot be read
+
+
+def _missing(path: str) -> NotALogDirectory:
+    return NotALogDirectory("does not exist", path=path)
+
+
 def _places(path: str) -> Iterator[PartitionPlace]:
     try:
         listing = sorted(os.listdir(path))
@@ -148,7 +165,7 @@ def _places(path: str) -> Iterator[PartitionPlace]:
             "is a file; give the log directory that holds the partition directories, or one of these", path=path
         ) from None
     except FileNotFoundError:
-        raise NotALogDirectory("does not exist", path=path) from None
+        raise _missing(path) from None
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
     own = names.parse_partition_dir(os.path.basename(path))

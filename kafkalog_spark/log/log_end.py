@@ -20,25 +20,39 @@ from kafkalog_spark.log.segment_file import SegmentFile
 
 _ENTRIES_TRIED = 4
 """Index entries, from the last one back, that are tried as the place to begin; then the segment's first byte."""
+_NEAR = 1 << 20
+"""Bytes. An end known from before that lies so near the file's is gone on from without asking the index."""
 _SEARCH_WINDOW = 1 << 20
 
 
 class LogEnd(NamedTuple):
-    """Log end offset (LEO: the next one to be written) and the byte position behind the last good batch."""
+    """Log end offset (LEO: the next one to be written) and the byte position behind the last good batch.
+
+    segment, last_batch: base offset of the last segment, and the position of that batch in it; -1: none seen.
+    """
 
     offset: int
     position: int
+    segment: int = -1
+    last_batch: int = -1
 
 
-def find_log_end(file: SegmentFile, recovery_point: int | None = None, *, pass_over_damage: bool = False) -> LogEnd:
+def find_log_end(
+    file: SegmentFile,
+    recovery_point: int | None = None,
+    *,
+    pass_over_damage: bool = False,
+    known: LogEnd | None = None,
+) -> LogEnd:
     """The end of the log in its last segment.
 
     recovery_point: offset up to which the log was flushed, where a checkpoint tells; read it before the log.
+    known: where the log ended once. Looked for from there on if the batch that ended there still does.
     Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail; with `pass_over_damage` the
-    log
-    ends behind the last good batch, whatever lies before it.
+    log ends behind the last good batch, whatever lies before it.
     """
-    position, next_offset = _last_known(file)
+    position, next_offset = _last_known(file, known)
+    last_batch = -1
     while True:
         error = None
         for header in _checked(file, position):
@@ -54,21 +68,39 @@ def find_log_end(file: SegmentFile, recovery_point: int | None = None, *, pass_o
                 if not pass_over_damage:
                     raise file.blame(error) from None  # its CRC is right, so this is no torn write
                 break
-            position, next_offset = header.end, header.last_offset + 1
+            last_batch, position, next_offset = header.position, header.end, header.last_offset + 1
         found = find_batch_behind(file, position, next_offset) if error is not None and pass_over_damage else None
         if found is None:
-            return LogEnd(next_offset, position)
+            return LogEnd(next_offset, position, file.base_offset, last_batch)
         position, next_offset = found.position, found.base_offset
 
 
-def _last_known(file: SegmentFile) -> tuple[int, int]:
-    """(position, lowest offset) of a batch near the end that an index entry proves; else the segment's first."""
+def _last_known(file: SegmentFile, known: LogEnd | None) -> tuple[int, int]:
+    """(position, lowest offset) of a batch near the end that the end `known` or an index entry proves; else the
+    segment's first."""
+    last = _still_there(file, known) if known is not None else None
+    begin = (0, file.base_offset) if last is None else (last.position, last.base_offset)
+    if last is not None and file.size - last.end <= _NEAR:
+        return begin
     index = file.offset_index
     for slot in range(len(index) - 1, max(len(index) - 1 - _ENTRIES_TRIED, -1), -1):
-        header = file.proven_entry(OffsetPosition(int(index.offsets[slot]), int(index.positions[slot])))
+        entry = OffsetPosition(int(index.offsets[slot]), int(index.positions[slot]))
+        if entry.position <= begin[0]:
+            break
+        header = file.proven_entry(entry)
         if header is not None:
             return header.position, header.base_offset
-    return 0, file.base_offset
+    return begin
+
+
+def _still_there(file: SegmentFile, known: LogEnd) -> BatchHeader | None:
+    """The header of the batch that the log ended with, if it lies where it lay, with the same end and last offset."""
+    if known.segment != file.base_offset:
+        return None
+    header = file.proven_header(known.last_batch)
+    if header is None or (header.last_offset + 1, header.end) != (known.offset, known.position):
+        return None
+    return header
 
 
 def _checked(file: SegmentFile, position: int) -> Iterator[BatchHeader | KafkalogError]:

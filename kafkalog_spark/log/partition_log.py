@@ -1,11 +1,13 @@
 """One partition's directory: its segments as they are now, where its log starts and ends, and what lies where.
 
 A broker may be at work in it. So the listing is a moment's picture: opening a segment that has gone raises
-FileNotFoundError, and the caller refreshes and goes on from the offset it had reached.
+FileNotFoundError, and the caller refreshes and goes on from the offset it had reached. When the whole partition has
+been deleted meanwhile, it finds a log without segments.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from bisect import bisect_right
 from functools import cached_property
@@ -25,7 +27,13 @@ class PartitionLog:
     recovery_point, log_start_checkpoint: what the log directory's checkpoints say, None where they are silent. Both
     must have been read before this object is made: a checkpoint that is older than the log is never ahead of it.
     pass_over_damage: the log ends behind its last good batch even when damage lies before that.
+    known_end: where the log ended once, as a hint.
+    gone: the directory was deleted after this object was made, as of the last refresh.
+    Raises NotALogDirectory when the directory is not there or cannot be read.
     """
+
+    names: list[str]
+    segments: list[SegmentFiles]
 
     def __init__(
         self,
@@ -36,14 +44,17 @@ class PartitionLog:
         recovery_point: int | None = None,
         log_start_checkpoint: int | None = None,
         pass_over_damage: bool = False,
+        known_end: LogEnd | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.directory = directory
         self.recovery_point = recovery_point
+        self.pass_over_damage = pass_over_damage
+        self.gone = False
+        self._known_end = known_end
         self._log_start_checkpoint = log_start_checkpoint
-        self._pass_over_damage = pass_over_damage
-        self.refresh()
+        self._list()
 
     @property
     def name(self) -> str:
@@ -51,24 +62,43 @@ class PartitionLog:
         return f"{self.topic}-{self.partition}"
 
     def refresh(self) -> None:
-        """List the directory again. Raises NotALogDirectory when it has gone or cannot be read."""
+        """List the directory again; one that has gone since is a log without segments. Raises NotALogDirectory when it
+        cannot be read."""
         self.__dict__.pop("log_end", None)
+        try:
+            self._list()
+        except NotALogDirectory:
+            if os.path.exists(self.directory):
+                raise
+            self.gone = True
+            self._take([], [])
+
+    def check_not_gone(self) -> None:
+        """Raise NotALogDirectory for a partition that has been deleted, as opening it now would."""
+        if self.gone:
+            raise self._unreadable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+
+    def _list(self) -> None:
         for attempt in range(_LISTINGS):
             try:
-                self.names = os.listdir(self.directory)
-                self.segments = live_segments(self.names, self._end_of_swap)
+                names = os.listdir(self.directory)
+                self._take(names, live_segments(names, self._end_of_swap))
             except FileNotFoundError as error:
                 if attempt < _LISTINGS - 1 and os.path.isdir(self.directory):
                     continue  # a .swap lost its suffix after it was listed
                 raise self._unreadable(error) from error
             except OSError as error:
                 raise self._unreadable(error) from error
-            self._bases = [segment.base_offset for segment in self.segments]
+            self.gone = False
             return
+
+    def _take(self, names: list[str], segments: list[SegmentFiles]) -> None:
+        self.names, self.segments = names, segments
+        self._bases = [segment.base_offset for segment in segments]
 
     def _end_of_swap(self, name: str) -> int:
         with SegmentFile(self.directory, SegmentFiles(int(name[:20]), name), topic_partition=self.name) as file:
-            return find_log_end(file).offset
+            return find_log_end(file, pass_over_damage=self.pass_over_damage).offset
 
     def _unreadable(self, error: OSError) -> NotALogDirectory:
         return NotALogDirectory(
@@ -113,18 +143,20 @@ class PartitionLog:
 
         A log that ends below its start (its files were removed by hand) is empty at its start, as Kafka makes it.
         """
-        if not self.segments:
-            return LogEnd(self.log_start_offset, 0)
         for _ in range(_LISTINGS):
+            if not self.segments:
+                return LogEnd(self.log_start_offset, 0)
             try:
                 with self.open_segment(len(self.segments) - 1) as file:
-                    end = find_log_end(file, self.recovery_point, pass_over_damage=self._pass_over_damage)
+                    end = find_log_end(
+                        file, self.recovery_point, pass_over_damage=self.pass_over_damage, known=self._known_end
+                    )
                 break
             except FileNotFoundError:
                 self.refresh()
         else:
             raise NotALogDirectory("the last segment is renamed again and again", topic_partition=self.name)
-        return LogEnd(max(end.offset, self.log_start_offset), end.position)
+        return end._replace(offset=max(end.offset, self.log_start_offset))
 
     @property
     def log_end_offset(self) -> int:

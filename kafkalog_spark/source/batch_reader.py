@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import KafkalogError, NotALogDirectory
-from kafkalog_spark.source.bounds import rebind
+from kafkalog_spark.errors import DataLoss, KafkalogError
+from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.source.bounds import OffsetRange, rebind
 from kafkalog_spark.source.filters import RowFilter, split_filters
+from kafkalog_spark.source.log_view import opened_view
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import Split, open_log, plan, view_of
+from kafkalog_spark.source.planning import Split, plan
 from kafkalog_spark.source.spark_errors import first_line, first_line_of
 from kafkalog_spark.source.spark_schema import ArrowShape
 from kafkalog_spark.source.worker_process import settle
@@ -70,43 +73,62 @@ class KafkaLogBatchReader(DataSourceReader):
         return first_line_of(self._read(partition.value))
 
     def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        # the kernels are loaded where records are decoded, and nowhere else
-        from kafkalog_spark.log.partition_scan import ScanStatistics, scan_partition
-
         settle()
         shape = ArrowShape(self._schema)
-        try:
-            log = open_log(split.place, self._options)
-        except NotALogDirectory as gone:
-            if self._options.fail_on_data_loss or os.path.exists(split.place.directory):
-                raise
-            _warn(gone)  # the partition was deleted after the read was planned
+        found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)
+        if found is None:
             return
-        asked = rebind(
-            split.range,
-            *_ends_now(log, split, self._options.read_committed),
-            fail_on_data_loss=self._options.fail_on_data_loss,
+        log, view = found
+        asked = rebind(split.range, view.log_start, view.log_end, fail_on_data_loss=self._options.fail_on_data_loss)
+        asked = replace(
+            asked,
+            start=max(asked.start, self._filter.offset_from),
+            end=min(asked.end, self._filter.offset_until),
         )
-        start, end = max(asked.start, self._filter.offset_from), min(asked.end, self._filter.offset_until)
-        on_loss = None if self._options.fail_on_data_loss else _warn
         request = scan_request(self._options, self._filter, shape.columns)
-        statistics = ScanStatistics()
-        for batch in scan_partition(
-            log, start, end, request, statistics=statistics, position_hint=split.hint, on_loss=on_loss
-        ):
+        for batch in scan_range(log, asked, request, split.hint, fail_on_data_loss=self._options.fail_on_data_loss):
             yield shape.fit(batch)
-        for error in statistics.dropped:
-            _log.warning("mode=DROPMALFORMED: passed over: %s", error)
 
 
-def _ends_now(log: Any, split: Split, read_committed: bool) -> tuple[int, int]:
-    """(log start offset, end for readers) at this action; a range with a fixed end does not need the LSO."""
-    view = view_of(log, read_committed and split.range.end_is_latest)
-    return view.log_start, view.log_end
+def scan_range(
+    log: PartitionLog, asked: OffsetRange, request: Any, hint: tuple[int, int] | None, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range that `rebind` has bound; logs what mode=DROPMALFORMED passed over.
+
+    Until the first batch is handed over, a range from earliest begins anew where retention has moved the log start:
+    its start is looked up when it is read, and only now it is. Whatever else is gone by the time it is read raises
+    DataLoss, or is logged with fail_on_data_loss=False.
+    """
+    # the kernels are loaded where records are decoded, and nowhere else
+    from kafkalog_spark.log.partition_scan import ScanStatistics, scan_partition
+
+    while True:
+        statistics = ScanStatistics()
+        on_loss = partial(_lose, log, asked, statistics, fail_on_data_loss)
+        try:
+            yield from scan_partition(
+                log, asked.start, asked.end, request, statistics=statistics, position_hint=hint, on_loss=on_loss
+            )
+            break
+        except DataLoss:
+            if not _overtaken(log, asked, statistics):
+                raise
+            asked = replace(asked, start=log.log_start_offset)
+    for error in statistics.dropped:
+        _log.warning("mode=DROPMALFORMED: passed over: %s", error)
 
 
-def _warn(error: KafkalogError) -> None:
+def _lose(
+    log: PartitionLog, asked: OffsetRange, statistics: Any, fail_on_data_loss: bool, error: KafkalogError
+) -> None:
+    if fail_on_data_loss or _overtaken(log, asked, statistics):
+        raise error
     _log.warning("%s", error)
+
+
+def _overtaken(log: PartitionLog, asked: OffsetRange, statistics: Any) -> bool:
+    """Whether a range from earliest, of which nothing has been handed over yet, begins below the log start now."""
+    return asked.from_earliest and not statistics.rows and log.log_start_offset > asked.start
 
 
 def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> Any:

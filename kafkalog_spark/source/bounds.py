@@ -78,11 +78,14 @@ def resolve_bounds(
     end: Bound,
     logs: Mapping[TopicPartition, LogView],
     *,
+    assigned: Collection[TopicPartition] | None = None,
     on_no_match: NoMatch = "error",
     fail_on_data_loss: bool = True,
 ) -> list[OffsetRange]:
-    """One range for every partition of `logs` (those assigned), sorted by topic and partition; empty ones included.
+    """One range for every partition of `logs`, sorted by topic and partition; empty ones included.
 
+    `assigned`: the partitions that the bounds must name, by default those of `logs`. There are more of them when some
+    are left out of the read: what their logs hold is not asked.
     `on_no_match`: what a start timestamp later than every record does; an end timestamp later than every record means
     the end of the log as it is now. Bounds by timestamp are looked up once, here, as the connector does.
 
@@ -90,8 +93,9 @@ def resolve_bounds(
     OffsetOutOfRange (a start after its end), DataLoss (offsets asked for by number that the log does not hold; with
     `fail_on_data_loss=False` the range is clipped to the log and a warning logged).
     """
-    starts = _by_partition(start, logs.keys(), "start")
-    ends = _by_partition(end, logs.keys(), "end")
+    assigned = logs.keys() if assigned is None else assigned
+    starts = _by_partition(start, assigned, "start")
+    ends = _by_partition(end, assigned, "end")
     start_by_time, end_by_time = isinstance(start, _BY_TIME), isinstance(end, _BY_TIME)
     ranges = []
     for tp in sorted(logs):
@@ -117,8 +121,9 @@ def rebind(asked: OffsetRange, log_start: int, log_end: int, *, fail_on_data_los
     """The range as it is to be read now: late-bound sides moved to the log's present start and end.
 
     A side that is not late-bound stays; where the log no longer holds it, DataLoss, or a clipped range. A range from
-    earliest whose end has been overtaken by retention is empty. Raises OffsetOutOfRange where the log now ends before
-    the start, DataLoss.
+    earliest whose end has been overtaken by retention is empty. Where the end is not late-bound, `log_end` need not be
+    the log's: an offset in the log that is not below the end will do. Raises OffsetOutOfRange where the log now ends
+    before the start, DataLoss.
     """
     start, end = asked.start, asked.end
     if asked.end_is_latest:
@@ -216,9 +221,11 @@ def _clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: b
     lost_behind = asked.end > log_end
     if asked.size <= 0 or not (lost_before or lost_behind):
         return asked
+    # a caller that only knows an offset below the log's end has nothing lost behind it
+    held = f"the log holds [{log_start}, {log_end})" if lost_behind else f"the log begins at offset {log_start}"
     reason = (
         f"Could not read records in offset [{asked.start}, {asked.end}) for topic partition "
-        f"{tp_text(asked.topic_partition)}: the log holds [{log_start}, {log_end})."
+        f"{tp_text(asked.topic_partition)}: {held}."
     )
     if fail_on_data_loss:
         raise DataLoss(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
+from kafkalog_spark.log.log_end import LogEnd
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.segment_file import SegmentFile
-from kafkalog_spark.source import bounds
-from kafkalog_spark.source.bounds import OffsetRange, cut_range, resolve_bounds
+from kafkalog_spark.source.bounds import LogView, OffsetRange, cut_range, resolve_bounds
 from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.log_view import ends_before_last_segment, opened_view
 from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.range_calculator import split_ranges
@@ -31,11 +31,21 @@ TASKS_WISHED = 64
 
 @dataclass(frozen=True)
 class Split:
-    """One Spark task: a range of offsets of one partition. `hint`: (segment base offset, position) of its start."""
+    """One Spark task: a range of offsets of one partition.
+
+    `hint`: (segment base offset, position) of its start. `known_end`: where the log ended, for a task that has to look
+    for its end again. Both are checked before they are used.
+    """
 
     place: PartitionPlace
     range: OffsetRange
     hint: tuple[int, int] | None = None
+    known_end: LogEnd | None = None
+
+    @property
+    def fixed_end(self) -> int | None:
+        """The end of the range, None where it is late-bound."""
+        return None if self.range.end_is_latest else self.range.end
 
 
 @dataclass(frozen=True)
@@ -65,23 +75,27 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     """
     dirs = LogDirs.open(options.paths)
     assigned = assigned_partitions(options.subscription, dirs.places)
-    logs = {tp: open_log(dirs.places[tp], options) for tp in assigned}
-    views = {tp: view_of(log, options.read_committed) for tp, log in logs.items()}
+    logs: dict[TopicPartition, PartitionLog] = {}
+    views: dict[TopicPartition, LogView] = {}
+    for tp in assigned:
+        if row_filter.keeps_nothing or not row_filter.accepts_partition(*tp):
+            continue  # finding the end of its log would be for nothing
+        found = opened_view(dirs.places[tp], options)
+        if found is not None:
+            logs[tp], views[tp] = found
     ranges = resolve_bounds(
         options.start,
         options.end,
         views,
+        assigned=assigned,
         on_no_match=options.on_no_match,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    kept = [r for r in ranges if row_filter.accepts_partition(r.topic, r.partition)]
-    if row_filter.keeps_nothing:
-        kept = []
     pieces: list[OffsetRange] = []
     hints: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
-    facts = {r.topic_partition: segment_facts(logs[r.topic_partition], r, row_filter, options) for r in kept}
+    facts = {r.topic_partition: segment_facts(logs[r.topic_partition], r, row_filter, options) for r in ranges}
     pack = pack_size(sum(segment.size for segments in facts.values() for segment in segments), options)
-    for whole in kept:
+    for whole in ranges:
         segments = facts[whole.topic_partition]
         narrowed = narrow(whole, segments, row_filter)
         if narrowed is None:
@@ -92,7 +106,15 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     tasks = split_ranges(
         pieces, min_partitions=options.min_partitions, max_records_per_partition=options.max_records_per_partition
     )
-    return [Split(dirs.places[r.topic_partition], r, hints.get((r.topic_partition, r.start))) for r in tasks]
+    splits = [Split(dirs.places[r.topic_partition], r, hints.get((r.topic_partition, r.start))) for r in tasks]
+    return [_with_known_end(split, logs[split.range.topic_partition]) for split in splits]
+
+
+def _with_known_end(split: Split, log: PartitionLog) -> Split:
+    """The split, with the end of the log where its task will look for that."""
+    if split.fixed_end is not None and ends_before_last_segment(log, split.fixed_end):
+        return split
+    return replace(split, known_end=log.log_end)
 
 
 def pack_size(total: int, options: ReadOptions) -> int:
@@ -138,29 +160,6 @@ def narrow(whole: OffsetRange, segments: list[SegmentFacts], row_filter: RowFilt
         start_is_earliest=whole.start_is_earliest and start == whole.start,
         end_is_latest=still_late,
     )
-
-
-def open_log(place: PartitionPlace, options: ReadOptions) -> PartitionLog:
-    """The partition, opened as the read's `mode` wants it."""
-    return place.open(pass_over_damage=options.mode == "DROPMALFORMED")
-
-
-def view_of(log: PartitionLog, read_committed: bool) -> bounds.LogView:
-    """What resolving bounds looks at: where readers may start and have to stop."""
-    from kafkalog_spark.log.last_stable_offset import last_stable_offset
-
-    return bounds.LogView(
-        log_start=log.log_start_offset,
-        log_end=last_stable_offset(log) if read_committed else log.log_end_offset,
-        offset_for_timestamp=partial(_offset_for_timestamp, log),
-    )
-
-
-def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
-    # reading records needs the kernels: loaded only when a bound is a timestamp
-    from kafkalog_spark.log.partition_scan import offset_for_timestamp
-
-    return offset_for_timestamp(log, timestamp)
 
 
 def segment_facts(

@@ -87,6 +87,8 @@ class ArrowShape:
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same buffers under Spark's schema; bytes asked for as text are not checked, as in Spark's cast."""
+        if not self.columns:
+            return batch  # nothing but a number of rows, which from_arrays would take from the first column
         arrays: list[Any] = batch.columns
         for i in self._as_text:
             array = arrays[i]

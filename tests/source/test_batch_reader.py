@@ -1,41 +1,28 @@
-"""The batch reader as Spark drives it, without Spark: rows, schemas, filters, errors."""
+"""The batch reader as Spark drives it, without Spark: rows, filters, and what crosses process borders."""
 
 from __future__ import annotations
 
 import json
+import logging
 import pickle
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThanOrEqual, IsNotNull, LessThan
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import LongType, StructField, StructType
 
-from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory, OptionError
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.rows import ALL_COLUMNS, plain_rows
-from tests.source.driver import Load, Scan, read
+from tests.source.driver import Load, read
 from tests.source.made_logs import (
-    FIRST_TIMESTAMP,
     append,
-    numbers,
 )
 
-OFFSET, TIMESTAMP, PARTITION = ("offset",), ("timestamp",), ("partition",)
+OFFSET = ("offset",)
 
 
 every_log = pytest.mark.parametrize("golden_log", golden_logs(), ids=str)
@@ -113,79 +100,20 @@ def test_spark_takes_the_reader_for_one_without_push_filters(three: Path) -> Non
     assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
 
 
-# Schemas
-
-
-def fields(*names_and_types: tuple[str, Any]) -> StructType:
-    return StructType([StructField(name, kind, True) for name, kind in names_and_types])
-
-
-def test_a_schema_of_the_users_own_selects_and_orders_columns(three: Path) -> None:
-    schema = fields(("timestamp", TimestampType()), ("value", StringType()), ("offset", LongType()))
-    found = Load(three, schema=schema).scan().read()
-    assert found.column_names == ["timestamp", "value", "offset"]
-    assert found["value"].to_pylist() == numbers(0, 30) + numbers(100, 110)
-
-
-def test_key_and_value_as_text_keep_nulls_and_empty_texts(tmp_path: Path) -> None:
-    append(tmp_path, "t", 0, ["ä", None, ""], keys=[None, "", "ключ"])
-    found = Load(tmp_path, schema=fields(("key", StringType()), ("value", StringType()))).scan().read()
-    assert found.to_pylist() == [
-        {"key": None, "value": "ä"},
-        {"key": "", "value": None},
-        {"key": "ключ", "value": ""},
-    ]
-
-
-def test_never_null_columns_may_be_declared_so(three: Path) -> None:
-    schema = StructType([StructField("offset", LongType(), False), StructField("topic", StringType(), False)])
-    assert Load(three, schema=schema).scan().read().num_rows == 40
-
-
-def test_headers_may_be_declared_without_nulls_where_there_are_none(golden: Path) -> None:
-    header = StructType([StructField("key", StringType(), False), StructField("value", BinaryType(), True)])
-    schema = StructType([StructField("headers", ArrayType(header, False), True)])
-    found = Load(golden, schema=schema, subscribe="headers").scan().read()
-    ours = read(golden, subscribe="headers", columns="headers")
-    assert found["headers"].to_pylist() == ours["headers"].to_pylist()
-
-
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        (fields(("ofset", LongType())), "a column 'ofset', a Kafka log has none"),
-        (fields(("offset", IntegerType())), "column 'offset' is int, expected bigint"),
-        (fields(("key", IntegerType())), "column 'key' is int, expected binary or string"),
-        (fields(("topic", BinaryType())), "column 'topic' is binary, expected string"),
-        (
-            fields(("headers", StringType())),
-            "column 'headers' is string, expected array<struct<key:string,value:binary>>",
-        ),
-        (StructType([StructField("key", BinaryType(), False)]), "column 'key' is NOT NULL"),
-        (fields(("offset", LongType()), ("offset", LongType())), "names a column twice"),
-    ],
-)
-def test_a_schema_that_no_log_has_is_refused(three: Path, schema: StructType, expected: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        Load(three, schema=schema).scan()
-    assert expected in str(caught.value)
-
-
-def test_options_are_checked_with_a_schema_too(three: Path) -> None:
-    with pytest.raises(OptionError, match="minPartitions must be positive"):
-        Load(three, schema=fields(("offset", LongType())), minPartitions=0).scan()
-
-
-@pytest.mark.parametrize(
-    "columns", ["offset", "timestamp,offset", "value", "partition,topic", "headers", "timestampType"]
-)
-def test_any_columns_are_those_of_the_full_read(golden: Path, columns: str) -> None:
-    full = read(golden, subscribe="transactions,headers,logappend", includeHeaders=True)
-    found = read(golden, subscribe="transactions,headers,logappend", columns=columns)
-    assert found.equals(full.select(columns.split(",")))
-
-
 # What crosses process borders
+
+
+@pytest.mark.parametrize("schema", [None, StructType([StructField("offset", LongType(), True)])])
+def test_options_without_effect_are_told_once_for_a_load(
+    three: Path, schema: StructType | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"kafka.bootstrap.servers": "h:9092", "kafka.group.id": "g"}
+    with caplog.at_level(logging.INFO, "kafkalog"):
+        load = Load(three, schema=schema, **options)
+        assert load.scan().read().num_rows == 40
+        if schema is None:
+            load.scan().read()
+    assert caplog.messages == ["options without effect on kafkalog: kafka.bootstrap.servers, kafka.group.id"]
 
 
 def test_the_reader_is_small_when_pickled_whatever_the_number_of_partitions(tmp_path: Path) -> None:
@@ -223,88 +151,3 @@ def test_rows_come_before_the_range_is_read_to_its_end(tmp_path: Path) -> None:
     (task,) = Load(tmp_path).scan().tasks()
     assert next(task).num_rows == 1024
     task.close()  # type: ignore[attr-defined]
-
-
-# Errors
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0xFF
-    path.write_bytes(data)
-
-
-def failure(scan: Callable[[], Scan]) -> KafkalogError:
-    with pytest.raises(KafkalogError) as caught:
-        scan().read()
-    assert "\n" not in str(caught.value)
-    return caught.value
-
-
-def test_a_damaged_batch_names_partition_file_position_and_offset(three: Path) -> None:
-    log = three / "t-0" / f"{10:020d}.log"
-    flip(log, 100)
-    error = failure(lambda: Load(three).scan())
-    assert isinstance(error, CorruptBatch)
-    assert (error.topic_partition, error.path, error.position, error.offset) == ("t-0", str(log), 0, 10)
-    assert str(error).startswith(f"t-0 {log} at byte 0 (offset 10): ")
-
-
-def test_rows_of_tasks_that_do_not_touch_the_damage_are_given(three: Path) -> None:
-    flip(three / "t-0" / f"{10:020d}.log", 100)
-    assert values(read(three, startingOffsets='{"t":{"0":20,"1":-2}}')) == numbers(20, 30) + numbers(100, 110)
-
-
-def test_a_segment_that_cannot_be_opened_is_named(three: Path) -> None:
-    log = three / "t-0" / f"{10:020d}.log"
-    log.unlink()
-    log.symlink_to(log.name)  # a loop: fails for root too, unlike missing permissions
-    error = failure(lambda: Load(three).scan())
-    assert isinstance(error, NotALogDirectory)
-    assert (error.topic_partition, error.path) == ("t-0", str(log))
-    assert "cannot be opened: Too many levels of symbolic links" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"subscribe": "missing"}, "holds no topic missing; it holds t"),
-        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
-        (
-            {"startingOffsets": '{"t":{"0":1}}'},
-            "Partitions specified for Kafka start offsets don't match what are assigned",
-        ),
-        (
-            {"startingOffsets": '{"t":{"0":1,"1":0}}', "endingOffsets": '{"t":{"0":0,"1":0}}'},
-            "start offset 1 is greater",
-        ),
-        (
-            {"startingOffsets": '{"t":{"0":31,"1":0}}'},
-            "resolved start offset 31 is greater than the resolved end offset 30",
-        ),
-        ({"endingOffsets": '{"t":{"0":31,"1":0}}'}, "the log holds [0, 30)"),
-        (
-            {"startingTimestamp": FIRST_TIMESTAMP + 10},
-            "No offset matched from request of topic-partition t-0 and timestamp",
-        ),
-        ({"colums": "offset"}, "unknown option 'colums'; did you mean 'columns'?"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
-)
-def test_what_cannot_be_read_as_asked_is_said(three: Path, options: dict[str, object], expected: str) -> None:
-    assert expected in str(failure(lambda: Load(three, **options).scan()))
-
-
-def test_a_path_that_is_no_log_directory_is_named(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    for path, what in ((tmp_path / "missing", "does not exist"), (tmp_path / "docs", "is not a Kafka log directory")):
-        error = failure(lambda path=path: Load(path).scan())  # type: ignore[misc]
-        assert isinstance(error, NotALogDirectory)
-        assert str(error).startswith(f"{path}: {what}")
-
-
-def test_the_same_partition_in_two_directories_is_refused(three: Path, tmp_path: Path) -> None:
-    shutil.copytree(three / "t-0", tmp_path / "copy" / "t-0")
-    error = failure(lambda: Load(three, tmp_path / "copy").scan())
-    assert str(three / "t-0") in str(error)
-    assert error.topic_partition == "t-0"

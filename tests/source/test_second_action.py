@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
 from kafkalog_spark.errors import DataLoss, NotALogDirectory, OffsetOutOfRange
+from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.segment_file import SegmentFile
 from tests.source.driver import Load
 from tests.source.made_logs import (
     FIRST_TIMESTAMP,
@@ -83,7 +85,7 @@ def test_retention_behind_an_explicit_start_is_data_loss(three: Path) -> None:
     forgiving = Load(three, failOnDataLoss=False, **options).scan()
     assert values(scan.read()) == numbers(5, 30) + numbers(100, 110)
     delete_first_segment(three, "t", 0)
-    with pytest.raises(DataLoss, match=r"t-0.*\[5, 10\) for topic partition t-0: the log holds \[10, 30\)"):
+    with pytest.raises(DataLoss, match=r"t-0.*\[5, 10\) for topic partition t-0: the log begins at offset 10"):
         scan.read()
     assert values(forgiving.read()) == numbers(10, 30) + numbers(100, 110)
 
@@ -111,6 +113,64 @@ def test_a_topic_deleted_after_planning_is_left_out_when_loss_is_not_to_fail(thr
     assert left
     assert left == [value for value in everything if value in left]
     assert len(left) < len(everything)
+
+
+@pytest.mark.parametrize("while_planning", [True, False])
+def test_a_partition_deleted_between_its_listing_and_its_end_is_left_out_when_loss_is_not_to_fail(
+    three: Path, while_planning: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    load = Load(three, failOnDataLoss=False)
+    scan = None if while_planning else load.scan()
+    original = PartitionLog.open_segment
+
+    def deleted_first(self: PartitionLog, index: int) -> SegmentFile:
+        if self.name == "t-0" and Path(self.directory).exists():
+            delete_partition(three, "t", 0)
+        return original(self, index)
+
+    monkeypatch.setattr(PartitionLog, "open_segment", deleted_first)
+    with caplog.at_level(logging.WARNING, "kafkalog"):
+        assert values((scan or load.scan()).read()) == numbers(100, 110)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"t-0 {three / 't-0'}: the partition's directory cannot be read: No such file or directory"
+    ]
+
+
+def test_a_partition_deleted_between_its_listing_and_its_end_is_an_error(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = Load(three).scan()
+    original = PartitionLog.open_segment
+
+    def deleted_first(self: PartitionLog, index: int) -> SegmentFile:
+        delete_partition(three, self.topic, self.partition)
+        return original(self, index)
+
+    monkeypatch.setattr(PartitionLog, "open_segment", deleted_first)
+    with pytest.raises(NotALogDirectory, match=r"t-0.*cannot be read: No such file"):
+        scan.read()
+
+
+def test_of_a_partition_deleted_while_it_is_read_the_rows_read_by_then_are_given(
+    three: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    big = numbers(0, 3000)
+    append(three, "u", 0, big, batch=100)
+    append(three, "u", 0, ["unread"], roll_first=True)
+    for options in ({"failOnDataLoss": False}, {}):
+        (task,) = Load(three, subscribe="u", **options).scan().tasks()
+        read = [next(task)]
+        os.rename(three / "u-0", three / "u-0.0123456789abcdef0123456789abcdef-delete")
+        if options:
+            with caplog.at_level(logging.WARNING, "kafkalog"):
+                read += task
+            assert values(pa.Table.from_batches(read)) == big
+            assert "u-0" in caplog.text
+            assert "records in [3000, 3001) are gone" in caplog.text
+            os.rename(three / "u-0.0123456789abcdef0123456789abcdef-delete", three / "u-0")
+        else:
+            with pytest.raises(DataLoss, match=r"records in \[3000, 3001\) are gone"):
+                read += task
 
 
 def test_a_topic_made_again_after_planning_is_not_read_as_if_it_were_the_old_one(three: Path) -> None:

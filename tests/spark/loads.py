@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 
-def load(spark: Any, path: Path | str | list[str], schema: str | None = None, **options: object) -> Any:
+def load(spark: Any, path: Path | str | list[str], schema: str | StructType | None = None, **options: object) -> Any:
     """`spark.read.format("kafkalog").options(...).load(path)`; no registration call."""
     reader = spark.read.format("kafkalog")
     if schema is not None:

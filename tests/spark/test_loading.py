@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 import kafkalog_spark
 from tests.source.made_logs import append, numbers
@@ -80,6 +81,14 @@ def test_a_schema_of_the_users_own_chooses_columns_and_text(spark: Any, log_dir:
     assert [tuple(row) for row in df.collect()] == [("20", "a", 0), ("21", None, 1), ("22", "", 2)]
     view = load(spark, log_dir, schema="timestamp timestamp, partition int", subscribe="orders")
     assert view.count() == 20
+
+
+def test_rows_are_counted_where_no_column_is_asked_for(spark: Any, log_dir: Path) -> None:
+    assert load(spark, log_dir, subscribe="orders").count() == 20
+    assert load(spark, log_dir, subscribe="orders").select().count() == 20
+    without = load(spark, log_dir, schema=StructType([]), subscribe="orders")
+    assert without.count() == 20
+    assert without.collect() == [()] * 20
 
 
 def test_sql_gets_columns_by_option(spark: Any, log_dir: Path) -> None:

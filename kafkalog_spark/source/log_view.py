@@ -1,0 +1,63 @@
+"""A partition as a read sees it: opened as the options want, with the start and the end that bind its range."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+
+from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.log.log_dir import PartitionPlace
+from kafkalog_spark.log.log_end import LogEnd
+from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.source.bounds import LogView
+from kafkalog_spark.source.options import ReadOptions
+
+_log = logging.getLogger("kafkalog")
+
+
+def opened_view(
+    place: PartitionPlace, options: ReadOptions, *, fixed_end: int | None = None, known_end: LogEnd | None = None
+) -> tuple[PartitionLog, LogView] | None:
+    """The partition, opened as the read's `mode` wants it, and its view.
+
+    `fixed_end`, `known_end`: those of the task's Split. None, with a warning, for a partition that was deleted since it
+    was listed, where failOnDataLoss is false; otherwise that raises NotALogDirectory.
+    """
+    try:
+        log = place.open(pass_over_damage=options.mode == "DROPMALFORMED", known_end=known_end)
+        view = LogView(
+            log_start=log.log_start_offset,
+            log_end=_end_for_readers(log, options, fixed_end),
+            offset_for_timestamp=partial(_offset_for_timestamp, log),
+        )
+        log.check_not_gone()
+    except NotALogDirectory as gone:
+        if options.fail_on_data_loss or os.path.exists(place.directory):
+            raise
+        _log.warning("%s", gone)
+        return None
+    return log, view
+
+
+def _end_for_readers(log: PartitionLog, options: ReadOptions, fixed_end: int | None) -> int:
+    """Where readers have to stop; for a range that ends before that, an offset that is not above it will do."""
+    if fixed_end is not None:
+        if ends_before_last_segment(log, fixed_end):
+            return log.segments[-1].base_offset
+        return log.log_end_offset  # what was below the LSO stays below it
+    from kafkalog_spark.log.last_stable_offset import last_stable_offset
+
+    return last_stable_offset(log) if options.read_committed else log.log_end_offset
+
+
+def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
+    """Whether `end` is in the log for sure: a log does not end before its last segment begins."""
+    return bool(log.segments) and end <= log.segments[-1].base_offset
+
+
+def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
+    # reading records needs the kernels: loaded only when a bound is a timestamp
+    from kafkalog_spark.log.partition_scan import offset_for_timestamp
+
+    return offset_for_timestamp(log, timestamp)

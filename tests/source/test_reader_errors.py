@@ -1,0 +1,117 @@
+"""What cannot be read as asked, and the error that says so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory
+from tests.source.driver import Load, Scan, read
+from tests.source.made_logs import (
+    FIRST_TIMESTAMP,
+    numbers,
+)
+
+
+def values(table: pa.Table) -> list[str]:
+    return [value.decode() for value in table["value"].to_pylist()]
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+def failure(scan: Callable[[], Scan]) -> KafkalogError:
+    with pytest.raises(KafkalogError) as caught:
+        scan().read()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_damaged_batch_names_partition_file_position_and_offset(three: Path) -> None:
+    log = three / "t-0" / f"{10:020d}.log"
+    flip(log, 100)
+    error = failure(lambda: Load(three).scan())
+    assert isinstance(error, CorruptBatch)
+    assert (error.topic_partition, error.path, error.position, error.offset) == ("t-0", str(log), 0, 10)
+    assert str(error).startswith(f"t-0 {log} at byte 0 (offset 10): ")
+
+
+def test_rows_of_tasks_that_do_not_touch_the_damage_are_given(three: Path) -> None:
+    flip(three / "t-0" / f"{10:020d}.log", 100)
+    assert values(read(three, startingOffsets='{"t":{"0":20,"1":-2}}')) == numbers(20, 30) + numbers(100, 110)
+
+
+def test_a_segment_that_cannot_be_opened_is_named(three: Path) -> None:
+    log = three / "t-0" / f"{10:020d}.log"
+    log.unlink()
+    log.symlink_to(log.name)  # a loop: fails for root too, unlike missing permissions
+    error = failure(lambda: Load(three).scan())
+    assert isinstance(error, NotALogDirectory)
+    assert (error.topic_partition, error.path) == ("t-0", str(log))
+    assert "cannot be opened: Too many levels of symbolic links" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"subscribe": "missing"}, "holds no topic missing; it holds t"),
+        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
+        (
+            {"startingOffsets": '{"t":{"0":1}}'},
+            "Partitions specified for Kafka start offsets don't match what are assigned",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":1,"1":0}}', "endingOffsets": '{"t":{"0":0,"1":0}}'},
+            "start offset 1 is greater",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":31,"1":0}}'},
+            "resolved start offset 31 is greater than the resolved end offset 30",
+        ),
+        ({"endingOffsets": '{"t":{"0":31,"1":0}}'}, "the log holds [0, 30)"),
+        (
+            {"startingTimestamp": FIRST_TIMESTAMP + 10},
+            "No offset matched from request of topic-partition t-0 and timestamp",
+        ),
+        ({"colums": "offset"}, "unknown option 'colums'; did you mean 'columns'?"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_what_cannot_be_read_as_asked_is_said(three: Path, options: dict[str, object], expected: str) -> None:
+    assert expected in str(failure(lambda: Load(three, **options).scan()))
+
+
+def test_a_missing_path_is_named_at_load(three: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    for paths in ([missing], [three, missing]):
+        with pytest.raises(NotALogDirectory) as caught:
+            Load(*paths)
+        assert str(caught.value) == f"{missing}: does not exist"
+
+
+def test_a_missing_path_is_named_by_the_first_query_when_there_is_a_schema(tmp_path: Path) -> None:
+    # Spark then calls nothing of ours at load()
+    load = Load(tmp_path / "missing", schema=StructType([StructField("offset", LongType(), True)]))
+    assert str(failure(load.scan)) == f"{tmp_path / 'missing'}: does not exist"
+
+
+def test_a_path_that_is_no_log_directory_is_named_by_the_first_query(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    error = failure(Load(tmp_path / "docs").scan)
+    assert isinstance(error, NotALogDirectory)
+    assert str(error).startswith(f"{tmp_path / 'docs'}: is not a Kafka log directory")
+
+
+def test_the_same_partition_in_two_directories_is_refused(three: Path, tmp_path: Path) -> None:
+    shutil.copytree(three / "t-0", tmp_path / "copy" / "t-0")
+    error = failure(lambda: Load(three, tmp_path / "copy").scan())
+    assert str(three / "t-0") in str(error)
+    assert error.topic_partition == "t-0"
