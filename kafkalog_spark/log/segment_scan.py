@@ -28,8 +28,8 @@ from kafkalog_spark.log.segment_file import SegmentFile
 from kafkalog_spark.log.transactions import AbortedRanges
 
 WINDOW = 2 << 20
-"""Bytes read at once: what a window costs whatever it holds is then 2 % of its time, and CRC, decompression and decoding
-still find its bytes in a cache."""
+"""Bytes read at once: what a window costs whatever it holds is then 2 % of its time, and CRC, decompression and
+decoding still find its bytes in a cache."""
 _DOUBTED = 16 << 20
 """Bytes of a batch from which on its CRC is asked for before memory is: the length may be damaged."""
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
