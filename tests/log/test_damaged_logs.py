@@ -213,8 +213,8 @@ def test_a_wrong_crc_in_a_golden_log_is_an_error(
 def test_a_torn_tail_behind_batches_that_are_all_too_old_is_not_met(tmp_path: Path) -> None:
     data = batch(0, [V2Record(n, 1000 + n, None, b"v") for n in range(8)])
     directory = write_segments(tmp_path, {0: data + bytes(100)})
-    # a time index that is of no use: the headers are walked up to the tail
-    (directory / f"{0:020d}.timeindex").write_bytes(b"\xff" * 24)
+    # the time index leads behind the last batch
+    (directory / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", 1007, 7))
     log = open_log(directory)
     assert log.log_end_offset == 8
     request = ScanRequest(columns=("offset",), timestamp_from_ms=5000)
