@@ -112,6 +112,7 @@ def scan_partition(
         with file:
             rows.set_offset_range(offset, end)
             state = ScanState(*_begin(file, offset, request, position_hint))
+            state.done = state.next_offset >= end  # by their timestamps no batch is wanted: what follows is not ours
             statistics.segments += 1
             try:
                 while True:

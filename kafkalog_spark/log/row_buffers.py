@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,7 @@ HEADER_BYTES = 2 << 20
 
 _SPARE_SETS = 2
 """Sets of buffers kept to be filled again: the consumer has one batch in hand while the next is decoded. Their pages
-are
-there already, whereas fresh memory faults in at 0.1 us a row."""
+are there already, whereas fresh memory faults in at 0.1 us a row."""
 
 _NONE_64 = np.empty(0, np.int64)
 _I64 = np.iinfo(np.int64)
@@ -33,7 +33,7 @@ _I64 = np.iinfo(np.int64)
 class RowBuffers:
     """Buffers for the columns asked for, of one partition. `limits` and `cursor` are the kernels' (rows.L, rows.C).
 
-    offset_from/until, timestamp_from/until_ms: the half-open row filter that the kernels apply; the lists may be empty.
+    offset_from/until, timestamp_from/until_ms: the row filter that the kernels apply; the lists may be empty.
     """
 
     def __init__(
@@ -56,7 +56,10 @@ class RowBuffers:
         self.timestamps_in = np.array(sorted(timestamp_in_ms), np.int64) if timestamp_in_ms else _NONE_64
         self.limits = np.full(len(L), -1, np.int64)
         self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = _I64.min, _I64.max
-        self.limits[L.TIMESTAMP_FROM], self.limits[L.TIMESTAMP_UNTIL] = timestamp_from_ms, timestamp_until_ms
+        # no limit is no limit: 2**63 - 1 is a timestamp that a record may have; and an empty range holds nothing
+        last = timestamp_until_ms - 1 if timestamp_until_ms < _I64.max else _I64.max
+        ends = (timestamp_from_ms, last) if timestamp_from_ms <= last else (0, -1)
+        self.limits[L.TIMESTAMP_FROM], self.limits[L.TIMESTAMP_LAST] = ends
         self.limits[L.WANT_OFFSET] = "offset" in columns
         self.limits[L.WANT_TIMESTAMP] = "timestamp" in columns
         self.limits[L.WANT_TIMESTAMP_TYPE] = "timestampType" in columns
@@ -84,15 +87,22 @@ class RowBuffers:
     def uses_timestamps(self) -> bool:
         """Whether timestamps are asked for or filtered by."""
         limits = self.limits
-        unbounded = limits[L.TIMESTAMP_FROM] == _I64.min and limits[L.TIMESTAMP_UNTIL] == _I64.max
+        unbounded = limits[L.TIMESTAMP_FROM] == _I64.min and limits[L.TIMESTAMP_LAST] == _I64.max
         return "timestamp" in self._columns or not unbounded or bool(len(self.timestamps_in))
 
     def set_offset_range(self, offset_from: int, offset_until: int) -> None:
         """Rows with an offset outside [offset_from, offset_until) are left out."""
         self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = offset_from, offset_until
 
+    def ready(self) -> None:
+        """Have buffers to fill, after a take. Not done there: the consumer lets go of a batch when it asks for the
+        next."""
+        if self._taken:
+            self._renew(BATCH_ROWS)
+
     def begin(self) -> None:
         """Tell the kernels that the next call brings new batches."""
+        self.ready()
         self.cursor[C.UNIT] = self.cursor[C.RECORD] = 0
         self.cursor[C.AT] = -1
 
@@ -120,6 +130,7 @@ class RowBuffers:
             bitmap.fill(0)
         self.rows = rows_set
         self._kind = wanted
+        self._taken = False
 
     def grow(self, status: int) -> None:
         """Make the buffer that a single row does not fit into large enough; only asked for when there is no row yet."""
@@ -139,7 +150,7 @@ class RowBuffers:
             self._sizes = usual  # the next batch is of the usual size again
 
     def take(self) -> pa.RecordBatch:
-        """The rows so far as a RecordBatch, and fresh buffers in their place."""
+        """The rows so far as a RecordBatch; `ready` comes before the next row."""
         n = self.rows_filled
         rows, cursor = self.rows, self.cursor
         arrays: dict[str, pa.Array] = {}
@@ -169,8 +180,8 @@ class RowBuffers:
         else:  # from_arrays takes the number of rows from the first column
             batch = pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), n, [None]))
         self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
-        del rows, arrays
-        self._renew(BATCH_ROWS)
+        self.cursor[: C.UNIT] = 0
+        self._taken = True
         return batch
 
     def _header_lists(self, n: int) -> pa.Array:
@@ -220,9 +231,19 @@ def _array(size: int, dtype: npt.DTypeLike, wanted: bool) -> np.ndarray:
     return array
 
 
+def _references(rows: Rows) -> int:
+    """The largest number of references that the interpreter counts for one of the arrays."""
+    return max((sys.getrefcount(array) for array in rows if array.size), default=0)
+
+
+# What _references gives for arrays that only their tuple holds: what a call itself adds differs between interpreters.
+_ALONE = _references(Rows(*(np.empty(1) for _ in Rows._fields)))
+_COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded builds count lazily
+
+
 def _unused(rows: Rows) -> bool:
-    """Whether no Arrow buffer refers to the arrays any more: each is held by the tuple, the loop and the call alone."""
-    return all(array.size == 0 or sys.getrefcount(array) <= 3 for array in rows)
+    """Whether no Arrow buffer refers to the arrays any more, so that they may be filled again."""
+    return _COUNTS_ARE_EXACT and _references(rows) <= _ALONE
 
 
 def _fixed(values: np.ndarray, n: int, kind: pa.DataType) -> pa.Array:

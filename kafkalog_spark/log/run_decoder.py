@@ -25,7 +25,7 @@ from kafkalog_spark.log.layout import Codec, H
 from kafkalog_spark.log.row_buffers import RowBuffers
 from kafkalog_spark.log.scratch import Scratch
 
-UNFOLDED = 4 << 20
+UNFOLDED = 1 << 20
 """Decompressed bytes that are decoded together; the scratch buffer is brought back to twice that after a larger
 batch."""
 
@@ -194,6 +194,7 @@ class RunDecoder:
                 return
             if status == Status.FULL:
                 yield rows.take()
+                rows.ready()
             elif status in FAULTS:
                 row = run[int(rows.cursor[C.UNIT])]
                 error = UnsupportedFormat if status == Status.TIMESTAMP_RANGE else CorruptBatch

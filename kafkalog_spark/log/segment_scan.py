@@ -27,8 +27,9 @@ from kafkalog_spark.log.scratch import Scratch
 from kafkalog_spark.log.segment_file import SegmentFile
 from kafkalog_spark.log.transactions import AbortedRanges
 
-WINDOW = 1 << 20
-"""Bytes read at once: fits the second-level cache, so that CRC, decompression and decoding find the bytes there."""
+WINDOW = 2 << 20
+"""Bytes read at once: what a window costs whatever it holds is then 2 % of its time, and CRC, decompression and
+decoding still find its bytes in a cache."""
 _DOUBTED = 16 << 20
 """Bytes of a batch from which on its CRC is asked for before memory is: the length may be damaged."""
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
@@ -212,7 +213,7 @@ class SegmentScanner:
         keep &= table[:, H.MAX_TIMESTAMP] >= limits[L.TIMESTAMP_FROM]
         v2 = magic == 2
         log_append = v2 & ((attributes & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0)
-        keep &= ~(log_append & (table[:, H.MAX_TIMESTAMP] >= limits[L.TIMESTAMP_UNTIL]))
+        keep &= ~(log_append & (table[:, H.MAX_TIMESTAMP] > limits[L.TIMESTAMP_LAST]))
         keep &= ~(v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0))
         if self._aborted is not None:
             keep &= ~self._aborted.hides(table)

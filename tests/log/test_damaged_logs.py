@@ -22,6 +22,7 @@ from tests.log.batch_builder import (
     ABORT,
     COMMIT,
     TRANSACTIONAL,
+    V2Record,
     batch,
     control,
 )
@@ -207,3 +208,14 @@ def test_a_wrong_crc_in_a_golden_log_is_an_error(
     if where == "last":
         with pytest.raises(CorruptBatch, match="CRC-32C does not match"):
             _ = log.log_end_offset
+
+
+def test_a_torn_tail_behind_batches_that_are_all_too_old_is_not_met(tmp_path: Path) -> None:
+    data = batch(0, [V2Record(n, 1000 + n, None, b"v") for n in range(8)])
+    directory = write_segments(tmp_path, {0: data + bytes(100)})
+    # the time index leads behind the last batch
+    (directory / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", 1007, 7))
+    log = open_log(directory)
+    assert log.log_end_offset == 8
+    request = ScanRequest(columns=("offset",), timestamp_from_ms=5000)
+    assert not list(scan_partition(log, 0, 8, request))

@@ -74,7 +74,7 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
             timestamp = np.int64(-1)
             if magic == 1:
                 timestamp = replacement if replaced != 0 else read_i64(payload, at + 18)
-            wanted = limits[6] <= offset < limits[7] and limits[8] <= timestamp < limits[9]
+            wanted = limits[6] <= offset < limits[7] and limits[8] <= timestamp <= limits[9]
             if wanted:
                 wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
             if wanted:

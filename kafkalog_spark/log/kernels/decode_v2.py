@@ -58,7 +58,7 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
     header_value_offsets, header_value_data = rows.header_value_offsets, rows.header_value_data
     header_value_valid = rows.header_value_valid
     max_rows, max_key, max_value, max_headers = limits[0], limits[1], limits[2], limits[3]
-    offset_from, offset_until, time_from, time_until = limits[6], limits[7], limits[8], limits[9]
+    offset_from, offset_until, time_from, time_last = limits[6], limits[7], limits[8], limits[9]
     want_offset, want_timestamp, want_type = limits[10] != 0, limits[11] != 0, limits[12] != 0
     want_key, want_value, want_headers = max_key >= 0, max_value >= 0, max_headers >= 0
     has_lists = offsets_in.size > 0 or timestamps_in.size > 0
@@ -91,7 +91,7 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
                 break
             offset = base_offset + delta
             timestamp = max_timestamp if log_append != 0 else base_timestamp + timestamp_delta
-            wanted = offset_from <= offset < offset_until and time_from <= timestamp < time_until
+            wanted = offset_from <= offset < offset_until and time_from <= timestamp <= time_last
             if wanted and has_lists:
                 wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
             if wanted:

@@ -28,7 +28,7 @@ def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, 
             first = cursor[12]
         for offset in range(first, min(base_offset + last_delta + 1, limits[7])):
             # uses_timestamps is false unless all timestamps are the header's: then the filter sees what it should
-            if limits[8] > timestamp or timestamp >= limits[9]:
+            if limits[8] > timestamp or timestamp > limits[9]:
                 break
             if not (is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)):
                 continue

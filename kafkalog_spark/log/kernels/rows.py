@@ -71,7 +71,7 @@ class L(IntEnum):
     OFFSET_FROM = 6
     OFFSET_UNTIL = 7
     TIMESTAMP_FROM = 8  # ms
-    TIMESTAMP_UNTIL = 9  # ms, exclusive
+    TIMESTAMP_LAST = 9  # ms, inclusive: a record may have the largest timestamp there is
     WANT_OFFSET = 10
     WANT_TIMESTAMP = 11
     WANT_TIMESTAMP_TYPE = 12
@@ -135,8 +135,8 @@ def is_member(values, value):  # type: ignore[no-untyped-def]
 
 @njit
 def in_ranges(offset, timestamp, limits):  # type: ignore[no-untyped-def]
-    """The half-open ranges of the row filter, on the offset and on the timestamp in ms."""
-    return offset >= limits[6] and offset < limits[7] and timestamp >= limits[8] and timestamp < limits[9]
+    """The ranges of the row filter: offset half-open, timestamp (ms) with both ends."""
+    return offset >= limits[6] and offset < limits[7] and timestamp >= limits[8] and timestamp <= limits[9]
 
 
 @njit(inline="always")
