@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import layout
+from kafkalog_spark.log.batch_search import find_batch, find_batch_behind
 from kafkalog_spark.log.batch_header import BatchHeader, parse_prefix
 from kafkalog_spark.log.offset_index import OffsetPosition
 from kafkalog_spark.log.segment_file import SegmentFile
@@ -22,7 +21,6 @@ _ENTRIES_TRIED = 4
 """Index entries, from the last one back, that are tried as the place to begin; then the segment's first byte."""
 _NEAR = 1 << 20
 """Bytes. An end known from before that lies so near the file's is gone on from without asking the index."""
-_SEARCH_WINDOW = 1 << 20
 
 
 class LogEnd(NamedTuple):
@@ -142,55 +140,3 @@ def judge_tail(
     if found is not None:
         error.hint = f"a good batch with offset {found.base_offset} follows at byte {found.position}, so this is damage"
         raise file.blame(error)
-
-
-def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> BatchHeader | None:
-    """The next good batch behind the damage at position `damaged`, with offsets from `lowest_offset` on.
-
-    Right behind the damaged batch, if its length is right; a value may hold whole batches, which the search would find.
-    """
-    try:
-        header = file.header_at(damaged)
-    except KafkalogError:
-        header = None
-    following = file.proven_header(header.end) if header is not None else None
-    if following is not None and lowest_offset <= following.base_offset <= following.last_offset:
-        return following
-    return find_batch(file, damaged + 1, lowest_offset)
-
-
-def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
-    """The first whole batch with a right CRC that begins at or behind `position`, with offsets from `lowest_offset` on.
-
-    Looks at every byte, since a damaged length hides where the next batch begins.
-    """
-    overlap = layout.RECORDS_AT
-    high = lowest_offset >> 32
-    while position < file.size - layout.LOG_OVERHEAD:
-        data = np.frombuffer(file.read(position, _SEARCH_WINDOW + overlap), np.uint8)
-        if len(data) <= layout.MAGIC_AT:
-            return None
-        for at in _candidates(data, high).tolist():
-            header = file.proven_header(position + at)
-            if header is not None and lowest_offset <= header.base_offset <= header.last_offset:
-                return header
-        position += _SEARCH_WINDOW
-    return None
-
-
-def _candidates(data: np.ndarray, high: int) -> np.ndarray:
-    """Positions in `data` that look like a header: magic 0-2, a length, and the upper half of the offset `high` or
-    one more."""
-    n = min(len(data) - layout.MAGIC_AT, _SEARCH_WINDOW)
-    if not data.any():
-        return np.empty(0, np.int64)
-    likely = np.flatnonzero(data[layout.MAGIC_AT : layout.MAGIC_AT + n] <= 2)
-
-    def word(at: int) -> np.ndarray:
-        parts = [data[likely + at + i].astype(np.int64) << (24 - 8 * i) for i in range(4)]
-        return parts[0] | parts[1] | parts[2] | parts[3]
-
-    offset_high, length = word(layout.OFFSET_AT), word(layout.LENGTH_AT)
-    good = (offset_high >= high) & (offset_high <= high + 1)
-    good &= (length >= layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD) & (length <= layout.MAX_INT32)
-    return likely[good]

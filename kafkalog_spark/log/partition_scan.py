@@ -11,7 +11,7 @@ from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, NotALog
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.layout import NO_TIMESTAMP
-from kafkalog_spark.log.log_end import find_batch_behind
+from kafkalog_spark.log.batch_search import find_batch_behind
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.record_schema import COLUMNS
 from kafkalog_spark.log.row_buffers import FIRST_BATCH_ROWS, RowBuffers
