@@ -31,7 +31,7 @@ def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
             while size < _MAX_FILE_SIZE and (piece := file.read(_READ_SIZE)):
                 pieces.append(piece)
                 size += len(piece)
@@ -40,6 +40,11 @@ def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
     except FileNotFoundError:
         return b""
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # a pipe of that name would keep an open waiting for somebody who writes; a read of one gives nothing
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class IndexFile:

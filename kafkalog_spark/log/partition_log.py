@@ -17,7 +17,7 @@ from kafkalog_spark.log.log_end import LogEnd, find_log_end
 from kafkalog_spark.log.names import SegmentFiles, live_segments, producer_snapshots
 from kafkalog_spark.log.segment_file import SegmentFile
 
-_LISTINGS = 10
+LISTINGS = 10
 """A listing is taken again when a file it names has gone; the cleaner is never that often in a reader's way."""
 
 
@@ -79,12 +79,12 @@ class PartitionLog:
             raise self._unreadable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
     def _list(self) -> None:
-        for attempt in range(_LISTINGS):
+        for attempt in range(LISTINGS):
             try:
                 names = os.listdir(self.directory)
                 self._take(names, live_segments(names, self._end_of_swap))
             except FileNotFoundError as error:
-                if attempt < _LISTINGS - 1 and os.path.isdir(self.directory):
+                if attempt < LISTINGS - 1 and os.path.isdir(self.directory):
                     continue  # a .swap lost its suffix after it was listed
                 raise self._unreadable(error) from error
             except OSError as error:
@@ -126,7 +126,13 @@ class PartitionLog:
         """Open a segment of the listing. Raises FileNotFoundError when it has gone since, NotALogDirectory when it is
         there and cannot be opened."""
         try:
-            return SegmentFile(self.directory, self.segments[index], self.next_base_offset(index), self.name)
+            return SegmentFile(
+                self.directory,
+                self.segments[index],
+                self.next_base_offset(index),
+                self.name,
+                pass_over_damage=self.pass_over_damage,
+            )
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -137,13 +143,51 @@ class PartitionLog:
                 hint="the user that Spark's workers run as needs to read it",
             ) from error
 
+    def open_segment_at(self, offset: int) -> SegmentFile | None:
+        """Open the segment that holds `offset`, or would, listing again while segments vanish; None when there is none.
+
+        Raises NotALogDirectory when it is there and cannot be opened, or is listed again and again and never there.
+        """
+        for _ in range(LISTINGS):
+            if not self.segments:
+                return None
+            index = self.segment_index(offset)
+            try:
+                return self.open_segment(index)
+            except FileNotFoundError:
+                missing = self._never_there(index)
+                self.refresh()
+        raise missing
+
+    def _never_there(self, index: int) -> NotALogDirectory:
+        return NotALogDirectory(
+            "the segment is listed and cannot be opened: it does not exist",
+            topic_partition=self.name,
+            path=os.path.join(self.directory, self.segments[index].log),
+            hint="a symbolic link that leads nowhere is listed like this",
+        )
+
+    def has_changed(self, file: SegmentFile) -> bool:
+        """List again; whether `file`, or what follows it, is no longer what it was when it was opened.
+
+        A segment that looks damaged may only have been truncated by a recovering broker, or merged with its neighbours
+        by the cleaner, since the listing was made.
+        """
+        changed = file.has_changed()
+        self.refresh()
+        if not self.segments:
+            return True
+        index = self.segment_index(file.base_offset)
+        now = self.segments[index].log, self.next_base_offset(index)
+        return changed or now != (file.files.log, file.next_base_offset)
+
     @cached_property
     def log_end(self) -> LogEnd:
         """LEO and where the last segment's good bytes end, as of the last refresh. Raises as find_log_end.
 
         A log that ends below its start (its files were removed by hand) is empty at its start, as Kafka makes it.
         """
-        for _ in range(_LISTINGS):
+        for _ in range(LISTINGS):
             if not self.segments:
                 return LogEnd(self.log_start_offset, 0)
             try:
@@ -155,7 +199,7 @@ class PartitionLog:
             except FileNotFoundError:
                 self.refresh()
         else:
-            raise NotALogDirectory("the last segment is renamed again and again", topic_partition=self.name)
+            raise self._never_there(len(self.segments) - 1)
         return end._replace(offset=max(end.offset, self.log_start_offset))
 
     @property

@@ -7,6 +7,7 @@ truncates it, and would count towards the worker's memory page by page.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -42,7 +43,9 @@ _CRC_READ = 1 << 20
 class SegmentFile:
     """A segment's .log, open, with its indexes; the file is as large as it was when it was opened.
 
-    Raises FileNotFoundError at once when the .log has been renamed or removed. `bytes_read` counts what was read.
+    pass_over_damage: whoever walks its headers goes on behind damage instead of raising.
+    Raises FileNotFoundError at once when the .log has been renamed or removed, NotALogDirectory when it is a directory
+    or a pipe. `bytes_read` counts what was read.
     """
 
     def __init__(
@@ -51,7 +54,10 @@ class SegmentFile:
         files: SegmentFiles,
         next_base_offset: int | None = None,
         topic_partition: str | None = None,
+        *,
+        pass_over_damage: bool = False,
     ) -> None:
+        self.pass_over_damage = pass_over_damage
         self.topic_partition = topic_partition
         self.directory = directory
         self.files = files
@@ -59,8 +65,13 @@ class SegmentFile:
         self.next_base_offset = next_base_offset
         self.path = os.path.join(directory, files.log)
         self.bytes_read = 0
-        self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        self.size = os.fstat(self._fd).st_size
+        # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
+        self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+        self._opened = os.fstat(self._fd)
+        self.size = self._opened.st_size
+        if not stat.S_ISREG(self._opened.st_mode):
+            self.close()
+            raise NotALogDirectory("is not a regular file", topic_partition=topic_partition, path=self.path)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -72,6 +83,17 @@ class SegmentFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def has_changed(self) -> bool:
+        """Whether the .log has been written to, cut, replaced or removed since it was opened."""
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return True
+        then = self._opened
+        return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (
+            then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns,
+        )  # fmt: skip
 
     @property
     def is_last(self) -> bool:
@@ -188,16 +210,6 @@ class SegmentFile:
                 position=header.position,
                 offset=header.base_offset,
             )
-
-    def check_follower(self, position: int, lowest: int) -> None:
-        """Raise CorruptBatch when a good batch at `position` has offsets below `lowest`.
-
-        For a search that ends with a batch because its offsets are high enough: the next batch tells on a damaged one.
-        Whatever else lies there may be a torn tail.
-        """
-        header = self.proven_header(position)
-        if header is not None:
-            self.check_offsets(header, lowest)
 
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         """The headers from `position` on, up to the last whole batch. CRCs are not checked. Raises as parse_header."""
