@@ -75,8 +75,8 @@ def _followed(file: SegmentFile, header: BatchHeader) -> bool:
 
 
 def _candidates(data: np.ndarray, high: int, left: int) -> np.ndarray:
-    """Positions in `data` that look like a header: magic 0-2, a length within the `left` bytes of the file from data's
-    first on, and the upper half of the offset `high` or one more."""
+    """Positions in `data` that look like a header: magic 0-2, a length below the `left` bytes of the file, and the
+    upper half of the offset `high` or one more."""
     n = min(len(data) - layout.MAGIC_AT, _SEARCH_WINDOW)
     if not data.any():
         return np.empty(0, np.int64)
@@ -88,7 +88,5 @@ def _candidates(data: np.ndarray, high: int, left: int) -> np.ndarray:
 
     offset_high, length = word(layout.OFFSET_AT), word(layout.LENGTH_AT)
     good = (offset_high >= high) & (offset_high <= high + 1)
-    good &= (length >= layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD) & (
-        length <= left - layout.LOG_OVERHEAD - likely
-    )
+    good &= (length >= layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD) & (length <= left - layout.LOG_OVERHEAD)
     return likely[good]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
+from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.batch_header import BatchHeader, control_type
-from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.batch_order import ordered_headers
+from kafkalog_spark.log.batch_search import find_batch_behind
+from kafkalog_spark.log.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.segment_file import SegmentFile
 from kafkalog_spark.log.transactions import TransactionState
@@ -35,65 +37,93 @@ def last_stable_offset(log: PartitionLog) -> int:
     return max(state.last_stable_offset(end), log.log_start_offset)
 
 
-def aborted_transactions(log: PartitionLog, start: int, end: int) -> TransactionState:
+def aborted_transactions(
+    log: PartitionLog, start: int, end: int, dropped: list[KafkalogError] | None = None
+) -> TransactionState:
     """Transactions with records in [start, end) that were aborted; `open` holds those without a marker up to the LEO.
 
-    Reads on behind `end` only while transactions of the range are open.
+    Reads on behind `end` only while transactions of the range are open. dropped: gets the damage there that a log
+    opened with pass_over_damage goes past; a scan of the range finds that inside it.
     """
     state = TransactionState()
     _walk(log, start, end, state)
     concerned = set(state.open)
     if concerned:
-        _walk(log, end, log.log_end_offset, state, concerned)
+        _walk(log, end, log.log_end_offset, state, concerned, dropped)
     return state
 
 
-def _walk(log: PartitionLog, start: int, end: int, state: TransactionState, waiting: set[int] | None = None) -> None:
+def _walk(
+    log: PartitionLog,
+    start: int,
+    end: int,
+    state: TransactionState,
+    waiting: set[int] | None = None,
+    dropped: list[KafkalogError] | None = None,
+) -> None:
     """Feed the transactional batches of [start, end) to `state`.
 
     With `waiting`, batches of other producers are passed over and the walk ends with the last of these transactions.
     """
-    if start >= end or not log.segments:
-        return
-    offset = start
+    dropped = [] if dropped is None else dropped
+    offset, tries = start, 0
     while offset < end and (waiting is None or waiting):
-        index = log.segment_index(offset)
-        try:
-            file = log.open_segment(index)
-        except FileNotFoundError:
-            log.refresh()
-            continue
-        with file:
-            reached = _walk_segment(file, offset, end, state, waiting)
-        following = log.next_base_offset(index)
-        if following is None:
+        file = log.open_segment_at(offset)
+        if file is None:
             return
-        offset = max(reached, following)
+        with file:
+            reached, error = _walk_segment(file, offset, end, state, waiting)
+            position = 0
+            while error is not None:
+                tries = tries + 1 if reached <= offset else 0
+                if tries < LISTINGS and log.has_changed(file):
+                    break
+                if not file.pass_over_damage:
+                    raise error
+                dropped.append(error)
+                position = position if error.position is None else error.position
+                found = find_batch_behind(file, position, reached)
+                if found is None:
+                    error = None
+                else:
+                    position = found.position
+                    reached, error = _walk_segment(file, offset, end, state, waiting, found)
+        if error is not None:
+            offset = max(offset, reached)
+        elif file.next_base_offset is None:
+            return
+        else:
+            offset = max(reached, file.next_base_offset)
 
 
-def _walk_segment(file: SegmentFile, start: int, end: int, state: TransactionState, waiting: set[int] | None) -> int:
-    """As _walk, in one segment; returns the offset after the last batch seen.
+def _walk_segment(
+    file: SegmentFile,
+    start: int,
+    end: int,
+    state: TransactionState,
+    waiting: set[int] | None,
+    begin: BatchHeader | None = None,
+) -> tuple[int, KafkalogError | None]:
+    """As _walk, in one segment from the batch `begin` on; returns the offset after the last batch seen, and the error
+    that ended it early.
 
     CRCs are checked of the batches that begin or end a transaction, and of those so small that they could be a marker
-    with damaged attributes: the others change nothing. Nothing is read behind the batch that reaches `end`, where a
+    with damaged attributes: the others change nothing. Nothing is believed behind the batch that reaches `end`, where a
     torn tail may begin.
     """
-    position = file.locate(start)
-    offset = file.base_offset
+    position, offset = (file.locate(start), file.base_offset) if begin is None else (begin.position, begin.base_offset)
     try:
-        for header in file.headers(position):
-            file.check_offsets(header, offset)
-            offset = header.last_offset + 1
+        for header in ordered_headers(file, position, offset):
             if header.base_offset >= end:
-                file.check_follower(header.end, offset)
-                return header.base_offset
+                return header.base_offset, None
             if header.last_offset >= start:
                 _take(file, header, state, waiting)
+            offset = header.last_offset + 1
             if offset >= end or (waiting is not None and not waiting):
-                return offset
+                break
     except (CorruptLog, UnsupportedFormat) as error:
-        raise file.blame(error) from None
-    return offset
+        return offset, file.blame(error)
+    return offset, None
 
 
 def _take(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import layout
-from kafkalog_spark.log.batch_search import find_batch, find_batch_behind
 from kafkalog_spark.log.batch_header import BatchHeader, parse_prefix
+from kafkalog_spark.log.batch_order import ordered_headers
+from kafkalog_spark.log.batch_search import find_batch, find_batch_behind
 from kafkalog_spark.log.offset_index import OffsetPosition
 from kafkalog_spark.log.segment_file import SegmentFile
 
@@ -53,18 +54,11 @@ def find_log_end(
     last_batch = -1
     while True:
         error = None
-        for header in _checked(file, position):
+        for header in _checked(file, position, next_offset):
             if isinstance(header, KafkalogError):
                 error = header
                 if not pass_over_damage:
                     judge_tail(file, position, next_offset, recovery_point, error)
-                break
-            try:
-                file.check_offsets(header, next_offset)
-            except CorruptBatch as wrong:
-                error = wrong
-                if not pass_over_damage:
-                    raise file.blame(error) from None  # its CRC is right, so this is no torn write
                 break
             last_batch, position, next_offset = header.position, header.end, header.last_offset + 1
         found = find_batch_behind(file, position, next_offset) if error is not None and pass_over_damage else None
@@ -101,10 +95,11 @@ def _still_there(file: SegmentFile, known: LogEnd) -> BatchHeader | None:
     return header
 
 
-def _checked(file: SegmentFile, position: int) -> Iterator[BatchHeader | KafkalogError]:
-    """Headers of whole batches with a right CRC from `position` on; an error, as a value, for what comes after them."""
+def _checked(file: SegmentFile, position: int, lowest: int) -> Iterator[BatchHeader | KafkalogError]:
+    """Headers of whole batches with a right CRC and rising offsets from `position` on; an error, as a value, for what
+    comes after them."""
     try:
-        for header in file.good_headers(position):
+        for header in ordered_headers(file, position, lowest, file.good_headers):
             yield header
             position = header.end
     except (CorruptBatch, UnsupportedFormat) as error:
@@ -131,6 +126,8 @@ def judge_tail(
     next_offset: offset after the last good batch.
     """
     error.at(offset=next_offset)
+    if file.proven_header(position) is not None:
+        raise file.blame(error)  # offsets that do not follow, with a right CRC: not a torn write
     if recovery_point is not None and next_offset < recovery_point:
         error.hint = (
             f"the log was flushed up to offset {recovery_point} (recovery-point-offset-checkpoint), so this is damage"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, NotALogDirectory
+from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError
+from kafkalog_spark.log.batch_search import find_batch_behind
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.layout import NO_TIMESTAMP
-from kafkalog_spark.log.batch_search import find_batch_behind
-from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.record_schema import COLUMNS
 from kafkalog_spark.log.row_buffers import FIRST_BATCH_ROWS, RowBuffers
 from kafkalog_spark.log.segment_file import SegmentFile
@@ -21,8 +21,6 @@ from kafkalog_spark.log.segment_time import largest_timestamp, position_for_time
 from kafkalog_spark.log.transactions import AbortedRanges
 
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
-_STUCK = 10
-"""Listings without progress after which a segment that keeps vanishing is given up."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,8 @@ class ScanRequest:
     columns: names of record_schema, in the order wanted. timestamp_from_ms <= timestamp < timestamp_until_ms;
     offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
     transactions. max_decompressed: bytes that one compressed batch may unfold to. drop_malformed: damage is passed over
-    up to the next good batch, and counted, instead of raised.
+    up to the next good batch, and counted, instead of raised; with a log opened with pass_over_damage. control_records:
+    those of control batches too.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -43,6 +42,7 @@ class ScanRequest:
     read_committed: bool = False
     max_decompressed: int = MAX_DECOMPRESSED
     drop_malformed: bool = False
+    control_records: bool = False
     first_batch_rows: int = FIRST_BATCH_ROWS
 
 
@@ -88,36 +88,35 @@ def scan_partition(
         offset_in=request.offset_in,
         timestamp_in_ms=request.timestamp_in_ms,
     )
-    aborted = AbortedRanges(aborted_transactions(log, start, end).aborted) if request.read_committed else None
-    scanner = SegmentScanner(rows, aborted, request.max_decompressed)
-    offset, stuck = start, 0
+    aborted = None
+    if request.read_committed:
+        aborted = AbortedRanges(aborted_transactions(log, start, end, statistics.dropped).aborted)
+    scanner = SegmentScanner(rows, aborted, request.max_decompressed, control_records=request.control_records)
+    offset, tries = start, 0
     while offset < end:
-        if not log.segments:
+        file = log.open_segment_at(offset)
+        if file is None:
             _lose(log, offset, end, on_loss)
             break
-        index = log.segment_index(offset)
-        first = log.segments[0].base_offset
-        if offset < first:
-            _lose(log, offset, min(first, end), on_loss)
-            offset = first
-            continue
-        try:
-            file = log.open_segment(index)
-        except FileNotFoundError:
-            log.refresh()
-            stuck += 1
-            if stuck > _STUCK:
-                raise NotALogDirectory("a segment is listed and cannot be opened", topic_partition=log.name) from None
-            continue
         with file:
+            if offset < file.base_offset:
+                _lose(log, offset, min(file.base_offset, end), on_loss)
+                offset = file.base_offset
+                if offset >= end:
+                    break
             rows.set_offset_range(offset, end)
             state = ScanState(*_begin(file, offset, request, position_hint))
             state.done = state.next_offset >= end  # by their timestamps no batch is wanted: what follows is not ours
             statistics.segments += 1
+            changed = False
             try:
                 while True:
                     error = yield from _scan_segment(scanner, file, state, statistics)
                     if error is None:
+                        break
+                    tries = tries + 1 if state.next_offset <= offset else 0
+                    changed = state.stopped_by is not None and tries < LISTINGS and log.has_changed(file)
+                    if changed:
                         break
                     if not request.drop_malformed:
                         raise error
@@ -127,10 +126,14 @@ def scan_partition(
             finally:
                 statistics.bytes_read += file.bytes_read
         position_hint = None
-        following = file.next_base_offset
         if state.done:
             break
-        if following is None:
+        if changed:
+            offset = max(offset, state.next_offset)
+        elif file.next_base_offset is not None:
+            tries = 0
+            offset = max(file.next_base_offset, state.next_offset)
+        else:
             # The listing's last segment ended before `end`: it was rolled, or truncated, since.
             offset = max(offset, state.next_offset)
             if offset >= end:
@@ -139,15 +142,12 @@ def scan_partition(
             if log.next_base_offset(log.segment_index(offset)) is None and log.log_end_offset <= offset:
                 _lose(log, offset, end, on_loss)
                 break
-            stuck += 1
-            if stuck > _STUCK:
+            tries += 1
+            if tries > LISTINGS:
                 raise CorruptBatch(
                     f"the log ends at offset {log.log_end_offset}, and its last segment at {offset}",
                     topic_partition=log.name,
                 )
-        else:
-            stuck = 0
-            offset = max(following, state.next_offset)
     if rows.rows_filled:
         statistics.rows += rows.rows_filled
         yield rows.take()
@@ -213,24 +213,28 @@ def _lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogEr
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
     """The first offset whose record has a timestamp >= `timestamp_ms`; None when there is none (ListOffsets).
 
-    Segments and batches are passed over by their largest timestamps. Raises CorruptBatch, UnsupportedFormat.
+    Records of control batches count, as for the broker: a transaction marker has the time at which it was written
+    (LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp look into every batch). Segments and batches are
+    passed over by their largest timestamps; damage is, if the log was opened with pass_over_damage, and raises
+    CorruptBatch, UnsupportedFormat otherwise.
     """
-    request = ScanRequest(columns=("offset",), timestamp_from_ms=timestamp_ms, first_batch_rows=1)
-    index = log.segment_index(log.log_start_offset)
-    end = log.log_end_offset
-    while index < len(log.segments):
-        base = log.segments[index].base_offset
-        following = log.next_base_offset(index)
-        until = end if following is None else min(following, end)
-        try:
-            with log.open_segment(index) as file:
-                skip = following is not None and largest_timestamp(file) < timestamp_ms
-        except FileNotFoundError:
-            log.refresh()
-            index = log.segment_index(max(base, log.log_start_offset))
-            continue
+    request = ScanRequest(
+        columns=("offset",),
+        timestamp_from_ms=timestamp_ms,
+        first_batch_rows=1,
+        control_records=True,
+        drop_malformed=log.pass_over_damage,
+    )
+    offset, end = log.log_start_offset, log.log_end_offset
+    while offset < end:
+        file = log.open_segment_at(offset)
+        if file is None:
+            return None
+        with file:
+            until = end if file.next_base_offset is None else min(file.next_base_offset, end)
+            skip = file.next_base_offset is not None and largest_timestamp(file) < timestamp_ms
         if not skip:
-            for batch in scan_partition(log, max(base, log.log_start_offset), until, request):
+            for batch in scan_partition(log, max(offset, file.base_offset), until, request):
                 return int(batch.column(0)[0].as_py())
-        index += 1
+        offset = until
     return None

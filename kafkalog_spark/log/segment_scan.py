@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.errors import CorruptBatch, KafkalogError
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import layout
-from kafkalog_spark.log.batch_header import computed_crc, crc_text, parse_prefix
+from kafkalog_spark.log.batch_header import computed_crc, crc_text, parse_header, parse_prefix
+from kafkalog_spark.log.batch_order import base_behind, follower_lies, moved_upward
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.log.kernels.rows import L
@@ -45,7 +46,8 @@ class ScanState:
     done: bool = False
     """The end of the offset range has been reached."""
     stopped_by: KafkalogError | None = None
-    """What lies at `position` when it is not a batch: the caller knows whether that is the end of the log or damage."""
+    """Why `position` holds no good batch: the caller knows whether that is the end of the log, damage, or a log that
+    has changed since it was listed."""
 
 
 class SegmentScanner:
@@ -55,8 +57,14 @@ class SegmentScanner:
     """
 
     def __init__(
-        self, rows: RowBuffers, aborted: AbortedRanges | None = None, max_decompressed: int = MAX_DECOMPRESSED
+        self,
+        rows: RowBuffers,
+        aborted: AbortedRanges | None = None,
+        max_decompressed: int = MAX_DECOMPRESSED,
+        *,
+        control_records: bool = False,
     ) -> None:
+        self._control_records = control_records
         self._rows = rows
         self._aborted = aborted
         self._window = Scratch(WINDOW)
@@ -68,8 +76,9 @@ class SegmentScanner:
     def scan(self, file: SegmentFile, state: ScanState) -> Iterator[pa.RecordBatch]:
         """Add the rows of `file` from state.position on to the buffers; yields each batch that gets full.
 
-        The offset range is that of the buffers. On return `state` tells where the scan stands; raises CorruptBatch for
-        a batch that is wrong inside (CRC, records), with its position and offset.
+        The offset range is that of the buffers. On return `state` tells where the scan stands, and what stopped it;
+        raises CorruptBatch, UnsupportedFormat, with position and offset, for records that are wrong although the CRC of
+        their batch is right.
         """
         self._file = file
         self._last_offset = file.base_offset - 1 if state.position == 0 else -1
@@ -86,23 +95,18 @@ class SegmentScanner:
                 state.stopped_by = self._what_is_wrong(state.position, status)
                 return
             past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
-            behind = state.position + swept
-            if len(past_end):
-                rows = int(past_end[0]) + 1
-                if rows < len(table):
-                    behind = state.position + int(table[rows, H.POSITION])
-                table = table[:rows]
-            good, out_of_order = self._check_order(table, state.position)
+            count = int(past_end[0]) + 1 if len(past_end) else len(table)
+            good, out_of_order = self._check_order(table, count, state.position, swept)
             good, wrong_crc = self._check_crcs(table[:good], state.position)
             yield from self._decoder.decode(self._choose(table[:good], until), state.position)
+            if good:
+                self._last_offset = int(table[good - 1, H.LAST_OFFSET])
+                state.next_offset = max(state.next_offset, self._last_offset + 1)
             # The rows before a bad batch are given: whoever asked for no more than them never meets the error.
-            error = wrong_crc or out_of_order
-            if error is not None:
-                raise error
-            self._last_offset = int(table[-1, H.LAST_OFFSET])
-            if len(past_end):
-                file.check_follower(behind, self._last_offset + 1)
-            state.next_offset = max(state.next_offset, self._last_offset + 1)
+            state.stopped_by = wrong_crc or out_of_order
+            if state.stopped_by is not None:
+                state.position += int(table[good, H.POSITION])
+                return
             state.position += swept
             state.done = bool(len(past_end))
             self._window.shrink(WINDOW)
@@ -161,30 +165,61 @@ class SegmentScanner:
         expected = int.from_bytes(batch[at : at + 4], "big")
         return CorruptBatch(crc_text(magic, expected, computed_crc(batch, magic)), position=position, offset=offset)
 
-    def _check_order(self, table: np.ndarray, position: int) -> tuple[int, CorruptBatch | None]:
+    def _check_order(self, table: np.ndarray, count: int, position: int, swept: int) -> tuple[int, CorruptBatch | None]:
         """Offsets lie outside the CRC: they must rise from batch to batch, and stay between this segment's and the
         next's.
 
-        Returns the first row that is wrong, and the error; (number of rows, None) when none is.
+        Of the first `count` rows; the batch behind them, in the table or at byte `swept` of the window, may show that
+        the last one is wrong. Returns the first row that is wrong, and the error; (count, None) when none is.
         """
         base, last = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET]
-        table[0, H.PREVIOUS] = max(self._last_offset, self._file.base_offset - 1)
-        table[1:, H.PREVIOUS] = last[:-1]
+        previous = table[:, H.PREVIOUS]
+        previous[0] = max(self._last_offset, self._file.base_offset - 1)
+        previous[1:] = last[:-1]
         bad_count = (table[:, H.COUNT] < 0) & (table[:, H.MAGIC] == 2)
-        wrong = (last < base) | bad_count | (base < self._file.base_offset) | (base <= table[:, H.PREVIOUS])
+        falls = base <= previous
+        wrong = (last < base) | bad_count | (base < self._file.base_offset) | falls
         following = self._file.next_base_offset
         if following is not None:
             wrong |= last >= following
-        if not wrong.any():
-            return len(table), None
-        row = int(np.argmax(wrong))
-        what = f"offsets {int(base[row])} to {int(last[row])} do not follow {int(table[row, H.PREVIOUS])}"
+        row = int(np.argmax(wrong)) if wrong.any() else len(table)
+        upward = None
+        if row == len(table) == count:
+            upward = self._moved_upward(table, row, position + swept)
+        elif 0 < row <= count and falls[row]:
+            upward = self._moved_upward(table, row, position + int(table[row, H.POSITION]))
+        if upward is not None:
+            return row - 1, upward
+        if row >= count:
+            return count, None
+        what = f"offsets {int(base[row])} to {int(last[row])} do not follow {int(previous[row])}"
         if bad_count[row]:
             what = f"a record count of {int(table[row, H.COUNT])}"
         elif following is not None:
             what += f", or reach into the next segment at {following}"
+        return row, self._wrong(table, row, position, what)
+
+    def _moved_upward(self, table: np.ndarray, row: int, behind: int) -> CorruptBatch | None:
+        """The error for the batch before row `row` if the one at byte `behind` of the file, where `row` lies or would
+        lie, proves that its offsets are too high."""
+        base, last, previous = (int(table[row - 1, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS))
+        try:
+            follower = self._file.header_at(behind)
+        except (CorruptBatch, UnsupportedFormat):
+            return None
+        if follower is None or follower.base_offset > last or self._file.proven_header(behind) is None:
+            return None
+        if follower_lies(previous, base, last, follower.base_offset, base_behind(self._file, follower)):
+            return None
+        at = int(table[row - 1, H.POSITION])
+        header = parse_header(self._window.view, at, follower.position - int(table[row - 1, H.SIZE]))
+        return moved_upward(header, previous, follower)
+
+    def _wrong(self, table: np.ndarray, row: int, position: int, what: str) -> CorruptBatch:
+        """The error for a row; a header that is damaged altogether is not a matter of its offsets."""
+        _, wrong_crc = self._check_crcs(table[row : row + 1], position)
         where = position + int(table[row, H.POSITION])
-        return row, CorruptBatch(what, position=where, offset=int(base[row]))
+        return wrong_crc or CorruptBatch(what, position=where, offset=int(table[row, H.BASE_OFFSET]))
 
     def _check_crcs(self, table: np.ndarray, position: int) -> tuple[int, CorruptBatch | None]:
         """As _check_order, for the CRCs that the sweep has not seen.
@@ -214,7 +249,8 @@ class SegmentScanner:
         v2 = magic == 2
         log_append = v2 & ((attributes & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0)
         keep &= ~(log_append & (table[:, H.MAX_TIMESTAMP] > limits[L.TIMESTAMP_LAST]))
-        keep &= ~(v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0))
+        if not self._control_records:
+            keep &= ~(v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0))
         if self._aborted is not None:
             keep &= ~self._aborted.hides(table)
         return table if keep.all() else table[keep]

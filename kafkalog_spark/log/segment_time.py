@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
-from kafkalog_spark.log.layout import NO_TIMESTAMP
+from kafkalog_spark.log.batch_search import find_batch_behind
+from kafkalog_spark.log.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.segment_file import SegmentFile
 
 
@@ -24,17 +25,31 @@ class Proven(NamedTuple):
 
 
 def largest_timestamp(file: SegmentFile) -> int:
-    """The largest timestamp (ms) in the segment, NO_TIMESTAMP when it has none. Raises CorruptBatch,
-    UnsupportedFormat."""
+    """The largest timestamp (ms) in the segment, NO_TIMESTAMP when it has none; control batches count, as for Kafka.
+
+    MAX_INT64 for a closed segment that ends inside a batch: nobody knows. Damage is passed over where
+    file.pass_over_damage; else raises CorruptBatch, UnsupportedFormat.
+    """
     last = file.time_index.last
     proven = _prove(file, last.timestamp, last.offset) if last is not None else None
-    largest, position = (NO_TIMESTAMP, 0) if proven is None else (proven.timestamp, proven.position)
-    try:
-        for header in file.good_headers(position):
-            largest = max(largest, header.max_timestamp)
-    except (CorruptBatch, UnsupportedFormat) as error:
-        raise file.blame(error) from None
-    return largest
+    first = Proven(NO_TIMESTAMP, file.base_offset - 1, 0) if proven is None else proven
+    largest, position, lowest = first.timestamp, first.position, first.offset + 1
+    while True:
+        try:
+            for header in file.good_headers(position):
+                largest = max(largest, header.max_timestamp)
+                position, lowest = header.end, header.last_offset + 1
+        except (CorruptBatch, UnsupportedFormat) as error:
+            if not file.pass_over_damage:
+                raise file.blame(error) from None
+        else:
+            if position == file.size or file.is_last or file.pass_over_damage:
+                return largest
+            return MAX_INT64
+        found = find_batch_behind(file, position, lowest)
+        if found is None:
+            return largest
+        position = found.position
 
 
 def position_for_timestamp(file: SegmentFile, timestamp: int) -> tuple[int, int]:

@@ -358,10 +358,12 @@ def _rising(below: int, rng: random.Random) -> list[int]:
 # ---- what must be read, told in the plainest way
 
 
-def rows_of(batches: list[Batch], topic: str = TOPIC, partition: int = PARTITION) -> Iterator[dict[str, object]]:
-    """The rows of all batches but control ones, as tests.log.rows.plain_rows gives them."""
+def rows_of(
+    batches: list[Batch], topic: str = TOPIC, partition: int = PARTITION, *, control: bool = False
+) -> Iterator[dict[str, object]]:
+    """The rows of all batches, as tests.log.rows.plain_rows gives them; of control batches only with `control`."""
     for batch in batches:
-        if batch.is_control:
+        if batch.is_control and not control:
             continue
         for record in batch.records:
             yield {

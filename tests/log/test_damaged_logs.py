@@ -118,7 +118,7 @@ def test_a_batch_before_the_last_with_an_offset_far_too_high_is_damage(tmp_path:
     directory = write_segments(tmp_path, {0: BEFORE + patched(HONEST, 0, struct.pack(">q", 2**50)) + AFTER})
     log = open_log(directory)
     log.__dict__["log_end"] = LogEnd(15, 0)  # as found through an index entry behind the damage
-    with pytest.raises(CorruptBatch, match="do not follow"):
+    with pytest.raises(CorruptBatch, match="do not fit between 4 and the next batch"):
         list(scan_partition(log, 0, 15))
 
 
