@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.batch_header import BatchHeader, control_type
 from kafkalog_spark.log.batch_order import ordered_headers
 from kafkalog_spark.log.batch_search import find_batch_behind
@@ -118,12 +118,15 @@ def _walk_segment(
                 return header.base_offset, None
             if header.last_offset >= start:
                 _take(file, header, state, waiting)
-            offset = header.last_offset + 1
+            position, offset = header.end, header.last_offset + 1
             if offset >= end or (waiting is not None and not waiting):
-                break
+                return offset, None
     except (CorruptLog, UnsupportedFormat) as error:
         return offset, file.blame(error)
-    return offset, None
+    if position >= file.size:
+        return offset, None
+    what = f"a batch begins here that the file, of {file.size} bytes, does not hold"
+    return offset, file.blame(CorruptBatch(what, position=position, offset=offset))
 
 
 def _take(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:

@@ -43,9 +43,10 @@ def largest_timestamp(file: SegmentFile) -> int:
             if not file.pass_over_damage:
                 raise file.blame(error) from None
         else:
-            if position == file.size or file.is_last or file.pass_over_damage:
+            if position == file.size or (file.is_last and not file.pass_over_damage):
                 return largest
-            return MAX_INT64
+            if not file.pass_over_damage:
+                return MAX_INT64
         found = find_batch_behind(file, position, lowest)
         if found is None:
             return largest
