@@ -27,10 +27,10 @@ from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.layout import Codec
 from kafkalog_spark.log.scratch import Scratch
 
-MAX_DECOMPRESSED = 128 << 20
+MAX_DECOMPRESSED = 64 << 20
 """Bytes that one batch may unfold to. Producers fill batches of 16 KB to a few MB before compression, and a broker
-takes
-1 MB of compressed bytes by default; with the worker's other buffers this stays inside a worker's 300 MB."""
+takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 MB before its first batch; with such a
+batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
 
 _FIRST_STEP = 64 << 10
 _LARGEST_STEP = 4 << 20

@@ -47,7 +47,7 @@ class RunDecoder:
     def __init__(self, rows: RowBuffers, window: Scratch, max_decompressed: int) -> None:
         self._rows = rows
         self._window = window
-        self._unfolded = Scratch()
+        self._unfolded = Scratch(most=max_decompressed + UNFOLDED)
         self._max_decompressed = max_decompressed
 
     def decode(self, chosen: np.ndarray, position: int) -> Iterator[pa.RecordBatch]:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
+
+_RESERVED_FROM = 8 << 20
+"""Bytes from which on the buffer is an address range of its own, as large as it may ever get: pages that nobody has
+written to take no memory, and it need not be copied to grow, which for a moment takes twice the memory."""
+_MOST_RESERVED = 256 << 20
+"""Bytes. A limit that somebody set to many gigabytes is no reason to ask for such a range."""
 
 
 class Scratch:
-    """uint8 buffer of at least `capacity` bytes. Views handed out before it grew go on showing the old memory."""
+    """uint8 buffer of at least `capacity` bytes. Views handed out before it grew go on showing the old memory.
 
-    def __init__(self, capacity: int = 1 << 20) -> None:
-        self.data = np.empty(capacity, np.uint8)
-        self.view = self.data.data
+    most: bytes that it is expected to hold at most; it doubles behind that.
+    """
+
+    def __init__(self, capacity: int = 1 << 20, most: int = 0) -> None:
+        self._most = min(most, _MOST_RESERVED)
+        self._hold(np.empty(capacity, np.uint8))
+
+    def _hold(self, data: np.ndarray) -> None:
+        self.data = data
+        self.view = data.data
 
     def room(self, at: int, size: int) -> memoryview:
         """Writable view of [at:at + size]; grows, keeping what lies before `at`."""
         if at + size > self.data.size:
-            larger = np.empty(max(at + size, 2 * self.data.size), np.uint8)
-            larger[:at] = self.data[:at]
-            self.data, self.view = larger, larger.data
+            larger = max(at + size, 2 * self.data.size)
+            data = _reserved(max(larger, self._most)) if larger >= _RESERVED_FROM else np.empty(larger, np.uint8)
+            data[:at] = self.data[:at]
+            self._hold(data)
         return self.view[at : at + size]
 
     def put(self, at: int, data: bytes) -> int:
@@ -34,5 +50,11 @@ class Scratch:
     def shrink(self, capacity: int) -> None:
         """Give memory back after a batch that was unusually large."""
         if self.data.size > capacity:
-            self.data = np.empty(capacity, np.uint8)
-            self.view = self.data.data
+            self._hold(np.empty(capacity, np.uint8))
+
+
+def _reserved(size: int) -> np.ndarray:
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return np.empty(size, np.uint8)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)

@@ -124,7 +124,7 @@ PLAIN_OPTIONS = (
     ReadOption(
         "maxDecompressedBatchBytes",
         values.byte_size,
-        "128m",
+        "64m",
         "A compressed batch that unfolds to more is taken for damage.",
     ),
     ReadOption(

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.log import scratch
 from kafkalog_spark.log.layout import Codec
 from tests.log import legacy_builder
 from tests.log.batch_builder import V2Record, batch, compressed, encoded, sealed, varint
@@ -27,13 +29,17 @@ CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
-    """Fail when more than `size` bytes are in use at once, of what Python and numpy allocate: every buffer is."""
-    tracemalloc.start()
-    try:
-        yield
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    """Fail when more than `size` bytes are in use at once, of what Python and numpy allocate: every buffer is, once
+    address ranges that are reserved without being used are allocated step by step."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scratch, "_MOST_RESERVED", 0)
+        patch.setattr(scratch, "_reserved", lambda size: np.empty(size, np.uint8))
+        tracemalloc.start()
+        try:
+            yield
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
     assert peak <= size, f"{peak / MEBI:.0f} MiB"
 
 

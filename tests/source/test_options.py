@@ -56,7 +56,7 @@ def test_defaults_of_a_batch() -> None:
         fail_on_data_loss=True,
         min_partitions=None,
         max_records_per_partition=None,
-        max_decompressed_batch_bytes=134217728,
+        max_decompressed_batch_bytes=67108864,
         max_partition_bytes=134217728,
         pushdown=False,
         mode="FAILFAST",
