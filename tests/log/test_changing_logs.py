@@ -130,12 +130,13 @@ def test_a_log_whose_segments_have_all_gone_is_data_loss_and_not_an_empty_log(tm
     assert len(lost) == 1
 
 
-def test_a_directory_that_has_gone_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_has_gone_is_data_loss_and_named(tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     log = open_log(directory)
     directory.rename(tmp_path / "elsewhere")
-    with pytest.raises(NotALogDirectory, match="orders-0"):
+    with pytest.raises(DataLoss, match=r"records in \[0, 15\) are gone") as raised:
         list(scan_partition(log, 0, 15))
+    assert (raised.value.topic_partition, raised.value.path) == ("orders-0", str(directory))
 
 
 @pytest.mark.parametrize("size", [0, len(AFTER) - 1, 30])
