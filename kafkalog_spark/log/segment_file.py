@@ -237,14 +237,21 @@ class SegmentFile:
         """The header of the batch that an offset index entry points to, if it is one and its offsets fit the entry.
 
         They lie above the entry before and not above this one. A right CRC alone does not do: a value may hold a whole
-        batch, and an entry that is wrong may point into it.
+        batch, and an entry that is wrong may point into it. Brokers before 0.11 wrote the first offset inside a wrapper
+        into the entry (LogSegment.append took the first offset of the message set), so a wrapper's own offset, which is
+        its last record's, may lie above the entry: below the one behind it.
         """
         header = self.proven_header(entry.position)
         if header is None:
             return None
-        slot = int(np.searchsorted(self.offset_index.offsets, entry.offset))
-        before = int(self.offset_index.offsets[slot - 1]) if slot else self.base_offset - 1
-        return header if before < header.base_offset <= header.last_offset <= entry.offset else None
+        offsets = self.offset_index.offsets
+        slot = int(np.searchsorted(offsets, entry.offset))
+        before = int(offsets[slot - 1]) if slot else self.base_offset - 1
+        highest = entry.offset
+        if header.record_count < 0 and header.magic < 2:
+            end = layout.MAX_INT64 if self.next_base_offset is None else self.next_base_offset
+            highest = (int(offsets[slot + 1]) if slot + 1 < len(offsets) else end) - 1
+        return header if before < header.base_offset <= header.last_offset <= highest else None
 
     def locate(self, offset: int) -> int:
         """Position of a batch from which reading on finds every record from `offset` on.
@@ -253,10 +260,15 @@ class SegmentFile:
         segment's first byte.
         """
         entry = self.offset_index.floor(offset)
-        if entry.position == 0:
-            return 0
-        header = self.proven_entry(entry)
-        return 0 if header is None or header.base_offset > offset else entry.position
+        while entry.position:
+            header = self.proven_entry(entry)
+            if header is None:
+                return 0
+            if header.base_offset <= offset:
+                return entry.position
+            # a wrapper that may hold the offset, but may begin behind it as well: the one before does not
+            entry = self.offset_index.floor(entry.offset - 1)
+        return 0
 
     def blame(self, error: KafkalogError) -> KafkalogError:
         """Tell the error where it happened."""

@@ -137,7 +137,8 @@ PLAIN_OPTIONS = (
         "mode",
         values.choice("FAILFAST", "DROPMALFORMED"),
         "FAILFAST",
-        "What a damaged batch does: fail, naming file and position, or be skipped and counted.",
+        "What a damaged batch does: fail, naming file and position, or be skipped, with a warning that does. Rows of "
+        "it that were handed over before the damage was met stay: a batch whose CRC is right can be wrong inside.",
     ),
 )
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
 from kafkalog_spark.log.log_end import LogEnd
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.segment_time import position_for_timestamp
 from kafkalog_spark.source.bounds import LogView, OffsetRange, cut_range, resolve_bounds
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.log_view import ends_before_last_segment, opened_view
@@ -27,6 +29,10 @@ SMALL_SPLIT = 4 << 20
 (Spark's own spark.sql.files.openCostInBytes)."""
 TASKS_WISHED = 64
 """A read of many small segments is packed into about so many tasks: enough for the cores of most clusters."""
+
+
+LOOK = 16 << 10
+"""Bytes. Reading so many takes no longer than opening the segment did: four intervals of its indexes."""
 
 
 @dataclass(frozen=True)
@@ -186,10 +192,13 @@ def segment_facts(
                 first = max(start, base)
                 position = 0
                 if by_time:
-                    if following is not None and _ends_before(file, row_filter.timestamp_from_ms):
+                    position, offset = _time_position(file, row_filter.timestamp_from_ms)
+                    if following is not None and _all_before(file, position, row_filter.timestamp_from_ms):
                         continue
-                    if not facts:
-                        position, first = _start_by_time(file, first, row_filter.timestamp_from_ms)
+                    if facts or offset <= first:
+                        position = 0
+                    else:
+                        first = offset
                 last = min(end, following if following is not None else end)
                 size = _bytes_of(file, first, last, position)
                 cuts = tuple(_cuts(file, first, last, position, options.max_partition_bytes)) if size else ()
@@ -200,17 +209,35 @@ def segment_facts(
     return facts
 
 
-def _ends_before(file: SegmentFile, timestamp: int) -> bool:
-    from kafkalog_spark.log.segment_time import largest_timestamp
+def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
+    """(position, offset) before which no record has a timestamp >= `timestamp` ms, where the indexes tell it for little
+    reading; (0, base offset) where they do not."""
+    entry = file.time_index.floor_before(timestamp)
+    if entry is None:
+        return 0, file.base_offset
+    # the batch of the entry is searched between two entries of the offset index
+    _, behind = file.offset_index.entries_after(entry.offset)
+    searched = (int(behind[0]) if len(behind) else file.size) - file.locate(entry.offset)
+    return position_for_timestamp(file, timestamp) if searched <= _worth_reading(file) else (0, file.base_offset)
 
-    return largest_timestamp(file) < timestamp
+
+def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
+    """Whether every batch from `position` on is older than `timestamp` ms, where telling that takes little reading.
+
+    Damage is left to the task that reads it.
+    """
+    if file.size - position > _worth_reading(file):
+        return False
+    try:
+        return all(header.max_timestamp < timestamp for header in file.good_headers(position))
+    except (CorruptBatch, UnsupportedFormat):
+        return False
 
 
-def _start_by_time(file: SegmentFile, start: int, timestamp: int) -> tuple[int, int]:
-    from kafkalog_spark.log.segment_time import position_for_timestamp
-
-    position, offset = position_for_timestamp(file, timestamp)
-    return (position, offset) if offset > start else (0, start)
+def _worth_reading(file: SegmentFile) -> int:
+    """Bytes that planning reads of a segment to save a task from reading it: an index that is missing must not make it
+    read the log."""
+    return max(LOOK, file.size // 16)
 
 
 def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
