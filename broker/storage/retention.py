@@ -1,8 +1,8 @@
 """Which segments a log may drop: decisions on plain values (UnifiedLog.deleteOldSegments).
 
-Three reasons, in Kafka's order: the segment lies below the log start offset, the log is larger than retention.bytes, the
-segment is older than retention.ms. Each goes through the segments from the oldest on and stops at the first that stays.
-With a cleanup.policy without `delete` only the first reason counts.
+Three reasons, in Kafka's order: the segment lies below the log start offset, the log is larger than retention.bytes,
+the segment is older than retention.ms. Each goes through the segments from the oldest on and stops at the first that
+stays. With a cleanup.policy without `delete` only the first reason counts.
 """
 
 from __future__ import annotations
