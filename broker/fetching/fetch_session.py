@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): the broker remembers which partitions a consumer fetches, requests and answers carry changes.
+"""Fetch sessions (KIP-227): the broker remembers what a consumer fetches; requests and answers carry changes.
 
 A request names (session id, epoch):
 
