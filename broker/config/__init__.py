@@ -1,0 +1,1 @@
+"""Configuration: Kafka's properties, their defaults, and what this broker makes of them."""

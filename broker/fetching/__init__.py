@@ -1,0 +1,1 @@
+"""What Fetch needs beside the logs: sessions, and waiting for data."""

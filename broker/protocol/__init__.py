@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: bytes to values and back. No socket, no file, no clock."""

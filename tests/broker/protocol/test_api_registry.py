@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.errors import BrokerError, ErrorCode
+from broker.protocol.api_registry import ConnectionInfo, Request, api, on_error, registry
+
+pytestmark = pytest.mark.usefixtures("empty_registry")
+
+
+async def handler(request: Request, broker: Any) -> None: ...
+
+
+def answer(request: Request, code: ErrorCode) -> None: ...
+
+
+def test_an_api_is_served_in_its_versions() -> None:
+    api(2, 1, 11)(handler)
+    served = registry()[2]
+    assert served.handler is handler
+    assert [served.serves(version) for version in (0, 1, 11, 12)] == [False, True, True, False]
+
+
+def test_a_key_cannot_be_registered_twice() -> None:
+    api(2, 1, 11)(handler)
+    with pytest.raises(ValueError, match="API key 2 is registered twice"):
+        api(2, 1, 11)(handler)
+    on_error(2)(answer)
+    with pytest.raises(ValueError, match="two error answers"):
+        on_error(2)(answer)
+
+
+def test_the_error_answer_may_be_registered_before_or_after_the_handler() -> None:
+    on_error(1)(answer)
+    api(1, 4, 18)(handler)
+    api(2, 1, 11)(handler)
+    on_error(2)(answer)
+    assert registry()[1].on_error is answer
+    assert registry()[2].on_error is answer
+
+
+def test_versions_must_be_a_range() -> None:
+    with pytest.raises(ValueError, match="no range"):
+        api(2, 3, 1)(handler)
+
+
+def test_a_lost_connection_calls_back_once() -> None:
+    connection, called = ConnectionInfo(), []
+    connection.on_close(lambda: called.append("kept"))
+    undo = connection.on_close(lambda: called.append("undone"))
+    undo()
+    undo()
+    for callback in connection.mark_closed():
+        callback()
+    assert called == ["kept"]
+    assert connection.mark_closed() == []
+    connection.on_close(lambda: called.append("late"))
+    assert called == ["kept", "late"]
+
+
+def test_a_broker_error_names_its_code_when_nothing_else_is_said() -> None:
+    assert str(BrokerError(ErrorCode.not_leader_or_follower)) == "not_leader_or_follower"
+    error = BrokerError(ErrorCode.offset_out_of_range, "7 is behind the end", topic_partition="t-0", offset=7)
+    assert str(error) == "t-0 (offset 7): 7 is behind the end"

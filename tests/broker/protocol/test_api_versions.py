@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from broker.api.api_versions import api_versions_error, handle
+from broker.errors import ErrorCode
+from broker.protocol.api_registry import ConnectionInfo, Request, api, on_error
+from broker.protocol.codec import decode_request, encode_response, request_class
+
+SOFTWARE = {"client_software_name": "librdkafka", "client_software_version": "2.15.0-rc.1"}
+
+
+@pytest.fixture(autouse=True)
+def _registered(empty_registry: None) -> None:
+    api(18, 0, 4)(handle)
+    on_error(18)(api_versions_error)
+    api(3, 0, 13)(handle)
+    api(0, 3, 13, advertised_min=0)(handle)
+
+
+def answer(version: int, **fields: Any) -> tuple[Any, Request]:
+    entity = request_class(18, version)(**fields) if version <= 4 else None
+    request = Request(18, version, 1, "me", entity, ConnectionInfo())
+    return asyncio.run(handle(request, None)), request
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_the_registry_is_told_in_the_order_of_keys(version: int) -> None:
+    response, _ = answer(version, **SOFTWARE if version >= 3 else {})
+    assert response.error_code is ErrorCode.none
+    assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [
+        (0, 0, 13),  # Produce 0 is said and not served (KAFKA-18659)
+        (3, 0, 13),
+        (18, 0, 4),
+    ]
+
+
+def test_features_are_believed_because_their_epoch_is_not_negative() -> None:
+    response, _ = answer(3, **SOFTWARE)
+    assert response.finalized_features_epoch == 0
+    assert response.finalized_features == ()
+
+
+def test_the_name_of_the_client_is_kept() -> None:
+    _, request = answer(3, **SOFTWARE)
+    assert (request.connection.software_name, request.connection.software_version) == ("librdkafka", "2.15.0-rc.1")
+
+
+@pytest.mark.parametrize("bad", ["", "-a", "a-", "a b", "a\n", "\xe9", "a_b"])
+@pytest.mark.parametrize("field", list(SOFTWARE))
+def test_a_bad_software_name_is_an_invalid_request(field: str, bad: str) -> None:
+    response, request = answer(4, **{**SOFTWARE, field: bad})
+    assert response.error_code is ErrorCode.invalid_request
+    assert response.api_keys == ()
+    assert request.connection.software_name == "unknown"
+
+
+def test_an_unknown_version_is_answered_in_version_0_with_the_range_of_api_versions() -> None:
+    request = decode_request(struct.pack(">hhih", 18, 5, 77, -1) + b"whatever")
+    (frame,) = encode_response(request, asyncio.run(handle(request, None)))
+    assert frame == struct.pack(">iihihhh", 16, 77, ErrorCode.unsupported_version, 1, 18, 0, 4)
+
+
+def test_version_3_to_the_byte() -> None:
+    """A tagged response header here once made librdkafka ask for 34 GB."""
+    response, request = answer(3, **SOFTWARE)
+    (frame,) = encode_response(request, response)
+    apis = b"".join(struct.pack(">hhhb", *served, 0) for served in ((0, 0, 13), (3, 0, 13), (18, 0, 4)))
+    # Tag 1, 8 bytes: the epoch of the finalized features.
+    body = struct.pack(">hb", 0, 4) + apis + struct.pack(">i", 0) + b"\1\1\x08" + bytes(8)
+    assert frame == struct.pack(">ii", 4 + len(body), 1) + body

@@ -1,0 +1,274 @@
+"""Responses written by hand, byte for byte what kio writes."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+
+from broker.protocol.codec import response_class
+from broker.protocol.fetch_response import PartitionFetchResponse, encode_fetch_response
+from broker.protocol.metadata_response import PartitionMetadata, TopicMetadata, encode_metadata_response
+from broker.protocol.node_endpoints import NodeEndpoint
+from broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+
+I32 = st.integers(-(2**31), 2**31 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+ERRORS = st.sampled_from(ErrorCode)
+NAMES = st.text(max_size=250)
+IDS = st.uuids()
+LEADERS = st.none() | st.tuples(I32, I32) | st.just((-1, -1))
+ENDPOINTS = st.lists(st.builds(NodeEndpoint, I32, NAMES, I32, st.none() | NAMES), max_size=3)
+
+
+def kio(key: int, version: int) -> Any:
+    """The module of kio's response classes."""
+    return import_module(response_class(key, version).__module__)
+
+
+def written(entity: Any) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def topic_key(version: int, first_id_version: int, topic: Any, name_field: str) -> dict[str, Any]:
+    if version >= first_id_version:
+        return {"topic_id": topic if topic.int else None}
+    return {name_field: topic}
+
+
+def lists_of_topics(keys: st.SearchStrategy[Any], partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(st.tuples(keys, st.lists(partitions, max_size=4)), max_size=3) | st.just([])
+
+
+def endpoints(module: Any, nodes: list[NodeEndpoint]) -> tuple[Any, ...]:
+    return tuple(module.NodeEndpoint(node_id=n.node_id, host=n.host, port=n.port, rack=n.rack) for n in nodes)
+
+
+PRODUCE_PARTITIONS = st.builds(
+    PartitionProduceResponse,
+    index=I32,
+    error_code=ERRORS,
+    base_offset=I64,
+    log_append_time_ms=st.just(-1) | st.integers(0, 2**32).map(lambda s: s * 1000),
+    log_start_offset=I64,
+    record_errors=st.just(()) | st.lists(st.tuples(I32, st.none() | NAMES), max_size=3),
+    error_message=st.none() | NAMES,
+    current_leader=LEADERS,
+)
+
+
+@given(version=st.integers(3, 13), throttle=I32, nodes=ENDPOINTS, data=st.data())
+def test_produce_responses(version: int, throttle: int, nodes: list[NodeEndpoint], data: st.DataObject) -> None:
+    topics = data.draw(lists_of_topics(IDS if version >= 13 else NAMES, PRODUCE_PARTITIONS))
+    module = kio(0, version)
+
+    def partition(p: PartitionProduceResponse) -> Any:
+        time = p.log_append_time_ms
+        fields: dict[str, Any] = {
+            "index": p.index,
+            "error_code": p.error_code,
+            "base_offset": p.base_offset,
+            "log_append_time": None if time == -1 else datetime.fromtimestamp(time // 1000, tz=UTC),
+        }
+        if version >= 5:
+            fields["log_start_offset"] = p.log_start_offset
+        if version >= 8:
+            fields["error_message"] = p.error_message
+            fields["record_errors"] = tuple(
+                module.BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=m) for i, m in p.record_errors
+            )
+        if version >= 10 and p.current_leader is not None:
+            leader, epoch = p.current_leader
+            fields["current_leader"] = module.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        return module.PartitionProduceResponse(**fields)
+
+    fields: dict[str, Any] = {"node_endpoints": endpoints(module, nodes)} if version >= 10 else {}
+    expected = module.ProduceResponse(
+        responses=tuple(
+            module.TopicProduceResponse(
+                **topic_key(version, 13, topic, "name"), partition_responses=tuple(map(partition, partitions))
+            )
+            for topic, partitions in topics
+        ),
+        throttle_time=timedelta(milliseconds=throttle),
+        **fields,
+    )
+    assert b"".join(encode_produce_response(version, topics, throttle, nodes)) == written(expected)
+
+
+FETCH_PARTITIONS = st.builds(
+    PartitionFetchResponse,
+    index=I32,
+    error_code=ERRORS,
+    high_watermark=I64,
+    last_stable_offset=I64,
+    log_start_offset=I64,
+    records=st.none() | st.lists(st.binary(max_size=200), max_size=3),
+    aborted_transactions=st.none() | st.lists(st.tuples(I64, I64), max_size=3),
+    preferred_read_replica=I32,
+    diverging_epoch=st.none() | st.tuples(I32, I64) | st.just((-1, -1)),
+    current_leader=LEADERS,
+)
+
+
+@given(version=st.integers(4, 18), throttle=I32, error=ERRORS, session=I32, nodes=ENDPOINTS, data=st.data())
+def test_fetch_responses(
+    version: int, throttle: int, error: ErrorCode, session: int, nodes: list[NodeEndpoint], data: st.DataObject
+) -> None:
+    topics = data.draw(lists_of_topics(IDS if version >= 13 else NAMES, FETCH_PARTITIONS))
+    module = kio(1, version)
+
+    def partition(p: PartitionFetchResponse) -> Any:
+        fields: dict[str, Any] = {
+            "partition_index": p.index,
+            "error_code": p.error_code,
+            "high_watermark": p.high_watermark,
+            "last_stable_offset": p.last_stable_offset,
+            "aborted_transactions": None
+            if p.aborted_transactions is None
+            else tuple(module.AbortedTransaction(producer_id=i, first_offset=o) for i, o in p.aborted_transactions),
+            "records": None if p.records is None else b"".join(p.records),
+        }
+        if version >= 5:
+            fields["log_start_offset"] = p.log_start_offset
+        if version >= 11:
+            fields["preferred_read_replica"] = p.preferred_read_replica
+        if version >= 12 and p.diverging_epoch is not None:
+            epoch, end = p.diverging_epoch
+            fields["diverging_epoch"] = module.EpochEndOffset(epoch=epoch, end_offset=end)
+        if version >= 12 and p.current_leader is not None:
+            leader, epoch = p.current_leader
+            fields["current_leader"] = module.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        return module.PartitionData(**fields)
+
+    fields: dict[str, Any] = {"error_code": error, "session_id": session} if version >= 7 else {}
+    if version >= 16:
+        fields["node_endpoints"] = endpoints(module, nodes)
+    expected = module.FetchResponse(
+        throttle_time=timedelta(milliseconds=throttle),
+        responses=tuple(
+            module.FetchableTopicResponse(
+                **topic_key(version, 13, topic, "topic"), partitions=tuple(map(partition, partitions))
+            )
+            for topic, partitions in topics
+        ),
+        **fields,
+    )
+    encoded = encode_fetch_response(
+        version, topics, error_code=error, session_id=session, throttle_ms=throttle, node_endpoints=nodes
+    )
+    assert b"".join(encoded) == written(expected)
+
+
+def test_records_of_a_fetch_response_are_passed_on_as_they_are() -> None:
+    batches = [b"first batch", memoryview(b"second batch")]
+    topics = [("t", [PartitionFetchResponse(0, records=batches), PartitionFetchResponse(1, records=[b"third"])])]
+    pieces = encode_fetch_response(12, topics)
+    assert pieces[1] is batches[0]
+    assert pieces[2] is batches[1]
+    assert pieces[4] == b"third"
+
+
+NODES = st.lists(I32, max_size=3)
+METADATA_PARTITIONS = st.builds(
+    PartitionMetadata,
+    partition=I32,
+    leader=I32,
+    replicas=NODES | st.lists(I32, min_size=100, max_size=200),
+    isr=NODES,
+    leader_epoch=I32,
+    offline_replicas=NODES,
+    error_code=ERRORS,
+)
+
+
+@given(
+    version=st.integers(0, 13),
+    brokers=ENDPOINTS,
+    cluster_id=st.none() | NAMES,
+    numbers=st.tuples(I32, I32, I32),
+    error=ERRORS,
+    data=st.data(),
+)
+def test_metadata_responses(
+    version: int,
+    brokers: list[NodeEndpoint],
+    cluster_id: str | None,
+    numbers: tuple[int, int, int],
+    error: ErrorCode,
+    data: st.DataObject,
+) -> None:
+    names = st.none() | NAMES if version >= 12 else NAMES
+    partitions = st.lists(METADATA_PARTITIONS, max_size=3)
+    topics = data.draw(
+        st.lists(st.builds(TopicMetadata, names, IDS, partitions, ERRORS, st.booleans(), I32), max_size=3)
+    )
+    controller, operations, throttle = numbers
+    module = kio(3, version)
+
+    def since(first: int, **fields: Any) -> dict[str, Any]:
+        return fields if version >= first else {}
+
+    def partition(p: PartitionMetadata) -> Any:
+        return module.MetadataResponsePartition(
+            error_code=p.error_code,
+            partition_index=p.partition,
+            leader_id=p.leader,
+            replica_nodes=tuple(p.replicas),
+            isr_nodes=tuple(p.isr),
+            **since(5, offline_replicas=tuple(p.offline_replicas)),
+            **since(7, leader_epoch=p.leader_epoch),
+        )
+
+    def topic(t: TopicMetadata) -> Any:
+        return module.MetadataResponseTopic(
+            error_code=t.error_code,
+            name=t.name,
+            partitions=tuple(map(partition, t.partitions)),
+            **since(1, is_internal=t.is_internal),
+            **since(8, topic_authorized_operations=t.authorized_operations),
+            **since(10, topic_id=t.topic_id),
+        )
+
+    expected = module.MetadataResponse(
+        brokers=tuple(
+            module.MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port, **since(1, rack=b.rack))
+            for b in brokers
+        ),
+        topics=tuple(map(topic, topics)),
+        **since(1, controller_id=controller),
+        **since(2, cluster_id=cluster_id),
+        **since(3, throttle_time=timedelta(milliseconds=throttle)),
+        **(since(8, cluster_authorized_operations=operations) if version <= 10 else {}),
+        **since(13, error_code=error),
+    )
+    encoded = encode_metadata_response(
+        version,
+        brokers,
+        topics,
+        cluster_id=cluster_id,
+        controller_id=controller,
+        cluster_authorized_operations=operations,
+        throttle_ms=throttle,
+        error_code=error,
+    )
+    assert b"".join(encoded) == written(expected)
+
+
+def test_a_name_longer_than_its_length_field_is_an_error() -> None:
+    with pytest.raises(ValueError, match="40000 bytes"):
+        encode_produce_response(3, [("t" * 40_000, [])])
+
+
+def test_a_zero_topic_id_is_sent_as_zeros() -> None:
+    assert bytes(16) in b"".join(encode_fetch_response(13, [(UUID(int=0), [])]))

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import struct
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.errors import MalformedRequest
+from broker.protocol.codec import decode_request
+from broker.protocol.produce_request import ProduceRequest, parse_produce_request
+from tests.broker.protocol.entities import encode_request, requests_of
+
+pytestmark = pytest.mark.usefixtures("everything_served")
+
+VERSIONS = st.integers(3, 13)
+
+
+def as_values(entity: Any, version: int) -> tuple[Any, ...]:
+    """kio's entity in the shape of ProduceRequest."""
+    topics = [
+        (
+            (topic.topic_id or UUID(int=0)) if version >= 13 else topic.name,
+            [(partition.index, partition.records) for partition in topic.partition_data],
+        )
+        for topic in entity.topic_data
+    ]
+    return entity.transactional_id, entity.acks, entity.timeout // timedelta(milliseconds=1), topics
+
+
+def as_bytes(request: ProduceRequest) -> tuple[Any, ...]:
+    topics = [
+        (topic, [(index, None if records is None else bytes(records)) for index, records in partitions])
+        for topic, partitions in request.topics
+    ]
+    return request.transactional_id, request.acks, request.timeout_ms, topics
+
+
+@given(drawn=VERSIONS.flatmap(lambda version: requests_of(0, version)), data=st.data())
+def test_every_version_is_read_as_kio_reads_it(drawn: tuple[int, int, Any], data: st.DataObject) -> None:
+    frame = encode_request(*drawn, unknown=data.draw(st.none() | st.binary(max_size=200)))
+    assert as_bytes(decode_request(frame).entity) == as_values(drawn[2], drawn[1])
+
+
+@given(drawn=VERSIONS.flatmap(lambda version: requests_of(0, version)))
+def test_a_request_cut_at_every_length_is_malformed(drawn: tuple[int, int, Any]) -> None:
+    frame = encode_request(*drawn)
+    for cut in range(len(frame)):
+        with pytest.raises(MalformedRequest):
+            decode_request(frame[:cut])
+
+
+def test_records_are_views_into_the_frame() -> None:
+    frame = struct.pack(">hhii", -1, 1, 1000, 1) + b"\0\1t" + struct.pack(">iii", 1, 3, 5) + b"batch"
+    buffer = bytearray(frame)
+    request = parse_produce_request(memoryview(buffer), 0, 3)
+    (_, ((index, records),)) = request.topics[0]
+    assert index == 3
+    assert records is not None
+    assert records.readonly
+    buffer[-5:] = b"BATCH"
+    assert bytes(records) == b"BATCH"
+
+
+LEGACY_HEAD = struct.pack(">hhi", -1, 1, 1000)
+FLEXIBLE_HEAD = b"\0" + struct.pack(">hi", 1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("version", "body", "message"),
+    [
+        (3, struct.pack(">hhi", -2, 1, 1000), "length -2"),
+        (3, LEGACY_HEAD + struct.pack(">i", -1), "array of -1"),
+        (3, LEGACY_HEAD + struct.pack(">i", 2**31 - 1), "array of 2147483647"),
+        (3, LEGACY_HEAD + struct.pack(">ih", 1, -1), "topic name is null"),
+        (3, LEGACY_HEAD + b"\0\0\0\1\0\1t" + struct.pack(">iii", 1, 0, -2), "-2 bytes of records"),
+        (3, LEGACY_HEAD + b"\0\0\0\1\0\1t" + struct.pack(">iii", 1, 0, 2**31 - 1), "2147483647 bytes of records"),
+        (3, LEGACY_HEAD + b"\0\0\0\1\0\1\xff" + struct.pack(">i", 0), "not UTF-8"),
+        (9, FLEXIBLE_HEAD + b"\0", "array of -1"),
+        (9, FLEXIBLE_HEAD + b"\xff\xff\xff\xff\x0f", "array of 4294967294"),
+        (9, FLEXIBLE_HEAD + b"\xff\xff\xff\xff\xff\x0f", "more than 32 bits"),
+        (9, FLEXIBLE_HEAD + b"\x80\x80\x80\x80\x10", "more than 32 bits"),
+        (9, FLEXIBLE_HEAD + b"\2\0", "topic name is null"),
+        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\x7f", "126 bytes of records, 0 are left"),
+        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\0\1\7\x7f", "tagged field of 127 bytes"),
+        (13, FLEXIBLE_HEAD + b"\2" + bytes(15), "inside a topic id"),
+    ],
+)
+def test_lengths_that_cannot_be_true_are_malformed(version: int, body: bytes, message: str) -> None:
+    with pytest.raises(MalformedRequest, match=message):
+        parse_produce_request(body, 0, version)

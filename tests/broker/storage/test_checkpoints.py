@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import logging
+import os
+
+from broker.storage.checkpoints import LogDirCheckpoints, OffsetCheckpoint
+
+
+def test_what_is_written_is_read(tmp_path):
+    offsets = {("orders", 0): 17, ("orders", 10): 0}
+    assert OffsetCheckpoint(tmp_path / "c").write(offsets)
+    assert OffsetCheckpoint(tmp_path / "c").read() == offsets
+
+
+def test_an_unchanged_checkpoint_is_not_written_again(tmp_path):
+    OffsetCheckpoint(tmp_path / "c").write({("a", 0): 1})
+    checkpoint = OffsetCheckpoint(tmp_path / "c")
+    checkpoint.read()
+    before = os.stat(tmp_path / "c").st_ino
+    assert not checkpoint.write({("a", 0): 1})
+    assert os.stat(tmp_path / "c").st_ino == before
+    assert checkpoint.write({("a", 0): 2})
+    assert not checkpoint.write({("a", 0): 2})
+
+
+def test_an_empty_checkpoint_is_written_where_none_was(tmp_path):
+    checkpoint = OffsetCheckpoint(tmp_path / "c")
+    assert checkpoint.read() == {}
+    assert checkpoint.write({})
+    assert (tmp_path / "c").read_bytes() == b"0\n0\n"
+
+
+def test_a_damaged_checkpoint_is_empty_with_a_warning_and_replaced(tmp_path, caplog):
+    (tmp_path / "c").write_bytes(b"0\n2\na 0 1\n")
+    checkpoint = OffsetCheckpoint(tmp_path / "c")
+    with caplog.at_level(logging.WARNING):
+        assert checkpoint.read() == {}
+    assert "announces 2 entries" in caplog.text
+    assert checkpoint.write({})
+
+
+def test_kafkas_files_are_read(golden_crashed):
+    crashed = LogDirCheckpoints(golden_crashed)
+    assert crashed.recovery_points.read()["segments", 1] == 4800
+    assert crashed.high_watermarks.read()["segments", 1] == 6000
+    assert crashed.log_start_offsets.read() == {("deleted-prefix", 0): 1537}

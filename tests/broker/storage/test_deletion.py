@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import uuid
+
+from broker.storage.deletion import DelayedDeletions, delete_dir_name, remove, rename_for_deletion
+from kafkalog_spark.log.names import DirKind, parse_partition_dir
+
+UNIQUE = uuid.UUID(int=5)
+
+
+def test_a_renamed_directory_is_one_to_delete(tmp_path):
+    (tmp_path / "orders-3").mkdir()
+    renamed = rename_for_deletion(tmp_path / "orders-3", "orders", 3)
+    assert not (tmp_path / "orders-3").exists()
+    assert renamed.is_dir()
+    parsed = parse_partition_dir(renamed.name)
+    assert (parsed.topic, parsed.partition, parsed.kind) == ("orders", 3, DirKind.DELETE)
+
+
+def test_a_long_topic_is_cut_so_that_the_name_fits():
+    assert delete_dir_name("a", 0, UNIQUE) == f"a-0.{UNIQUE.hex}-delete"
+    name = delete_dir_name("t" * 249, 2147483647, UNIQUE)
+    assert len(name) == 255
+    assert parse_partition_dir(name).kind is DirKind.DELETE
+
+
+def test_nothing_is_removed_before_its_time(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "file").write_text("x")
+    (tmp_path / "f").write_text("x")
+    deletions = DelayedDeletions()
+    deletions.schedule(tmp_path / "d", 100)
+    deletions.schedule(tmp_path / "f", 50)
+    deletions.schedule(tmp_path / "never-there", 50)
+    assert deletions.run(49) == 0
+    assert deletions.run(50) == 2
+    assert (tmp_path / "d").exists()
+    assert not (tmp_path / "f").exists()
+    assert deletions.run(100) == 1
+    assert not (tmp_path / "d").exists()
+    assert len(deletions) == 0
+
+
+def test_what_cannot_be_removed_is_told_once_and_the_rest_goes(tmp_path):
+    (tmp_path / "f").write_text("x")
+    (tmp_path / "g").write_text("x")
+    told = []
+    deletions = DelayedDeletions(lambda path, error: told.append((path, type(error))))
+    deletions.schedule(tmp_path / "f" / "below-a-file", 1)
+    deletions.schedule(tmp_path / "g", 1)
+    assert deletions.run(1) == 1
+    assert told == [(tmp_path / "f" / "below-a-file", NotADirectoryError)]
+    assert deletions.run(2) == 0
+
+
+def test_a_link_is_removed_and_not_what_it_points_to(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    remove(tmp_path / "link")
+    assert (tmp_path / "kept").exists()
+    assert not (tmp_path / "link").exists()

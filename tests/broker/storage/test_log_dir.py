@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker.storage import log_dir as log_dir_module
+from broker.storage.log_dir import LogDirError, fewest_partitions, new_uuid, open_log_dirs
+from broker.storage.log_dir_lock import LogDirLock, LogDirLocked
+from kafkalog_spark.log.meta_properties import read_meta_properties
+from kafkalog_spark.log.partition_metadata import uuid_to_text
+
+NOW = 1_700_000_000_000
+
+
+def opened(*paths, node_id=1, cluster_id=None):
+    return open_log_dirs(paths, node_id, NOW, cluster_id)
+
+
+def test_new_directories_are_made_and_get_one_cluster_and_an_id_each(tmp_path):
+    dirs = opened(tmp_path / "a", tmp_path / "deep" / "b")
+    metas = [read_meta_properties(log_dir.path / "meta.properties") for log_dir in dirs.all]
+    assert {meta.cluster_id for meta in metas} == {dirs.cluster_id}
+    assert [meta.directory_id for meta in metas] == [log_dir.id for log_dir in dirs.all]
+    assert metas[0].directory_id != metas[1].directory_id
+    assert {(meta.version, meta.node_id) for meta in metas} == {(1, 1)}
+    dirs.close()
+
+
+def test_an_identity_stays_over_restarts(tmp_path):
+    first = opened(tmp_path)
+    first.close()
+    text = (tmp_path / "meta.properties").read_bytes()
+    second = opened(tmp_path)
+    assert (second.cluster_id, second.all[0].id) == (first.cluster_id, first.all[0].id)
+    assert (tmp_path / "meta.properties").read_bytes() == text
+    second.close()
+
+
+def test_a_directory_of_kafka_keeps_what_it_says(tmp_path, golden):
+    text = (golden / "meta.properties").read_bytes()
+    (tmp_path / "meta.properties").write_bytes(text)
+    dirs = opened(tmp_path)
+    assert dirs.cluster_id == "4L6g3nShT-eMCtK--X86sw"
+    assert (tmp_path / "meta.properties").read_bytes() == text
+    dirs.close()
+
+
+def test_a_new_directory_joins_the_cluster_of_the_others(tmp_path):
+    first = opened(tmp_path / "a")
+    first.close()
+    both = opened(tmp_path / "b", tmp_path / "a")
+    assert both.cluster_id == first.cluster_id
+    both.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("version=1\nnode.id=2\ncluster.id=c\n", r"belongs to node 2, this broker is node 1"),
+        ("version=1\nnode.id=1\ncluster.id=c\n", r"belongs to cluster c, the configuration says mine"),
+        ("version=1\nnode.id=one\ncluster.id=c\n", r"expected a 32-bit integer"),
+        ("node.id=1\n", r"no key 'version'"),
+        ("version=9\n", r"version 9"),
+    ],
+)
+def test_a_directory_that_is_not_ours_is_refused_and_unlocked(tmp_path, text, message):
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(LogDirError, match=message) as caught:
+        opened(tmp_path, cluster_id="mine")
+    assert "meta.properties" in str(caught.value)
+    LogDirLock.acquire(tmp_path).release()
+
+
+def test_directories_of_two_clusters_are_refused(tmp_path):
+    opened(tmp_path / "a").close()
+    opened(tmp_path / "b").close()
+    with pytest.raises(LogDirError, match=r"belongs to cluster .*must come from one cluster"):
+        opened(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_copied_directory_is_refused(tmp_path):
+    opened(tmp_path / "a").close()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "meta.properties").write_bytes((tmp_path / "a" / "meta.properties").read_bytes())
+    with pytest.raises(LogDirError, match=r"directory\.id .* is also that of"):
+        opened(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_directory_that_fails_is_offline_and_the_other_serves(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with caplog.at_level(logging.ERROR):
+        dirs = opened(tmp_path / "file" / "a", tmp_path / "b")
+    assert [log_dir.is_online for log_dir in dirs.all] == [False, True]
+    assert caplog.text.count("is offline") == 1
+    assert dirs.online == [dirs.all[1]]
+    dirs.close()
+
+
+def test_without_a_directory_that_works_there_is_no_broker(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogDirError, match="no log directory works"):
+        opened(tmp_path / "file" / "a")
+    with pytest.raises(LogDirError, match="no log directory is given"):
+        opened()
+
+
+def test_a_locked_directory_stops_the_broker_and_gives_the_others_up(tmp_path):
+    dirs = opened(tmp_path / "b")
+    with pytest.raises(LogDirLocked):
+        opened(tmp_path / "a", tmp_path / "b")
+    LogDirLock.acquire(tmp_path / "a").release()
+    dirs.close()
+
+
+def test_one_directory_given_twice_is_one_directory(tmp_path):
+    dirs = opened(tmp_path, tmp_path / "x" / "..")
+    assert len(dirs.all) == 1
+    dirs.close()
+
+
+def test_a_new_partition_goes_where_the_fewest_are(tmp_path):
+    dirs = opened(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    a, b, c = dirs.all
+    assert fewest_partitions(dirs.all, {}) is a
+    assert fewest_partitions(dirs.all, {a.path: 2, b.path: 1, c.path: 1}) is b
+    b.fail("gone")
+    assert fewest_partitions(dirs.all, {a.path: 2, b.path: 1, c.path: 1}) is c
+    a.fail("gone")
+    c.fail("gone")
+    assert fewest_partitions(dirs.all, {}) is None
+    dirs.close()
+
+
+def test_ids_never_begin_with_a_dash(monkeypatch):
+    import uuid
+
+    given = iter([uuid.UUID(bytes=b"\xfb" + bytes(15)), uuid.UUID(bytes=bytes(15) + b"\x01")])
+    monkeypatch.setattr(log_dir_module.uuid, "uuid4", lambda: next(given))
+    assert not uuid_to_text(new_uuid()).startswith("-")
+    with pytest.raises(StopIteration):
+        next(given)

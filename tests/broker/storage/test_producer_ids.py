@@ -1,0 +1,53 @@
+"""Producer ids are never given twice, whatever happens in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.storage.producer_ids import BLOCK, FILE, ProducerIds
+from kafkalog_spark.errors import CorruptFile
+
+
+def test_ids_count_up_from_0(tmp_path: Path) -> None:
+    ids = ProducerIds([tmp_path])
+    assert [ids.next() for _ in range(BLOCK + 2)] == list(range(BLOCK + 2))
+
+
+def test_a_block_is_on_disk_before_its_first_id_is_given(tmp_path: Path) -> None:
+    ids = ProducerIds([tmp_path])
+    assert not (tmp_path / FILE).exists()
+    ids.next()
+    assert (tmp_path / FILE).read_text() == f"0\n{BLOCK}\n"
+
+
+def test_a_restart_goes_on_behind_the_block(tmp_path: Path) -> None:
+    given = ProducerIds([tmp_path]).next()
+    assert ProducerIds([tmp_path]).next() == BLOCK > given
+
+
+def test_ids_begin_above_those_that_the_logs_know(tmp_path: Path) -> None:
+    assert ProducerIds([tmp_path], at_least=4001).next() == 4001
+
+
+def test_the_largest_number_of_all_directories_counts(tmp_path: Path) -> None:
+    one, two = tmp_path / "1", tmp_path / "2"
+    one.mkdir(), two.mkdir()
+    ProducerIds([one]).next()
+    assert ProducerIds([one, two]).next() == BLOCK
+    assert ProducerIds([two]).next() == 2 * BLOCK
+
+
+def test_a_directory_that_has_gone_stops_nobody_while_another_is_there(tmp_path: Path) -> None:
+    ids = ProducerIds([tmp_path / "gone", tmp_path])
+    assert ids.next() == 0
+    with pytest.raises(FileNotFoundError):
+        ProducerIds([tmp_path / "gone"]).next()
+
+
+@pytest.mark.parametrize("text", ["", "0\n", "1\n5\n", "0\nx\n", "0\n5", "0\n-5\n"])
+def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(CorruptFile, match="producer id"):
+        ProducerIds([tmp_path])

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+
+import pytest
+
+from broker.errors import BrokerError
+from broker.storage.log_dir import LogDir
+from broker.storage.topic_registry import (
+    TOPICS_FILE,
+    RegistryState,
+    Topic,
+    TopicRegistry,
+    format_registry,
+    parse_registry,
+)
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+
+
+def registry(*paths):
+    for path in paths:
+        path.mkdir(exist_ok=True)
+    loaded = TopicRegistry([LogDir(path, "id") for path in paths])
+    loaded.load()
+    return loaded
+
+
+def refused(code, call, *args):
+    with pytest.raises(BrokerError) as caught:
+        call(*args)
+    assert caught.value.code.name == code
+    return str(caught.value)
+
+
+def test_every_change_is_there_after_a_crash(tmp_path):
+    topics = registry(tmp_path)
+    created = topics.create("orders", 3, {"retention.ms": "1000"})
+    assert registry(tmp_path).get("orders") == created
+    topics.add_partitions("orders", 5)
+    assert registry(tmp_path).get("orders").partitions == 5
+    topics.set_configs("orders", {"cleanup.policy": "compact"})
+    assert registry(tmp_path).get("orders").configs == {"cleanup.policy": "compact"}
+    topics.delete("orders")
+    again = registry(tmp_path)
+    assert "orders" not in again
+    assert again.deleted == {created.id}
+    again.forget_deleted([created.id])
+    assert registry(tmp_path).deleted == frozenset()
+
+
+def test_topics_are_found_by_name_and_by_id(tmp_path):
+    topics = registry(tmp_path)
+    a, b = topics.create("a", 1), topics.create("b", 1)
+    assert topics.by_id(a.id) is a
+    assert topics.by_id(uuid.UUID(int=9)) is None
+    assert list(topics) == [a, b]
+    assert len(topics) == 2
+    topics.delete("a")
+    assert topics.by_id(a.id) is None
+    assert topics.create("a", 1).id != a.id
+
+
+def test_a_reader_keeps_the_topics_it_looked_at(tmp_path):
+    topics = registry(tmp_path)
+    topics.create("a", 1)
+    seen = topics.topics
+    topics.create("b", 1)
+    assert list(seen) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250, "a\n"])
+def test_a_name_that_no_topic_can_have_is_refused(tmp_path, name):
+    assert "Topic name is invalid" in refused("invalid_topic_exception", registry(tmp_path).create, name, 1)
+
+
+def test_what_cannot_be_created_is_refused_and_changes_nothing(tmp_path):
+    topics = registry(tmp_path)
+    topics.create("a.b", 1)
+    before = (tmp_path / TOPICS_FILE).read_bytes()
+    refused("topic_already_exists", topics.create, "a.b", 1)
+    assert "collides with existing topic: a.b" in refused("invalid_topic_exception", topics.create, "a_b", 1)
+    refused("invalid_partitions", topics.create, "c", 0)
+    refused("invalid_partitions", topics.add_partitions, "a.b", 1)
+    refused("unknown_topic_or_partition", topics.add_partitions, "c", 4)
+    refused("unknown_topic_or_partition", topics.delete, "c")
+    refused("unknown_topic_or_partition", topics.set_configs, "c", {})
+    assert (tmp_path / TOPICS_FILE).read_bytes() == before
+
+
+def test_a_failed_directory_goes_offline_and_forgets_no_topic(tmp_path):
+    topics = registry(tmp_path / "a", tmp_path / "b")
+    topics.create("one", 1)
+    (tmp_path / "a" / (TOPICS_FILE + ".tmp")).mkdir()  # nothing can be written aside any more
+    topics.create("two", 1)
+    assert [log_dir.is_online for log_dir in topics._dirs] == [False, True]
+    assert set(registry(tmp_path / "a", tmp_path / "b").topics) == {"one", "two"}
+    assert set(registry(tmp_path / "b").topics) == {"one", "two"}
+
+
+def test_a_change_that_no_directory_takes_is_not_made(tmp_path):
+    topics = registry(tmp_path)
+    topics.create("one", 1)
+    (tmp_path / (TOPICS_FILE + ".tmp")).mkdir()
+    refused("kafka_storage_error", topics.create, "two", 1)
+    assert set(topics.topics) == {"one"}
+
+
+def test_a_damaged_file_is_set_aside_with_a_warning(tmp_path, caplog):
+    registry(tmp_path).create("one", 1)
+    whole = (tmp_path / TOPICS_FILE).read_bytes()
+    (tmp_path / TOPICS_FILE).write_bytes(whole[:-9])
+    with caplog.at_level(logging.WARNING):
+        topics = registry(tmp_path)
+    assert not topics.was_read
+    assert TOPICS_FILE in caplog.text
+    assert (tmp_path / (TOPICS_FILE + ".damaged")).read_bytes() == whole[:-9]
+
+
+def test_the_other_directorys_copy_stands_in_for_a_damaged_one(tmp_path):
+    registry(tmp_path / "a", tmp_path / "b").create("one", 1)
+    (tmp_path / "a" / TOPICS_FILE).write_bytes(b"")
+    topics = registry(tmp_path / "a", tmp_path / "b")
+    assert topics.was_read
+    assert "one" in topics
+
+
+def test_the_file_of_a_later_release_stops_the_broker(tmp_path):
+    (tmp_path / TOPICS_FILE).write_text('{"version": 1}')
+    with pytest.raises(UnsupportedFormat, match="version 1") as caught:
+        registry(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+STATE = RegistryState(
+    7,
+    {
+        "orders": Topic("orders", uuid.UUID(int=1), 3, {"retention.ms": "1000"}),
+        "a": Topic("a", uuid.UUID(int=2), 1),
+    },
+    frozenset({uuid.UUID(int=3)}),
+)
+
+
+def test_what_is_written_is_parsed():
+    assert parse_registry(format_registry(STATE)) == STATE
+
+
+def test_a_file_cut_at_any_byte_is_damage():
+    data = format_registry(STATE)
+    for size in range(len(data) - 1):  # the last byte is a line break
+        with pytest.raises(CorruptFile):
+            parse_registry(data[:size])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"generation": -1},
+        {"generation": "7"},
+        {"generation": True},
+        {"topics": None},
+        {"topics": [{}]},
+        {"topics": [1]},
+        {"topics": [{"name": "a/b", "id": "A" * 21 + "Q", "partitions": 1, "configs": {}}]},
+        {"topics": [{"name": "a", "id": "short", "partitions": 1, "configs": {}}]},
+        {"topics": [{"name": "a", "id": "A" * 21 + "Q", "partitions": 0, "configs": {}}]},
+        {"topics": [{"name": "a", "id": "A" * 21 + "Q", "partitions": 1, "configs": []}]},
+        {"topics": [{"name": "a", "id": "A" * 21 + "Q", "partitions": 1, "configs": {"k": 1}}]},
+        {"topics": [{"name": "a", "id": "A" * 21 + "Q", "partitions": 1, "configs": {}}] * 2},
+        {"topics": [{"name": n, "id": "A" * 21 + "Q", "partitions": 1, "configs": {}} for n in "ab"]},
+        {"deleted": [1]},
+        {"version": None},
+    ],
+)
+def test_nonsense_is_damage(change):
+    content = json.loads(format_registry(STATE)) | change
+    with pytest.raises(CorruptFile):
+        parse_registry(json.dumps(content).encode())
