@@ -1,0 +1,65 @@
+"""What the group coordinator takes from the broker's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Where groups and committed offsets are kept (Kafka's Topic.GROUP_METADATA_TOPIC_NAME)."""
+
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Times in ms. The defaults are Kafka 4.3's."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    """How long the first join phase of an empty group waits for more members, each time one comes."""
+    max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 10_080 * _MINUTE_MS
+    offsets_retention_check_interval_ms: int = 600_000
+    new_member_join_timeout_ms: int = 5 * _MINUTE_MS
+    """A new member that waits for its first generation sends no heartbeats, and nobody would notice that it has gone.
+    Not a public property of Kafka either."""
+
+    @classmethod
+    def of(cls, broker_config: Any) -> GroupConfig:
+        """From a BrokerConfig: `group.*`, `offset.metadata.max.bytes`, `offsets.retention.*`."""
+        return cls(
+            min_session_timeout_ms=broker_config.group_min_session_timeout_ms,
+            max_session_timeout_ms=broker_config.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=broker_config.group_initial_rebalance_delay_ms,
+            max_size=broker_config.group_max_size,
+            offset_metadata_max_bytes=broker_config.offset_metadata_max_bytes,
+            offsets_retention_ms=broker_config.offsets_retention_minutes * _MINUTE_MS,
+            offsets_retention_check_interval_ms=broker_config.offsets_retention_check_interval_ms,
+        )
+
+
+def offsets_topic_configs(broker_config: Any) -> dict[str, str]:
+    """The topic overrides with which Kafka creates __consumer_offsets (GroupCoordinator.groupMetadataTopicConfigs)."""
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(broker_config.offsets_topic_segment_bytes),
+    }
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """The partition of __consumer_offsets that holds a group: Utils.abs(groupId.hashCode()) % partitions."""
+    value = java_hash(group_id)
+    return (0 if value == -(2**31) else abs(value)) % partition_count  # Java cannot negate its smallest integer
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: over UTF-16 code units, not characters."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value

@@ -1,0 +1,241 @@
+"""The group coordinator: which partition of __consumer_offsets a group lives in, and whether that one is served here.
+
+One process need not own every partition: a group whose partition is another's is answered NOT_COORDINATOR. A partition
+is served from `open` (or its first use, when nobody has opened it) to `close_partition`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from broker.clock import Clock
+from broker.errors import BrokerError, ErrorCode
+from broker.groups.group_config import GroupConfig, partition_for
+from broker.groups.group_shard import GroupShard
+from broker.groups.loading import LoadedPartition, load
+from broker.groups.membership import new_member_id
+from broker.groups.messages import (
+    CommitRequest,
+    DescribedGroup,
+    FetchedOffset,
+    FetchedTopic,
+    JoinAnswer,
+    JoinCallback,
+    JoinRequest,
+    LeavingMember,
+    ListedGroup,
+    SyncAnswer,
+    SyncCallback,
+    SyncRequest,
+)
+from broker.groups.offset_batches import OffsetsBatch, Record
+from broker.groups.rebalance import write_error
+from broker.groups.timers import Scheduler
+
+log = logging.getLogger(__name__)
+
+Append = Callable[[int, Sequence[Record]], None]
+"""append(partition, records) to __consumer_offsets, as one batch. Raises BrokerError when it cannot."""
+Scan = Callable[[int], Iterable[OffsetsBatch]]
+"""scan(partition): all its batches from the beginning. Raises BrokerError when the partition is not here."""
+
+
+class GroupCoordinator:
+    """All calls come from one thread (the event loop's). Nothing here waits: long waits end in a callback."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        *,
+        clock: Clock,
+        scheduler: Scheduler,
+        append: Append,
+        scan: Scan,
+        partition_count: Callable[[], int],
+        new_id: Callable[[], str] = new_member_id,
+    ) -> None:
+        """`partition_count`: of __consumer_offsets as it is, or offsets.topic.num.partitions before it exists."""
+        self.config = config
+        self._clock = clock
+        self._scheduler = scheduler
+        self._append = append
+        self._scan = scan
+        self._partition_count = partition_count
+        self._new_id = new_id
+        self._shards: dict[int, GroupShard] = {}
+        self._loading: set[int] = set()
+        self._stopped = False
+        self._next_expiry_ms = clock.now_ms() + config.offsets_retention_check_interval_ms
+
+    # partitions
+
+    def partition_for(self, group_id: str) -> int:
+        return partition_for(group_id, self._partition_count())
+
+    def begin_loading(self, partition: int) -> None:
+        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `give_up`."""
+        self._loading.add(partition)
+
+    def open(self, partition: int, loaded: LoadedPartition) -> None:
+        """Serve a partition. `loaded` comes from `loading.load`, which may have run in another thread."""
+        self._loading.discard(partition)
+        if partition in self._shards or self._stopped:
+            return
+
+        def write(records: Sequence[Record]) -> None:
+            self._append(partition, records)
+
+        self._shards[partition] = GroupShard(
+            loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id
+        )
+
+    def give_up(self, partition: int) -> None:
+        """Loading has failed; the next use tries again."""
+        self._loading.discard(partition)
+
+    def close_partition(self, partition: int) -> None:
+        """The partition is gone, or another's: its members are told to look for their coordinator."""
+        self._loading.discard(partition)
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close()
+
+    def shutdown(self) -> None:
+        """Answer everybody who waits. Afterwards all groups are COORDINATOR_NOT_AVAILABLE."""
+        self._stopped = True
+        for partition in list(self._shards):
+            self.close_partition(partition)
+
+    def _shard(self, group_id: str) -> GroupShard:
+        if self._stopped:
+            raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
+        partition = self.partition_for(group_id)
+        if partition in self._loading:
+            raise BrokerError(
+                ErrorCode.coordinator_load_in_progress, f"__consumer_offsets-{partition} is still being read"
+            )
+        if partition not in self._shards:
+            self.open(partition, load(self._scan(partition)))
+        return self._shards[partition]
+
+    def _named_shard(self, group_id: str) -> GroupShard:
+        if not group_id:
+            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+        return self._shard(group_id)
+
+    # members
+
+    def join(self, request: JoinRequest, answer: JoinCallback) -> None:
+        """`answer` is called exactly once, now or later."""
+        shortest, longest = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
+        try:
+            shard = self._named_shard(request.group_id)
+            if not shortest <= request.session_timeout_ms <= longest:
+                raise BrokerError(
+                    ErrorCode.invalid_session_timeout,
+                    f"{request.session_timeout_ms} ms, expected {shortest} to {longest}",
+                )
+        except BrokerError as error:
+            answer(JoinAnswer(write_error(error.code), request.member_id))
+            return
+        shard.membership.join(request, answer)
+
+    def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
+        """`answer` is called exactly once, now or later."""
+        try:
+            shard = self._named_shard(request.group_id)
+        except BrokerError as error:
+            answer(SyncAnswer(write_error(error.code)))
+            return
+        shard.membership.sync(request, answer)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
+    ) -> ErrorCode:
+        """NONE, or what the member has to do: REBALANCE_IN_PROGRESS join again, and so on."""
+        try:
+            self._named_shard(group_id).membership.heartbeat(group_id, member_id, generation, group_instance_id)
+        except BrokerError as error:
+            if error.code is ErrorCode.coordinator_load_in_progress:
+                return ErrorCode.none  # sessions begin anew when the group is loaded
+            return write_error(error.code)
+        return ErrorCode.none
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """One code a member. Raises BrokerError."""
+        return self._named_shard(group_id).membership.leave(group_id, leaving)
+
+    # offsets. The empty group id is allowed here: old clients use it to commit without a group.
+
+    def commit(self, request: CommitRequest) -> list[ErrorCode]:
+        """One code a partition. Raises BrokerError when the whole request is refused."""
+        return self._shard(request.group_id).commit(request)
+
+    def fetch(
+        self, group_id: str, topics: Sequence[FetchedTopic] | None, *, require_stable: bool = False
+    ) -> list[tuple[str, tuple[FetchedOffset, ...]]]:
+        """(topic, offsets), of all topics of the group when `topics` is None. Raises BrokerError."""
+        return self._shard(group_id).fetch(group_id, topics, require_stable=require_stable)
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
+        """One code a (topic, partition). Raises BrokerError when the whole request is refused."""
+        return self._named_shard(group_id).delete_offsets(group_id, partitions)
+
+    # administration
+
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
+        """Groups of the partitions served here. Empty filters let everything through; case does not matter.
+
+        Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS): an incomplete list would look like a complete one.
+        """
+        if self._stopped:
+            raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
+        if self._loading:
+            raise BrokerError(
+                ErrorCode.coordinator_load_in_progress, f"{len(self._loading)} partitions are still being read"
+            )
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {kind.strip().lower() for kind in types}
+        return [
+            group
+            for shard in self._shards.values()
+            for group in shard.list_groups()
+            if (not wanted_states or group.state.lower() in wanted_states)
+            and (not wanted_types or group.type in wanted_types)
+        ]
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """Never raises: errors are in the answer."""
+        try:
+            return self._shard(group_id).describe(group_id)
+        except BrokerError as error:
+            return DescribedGroup(group_id, "", error=write_error(error.code))
+
+    def delete(self, group_id: str) -> ErrorCode:
+        try:
+            self._shard(group_id).delete(group_id)
+        except BrokerError as error:
+            return write_error(error.code)
+        return ErrorCode.none
+
+    # what happens by itself
+
+    def tick(self, now_ms: int) -> None:
+        """Expire offsets and groups, every offsets.retention.check.interval.ms."""
+        if now_ms < self._next_expiry_ms:
+            return
+        self._next_expiry_ms = now_ms + self.config.offsets_retention_check_interval_ms
+        for partition, shard in list(self._shards.items()):
+            try:
+                shard.expire()
+            except BrokerError as error:
+                log.warning("__consumer_offsets-%d: offsets could not be expired: %s", partition, error)
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """The offsets committed to a topic go with it."""
+        for partition, shard in list(self._shards.items()):
+            try:
+                shard.forget_topic(topic)
+            except BrokerError as error:
+                log.warning("__consumer_offsets-%d: offsets of %s remain: %s", partition, topic, error)

@@ -1,0 +1,110 @@
+"""The offsets that groups have committed, as __consumer_offsets tells them (Kafka's OffsetMetadataManager).
+
+Offsets that a transaction commits are kept apart until its marker comes; until then they are unstable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+from broker.errors import ErrorCode
+from broker.groups.messages import FetchedOffset, FetchedTopic
+from broker.groups.offset_records import OffsetAndMetadata, OffsetKey
+
+
+class OffsetStore:
+    """Offsets by group, topic and partition."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
+        self._pending: dict[int, dict[OffsetKey, OffsetAndMetadata | None]] = {}
+        """By producer id. None: a plain commit came after it, which stays whatever the transaction ends with."""
+
+    def get(self, key: OffsetKey) -> OffsetAndMetadata | None:
+        return self._groups.get(key.group_id, {}).get(key.topic, {}).get(key.partition)
+
+    def put(self, key: OffsetKey, committed: OffsetAndMetadata) -> None:
+        """A plain commit."""
+        for pending in self._pending.values():
+            if key in pending:
+                pending[key] = None
+        self._put(key, committed)
+
+    def _put(self, key: OffsetKey, committed: OffsetAndMetadata) -> None:
+        self._groups.setdefault(key.group_id, {}).setdefault(key.topic, {})[key.partition] = committed
+
+    def remove(self, key: OffsetKey) -> None:
+        """A tombstone: also what transactions have pending for it is gone."""
+        topics = self._groups.get(key.group_id, {})
+        partitions = topics.get(key.topic, {})
+        partitions.pop(key.partition, None)
+        if not partitions:
+            topics.pop(key.topic, None)
+        if not topics:
+            self._groups.pop(key.group_id, None)
+        for pending in self._pending.values():
+            pending.pop(key, None)
+
+    def group_ids(self) -> set[str]:
+        """Groups that have offsets, pending ones too."""
+        return set(self._groups) | {key.group_id for pending in self._pending.values() for key in pending}
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
+        """topic -> partition -> offset; empty for an unknown group."""
+        return self._groups.get(group_id, {})
+
+    def keys(self, group_id: str) -> Iterator[OffsetKey]:
+        """Of every offset of a group, pending ones too, each once."""
+        for topic, partitions in self.of_group(group_id).items():
+            for partition in partitions:
+                yield OffsetKey(group_id, topic, partition)
+        pending = {key for keys in self._pending.values() for key in keys if key.group_id == group_id}
+        yield from sorted(key for key in pending if self.get(key) is None)
+
+    def __len__(self) -> int:
+        return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
+
+    # transactions
+
+    def put_pending(self, producer_id: int, key: OffsetKey, committed: OffsetAndMetadata | None) -> None:
+        """An offset in an open transaction; None when a plain commit has come after it."""
+        self._pending.setdefault(producer_id, {})[key] = committed
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Its marker has come."""
+        for key, committed in self._pending.pop(producer_id, {}).items():
+            if commit and committed is not None:
+                self._put(key, committed)
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        return any(key in pending for pending in self._pending.values())
+
+    def has_open_transaction(self, group_id: str) -> bool:
+        return any(key.group_id == group_id for pending in self._pending.values() for key in pending)
+
+    # OffsetFetch
+
+    def fetch(self, group_id: str, topic: FetchedTopic, *, require_stable: bool) -> tuple[FetchedOffset, ...]:
+        """What is committed of some partitions of a topic; offset -1 where nothing is."""
+        partitions = self.of_group(group_id).get(topic.topic, {})
+        return tuple(
+            self._fetched(
+                OffsetKey(group_id, topic.topic, partition), partitions.get(partition), topic.topic_id, require_stable
+            )
+            for partition in topic.partitions
+        )
+
+    def _fetched(
+        self, key: OffsetKey, committed: OffsetAndMetadata | None, topic_id: UUID | None, require_stable: bool
+    ) -> FetchedOffset:
+        if require_stable and self._pending and self.is_pending(key):
+            return FetchedOffset(key.partition, error=ErrorCode.unstable_offset_commit)
+        if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
+            return FetchedOffset(key.partition)
+        return FetchedOffset(key.partition, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+def _is_of_another_topic(committed_id: UUID | None, current_id: UUID | None) -> bool:
+    """The offset was committed to a topic of this name that has been deleted since."""
+    return committed_id is not None and current_id is not None and committed_id != current_id
