@@ -17,7 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from broker.config.broker_properties import BROKER_PROPERTIES, MS_PER_UNIT, REFUSED, WITHOUT_EFFECT, relatives
+from broker.config.broker_properties import (
+    BROKER_PROPERTIES,
+    MS_PER_UNIT,
+    REFUSED,
+    WITHOUT_EFFECT,
+    listed_relatives,
+    relatives,
+)
 from broker.config.definition import ConfigError, Property, Source, Value
 from broker.config.listeners import Listener, advertised, parse_listeners, parse_security_map, served_listeners
 
@@ -178,29 +185,36 @@ class BrokerConfig:
         return made
 
     def text(self, name: str) -> str | None:
-        """The value of any property of Kafka's, from the uppermost layer that has it; None: not set, no default."""
-        return _first((self.dynamic_broker, self.dynamic_default, self.static), name)
+        """The value of any property of Kafka's, from the uppermost layer that has it, in the form in which it is
+        described; None: not set, no default. A relative that was set while the broker runs hides what was set at start.
+        """
+        for layer in (self.dynamic_broker, self.dynamic_default):
+            if name not in layer and any(relative in layer for relative in listed_relatives(name)):
+                return BROKER_PROPERTIES[name].default
+        text = _first((self.dynamic_broker, self.dynamic_default, self.static), name)
+        return BROKER_PROPERTIES[name].text_of(text)
 
     def sources(self, name: str) -> list[tuple[str, str | None, Source]]:
-        """Where the value of `name` can come from: (property, text, layer), the one that counts first.
+        """Where the value of `name` can come from: (property, text as given, layer), the one that counts first.
 
-        Layer by layer; within one, `name` and its relatives (log.retention.minutes for log.retention.ms). Empty when
-        nothing is set and no default exists.
+        Layer by layer; within one, `name` and its relatives (log.retention.minutes for log.retention.ms). As in Kafka
+        (ConfigHelper.configSynonyms), what comes before the first mention of `name` itself is left out: with only
+        log.retention.hours set, log.retention.ms has no source.
         """
+        group = listed_relatives(name)
         found: list[tuple[str, str | None, Source]] = []
         for source, layer in (
             (Source.DYNAMIC_BROKER, self.dynamic_broker),
             (Source.DYNAMIC_DEFAULT_BROKER, self.dynamic_default),
             (Source.STATIC_BROKER, self.static),
         ):
-            for relative in relatives(name):
-                if relative in layer:
-                    found.append((relative, BROKER_PROPERTIES[relative].text_of(layer[relative]), source))
-        for relative in relatives(name):
+            found += [(relative, layer[relative], source) for relative in group if relative in layer]
+        for relative in group:
             default = BROKER_PROPERTIES[relative].default
             if default is not None:
                 found.append((relative, default, Source.DEFAULT))
-        return found
+        own = next((at for at, entry in enumerate(found) if entry[0] == name), len(found))
+        return found[own:]
 
     def without_effect(self) -> list[str]:
         """Properties that were set at start and that this broker accepts without acting on them."""

@@ -82,8 +82,17 @@ _RELATIVES = (
     ("log.dirs", "log.dir"),
 )
 MS_PER_UNIT = {"minutes": 60_000, "hours": 3_600_000}
+# Kafka resolves these but does not list them as synonyms (DynamicBrokerConfig.brokerConfigSynonyms).
+_NOT_LISTED = {"log.roll.jitter.ms", "log.roll.jitter.hours", "log.dirs", "log.dir"}
 
 
 def relatives(name: str) -> tuple[str, ...]:
     """`name` and the properties that stand in for it where it is not set, in the order in which they are asked."""
     return next((group for group in _RELATIVES if group[0] == name), (name,))
+
+
+def listed_relatives(name: str) -> tuple[str, ...]:
+    """`name` and its relatives as DescribeConfigs lists them: also those that win over it."""
+    if name in _NOT_LISTED:
+        return (name,)
+    return next((group for group in _RELATIVES if name in group), (name,))

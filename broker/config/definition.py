@@ -61,6 +61,14 @@ class Update(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Complaint:
+    """Why a value is not allowed. `shown`: the part of it that is to blame; None: the whole text."""
+
+    what: str
+    shown: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Between:
     """A number from `low` to `high`, both included; None: no bound. `also`: one value outside that is allowed."""
 
@@ -68,16 +76,14 @@ class Between:
     high: float | None = None
     also: float | None = None
 
-    def complaint(self, value: Value) -> str | None:
-        if value is None:
-            return None
+    def complaint(self, value: Value) -> Complaint | None:
         assert isinstance(value, int | float)
         if value == self.also:
             return None
         if self.low is not None and value < self.low:
-            return f"Value must be at least {_number(self.low)}"
+            return Complaint(f"Value must be at least {_number(self.low)}")
         if self.high is not None and value > self.high:
-            return f"Value must be no more than {_number(self.high)}"
+            return Complaint(f"Value must be no more than {_number(self.high)}")
         return None
 
 
@@ -87,19 +93,14 @@ class OneOf:
 
     words: tuple[str, ...]
     fold: bool = False
-    may_be_empty: bool = True
 
-    def complaint(self, value: Value) -> str | None:
-        if value is None:
-            return None
+    def complaint(self, value: Value) -> Complaint | None:
         items = value if isinstance(value, tuple) else (str(value),)
         known = {word.lower() for word in self.words} if self.fold else set(self.words)
-        if any((item.lower() if self.fold else item) not in known for item in items):
-            return f"String must be one of{' (case insensitive)' if self.fold else ''}: {', '.join(self.words)}"
-        if not items and not self.may_be_empty:
-            return "Configuration '{name}' must not be empty. Valid values include: [" + ", ".join(self.words) + "]"
-        if len(set(items)) != len(items):
-            return "Configuration '{name}' values must not be duplicated."
+        for item in items:
+            if (item.lower() if self.fold else item) not in known:
+                folded = " (case insensitive)" if self.fold else ""
+                return Complaint(f"String must be one of{folded}: {', '.join(self.words)}", item)
         return None
 
 
@@ -107,19 +108,22 @@ class OneOf:
 class NotEmpty:
     """Any text but the empty one."""
 
-    def complaint(self, value: Value) -> str | None:
-        return "String must be non-empty" if value == "" else None
+    def complaint(self, value: Value) -> Complaint | None:
+        return Complaint("String must be non-empty") if value == "" else None
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
     """`partition:broker,...` or `*` (ThrottledReplicaListValidator)."""
 
-    def complaint(self, value: Value) -> str | None:
+    def complaint(self, value: Value) -> Complaint | None:
         assert isinstance(value, tuple)
         if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
             return None
-        return "{name} must be the literal '*' or a list of replicas in the following format: " + _REPLICAS
+        return Complaint(
+            f"{{name}} must be the literal '*' or a list of replicas in the following format: {_REPLICAS}",
+            f"[{', '.join(value)}]",
+        )
 
 
 Allowed = Between | OneOf | NotEmpty | ThrottledReplicas | None
@@ -160,7 +164,8 @@ class Property:
         value = self._typed(text)
         complaint = self.allowed.complaint(value) if self.allowed is not None else None
         if complaint:
-            raise self._error(text, complaint.replace("{name}", self.name))
+            shown = text if complaint.shown is None else complaint.shown
+            raise self._error(shown, complaint.what.replace("{name}", self.name))
         return value
 
     def default_value(self) -> Value:

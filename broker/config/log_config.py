@@ -97,7 +97,7 @@ def topic_sources(
     """As BrokerConfig.sources, for a topic property: the topic's own value, then those of its broker property."""
     found: list[tuple[str, str | None, Source]] = []
     if name in topic_overrides:
-        found.append((name, TOPIC_PROPERTIES[name].text_of(topic_overrides[name]), Source.TOPIC))
+        found.append((name, topic_overrides[name], Source.TOPIC))
     if name in BROKER_DEFAULTS:
         found += broker_config.sources(BROKER_DEFAULTS[name])
     return found
