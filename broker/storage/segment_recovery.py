@@ -1,0 +1,360 @@
+"""Check one segment batch by batch and build its indexes again (LogSegment.recover).
+
+Headers come in tables (layout.H), a window of bytes at a time, so a large segment is swept by a kernel at the speed of
+the disk. A small one is read in plain Python: a broker that has little to recover never loads Numba.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log import layout, names
+from kafkalog_spark.log.batch_header import (
+    BatchHeader,
+    check_crc,
+    compare_crc,
+    computed_crc,
+    continued_crc,
+    crc_begins,
+    crc_text,
+    parse_header,
+    parse_prefix,
+)
+from kafkalog_spark.log.durable import replace_file
+from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.layout import NO_TIMESTAMP, H
+
+Table = npt.NDArray[np.int64]
+
+_WINDOW = 8 << 20
+"""Bytes read at once: large enough that one kernel call and one table cost nothing beside them."""
+_PLAIN_BELOW = 1 << 20
+"""Bytes of a segment up to which plain Python is quicker than loading Numba (0.3 s)."""
+_TABLE_ROWS = 32 << 10
+_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Batches that were found good. table: int64[n, len(H)], POSITION in the file; `batch(row)` gives one's bytes."""
+
+    table: Table
+    data: memoryview
+    """From position `start` of the file on."""
+    start: int
+
+    def batch(self, row: int) -> memoryview:
+        position = int(self.table[row, H.POSITION]) - self.start
+        return self.data[position : position + int(self.table[row, H.SIZE])]
+
+    def header(self, row: int) -> BatchHeader:
+        return BatchHeader(*self.table[row, : len(BatchHeader._fields)].tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredSegment:
+    """What a segment holds after its recovery. `damage`: why it was cut, None when every byte was good.
+
+    largest_timestamp: ms, -1 without one.
+    """
+
+    base_offset: int
+    next_offset: int
+    size: int
+    truncated_bytes: int
+    largest_timestamp: int
+    damage: KafkalogError | None
+
+
+def recover_segment(
+    directory: Path,
+    base_offset: int,
+    index_interval_bytes: int,
+    on_window: Callable[[Window], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    *,
+    may_cut: bool = True,
+    plain: bool | None = None,
+) -> RecoveredSegment:
+    """Check every batch of a segment, cut it behind the last good one, build .index and .timeindex again.
+
+    A batch is good when it is whole, its CRC is right and its offsets rise; whatever follows the first other one goes
+    too, as in Kafka. The indexes are as after a clean close, with the last entry of the time index. on_window: told of
+    the good batches, in order, before the indexes are written; its bytes are gone when it returns. on_bytes: told how
+    many bytes a window had, for progress. may_cut=False raises the damage and changes nothing. plain: which of the two
+    scans; chosen by size. Raises OSError.
+    """
+    path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+    indexes = _IndexBuilder(base_offset, index_interval_bytes)
+    position, next_offset = 0, base_offset
+    damage: KafkalogError | None = None
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        end = os.fstat(fd).st_size
+        if plain is None:
+            plain = end < _PLAIN_BELOW
+        for window, wrong in (_plain_windows if plain else _swept_windows)(fd, end):
+            good = _in_order(window.table, base_offset, next_offset)
+            if good < len(window.table):
+                bad = window.table[good]
+                expected = int(window.table[good - 1, H.LAST_OFFSET]) + 1 if good else next_offset
+                wrong = CorruptBatch(
+                    f"a batch of offsets {int(bad[H.BASE_OFFSET])} to {int(bad[H.LAST_OFFSET])} where {expected} or "
+                    f"higher was to come",
+                    position=int(bad[H.POSITION]),
+                )
+                window = Window(window.table[:good], window.data, window.start)
+            if good:
+                if on_window is not None:
+                    on_window(window)
+                indexes.add(window.table)
+                last = window.table[-1]
+                if on_bytes is not None:
+                    on_bytes(int(last[H.POSITION] + last[H.SIZE]) - position)
+                position = int(last[H.POSITION] + last[H.SIZE])
+                next_offset = int(last[H.LAST_OFFSET]) + 1
+            if wrong is not None:
+                damage = wrong.at(path=str(path), position=position, offset=next_offset)
+                if not may_cut:
+                    raise damage
+                break
+        if position < end:
+            os.ftruncate(fd, position)
+    finally:
+        os.close(fd)
+    offset_index, time_index = indexes.finished()
+    replace_file(path.with_suffix(names.OFFSET_INDEX_SUFFIX), offset_index, sync=False)
+    replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), time_index, sync=False)
+    return RecoveredSegment(base_offset, next_offset, position, end - position, indexes.max_timestamp, damage)
+
+
+def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window: Callable[[Window], None]) -> int:
+    """Give the batches that end at or behind `from_offset` to on_window, changing nothing; the offset after the last.
+
+    For producer state that a snapshot does not cover. CRCs are checked on the way. Raises CorruptBatch or
+    UnsupportedFormat with file and position, OSError.
+    """
+    path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+    next_offset = base_offset
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        end = os.fstat(fd).st_size
+        for window, wrong in (_plain_windows if end < _PLAIN_BELOW else _swept_windows)(fd, end):
+            if len(window.table):
+                next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+                wanted = window.table[window.table[:, H.LAST_OFFSET] >= from_offset]
+                if len(wanted):
+                    on_window(Window(wanted, window.data, window.start))
+            if wrong is not None:
+                raise wrong.at(path=str(path), offset=next_offset)
+    finally:
+        os.close(fd)
+    return next_offset
+
+
+def _in_order(table: Table, base_offset: int, next_offset: int) -> int:
+    """How many batches at the beginning of the table have rising offsets that an index of the segment can hold."""
+    previous = np.empty(len(table), np.int64)
+    previous[:1] = next_offset - 1
+    previous[1:] = table[:-1, H.LAST_OFFSET]
+    good = (table[:, H.BASE_OFFSET] > previous) & (table[:, H.LAST_OFFSET] >= table[:, H.BASE_OFFSET])
+    good &= table[:, H.LAST_OFFSET] <= base_offset + MAX_RELATIVE_OFFSET
+    return len(good) if good.all() else int(np.argmin(good))
+
+
+# ---- the two scans. Both give windows of batches whose CRC is right; the last one comes with what is wrong behind it.
+
+
+def _plain_windows(fd: int, end: int) -> Iterator[tuple[Window, KafkalogError | None]]:
+    """The whole file as one window: it is small."""
+    data = memoryview(os.pread(fd, end, 0))
+    rows, position = [], 0
+    wrong: KafkalogError | None = None
+    try:
+        while position < len(data):
+            _whole_batch(data, position, position)
+            header = parse_header(data, position, position)
+            check_crc(header, data[position : header.end])
+            rows.append((*header, 1, 0))
+            position = header.end
+    except (CorruptBatch, UnsupportedFormat) as error:
+        wrong = error
+    table = np.array(rows, np.int64).reshape(-1, len(H))
+    yield Window(table, data, 0), wrong
+
+
+def _whole_batch(data: memoryview, at: int, position: int) -> tuple[int, int]:
+    """(size, magic) of the batch at data[at:]; CorruptBatch when it does not end within `data`."""
+    left = len(data) - at
+    if left <= layout.MAGIC_AT:
+        raise CorruptBatch(f"the file ends {left} bytes into a batch header", position=position)
+    size, magic = parse_prefix(data, at, position)
+    if size > left:
+        raise CorruptBatch(f"a batch of {size} bytes begins here, the file ends after {left}", position=position)
+    return size, magic
+
+
+def _swept_windows(fd: int, end: int) -> Iterator[tuple[Window, KafkalogError | None]]:
+    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+    from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
+
+    buffer = np.empty(min(_WINDOW, end), np.uint8)
+    table = np.empty((_TABLE_ROWS, len(H)), np.int64)
+    position = 0
+    while position < end:
+        want = min(len(buffer), end - position)
+        filled = os.preadv(fd, [memoryview(buffer)[:want]], position)
+        if filled < want:  # the file became shorter
+            end = position + filled
+        frozen = buffer[:]
+        frozen.flags.writeable = False  # the kernel was compiled for read-only input
+        at = 0
+        while True:
+            rows, behind, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
+            found = table[:rows]
+            good, wrong = _check_large(found, memoryview(frozen), position)
+            found = found[:good].copy()
+            found[:, H.POSITION] += position
+            stopped = int(behind)
+            if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
+                wrong = _what_is_wrong(memoryview(frozen), stopped, filled, position + stopped)
+            if len(found) or wrong is not None:
+                yield Window(found, memoryview(frozen)[:filled], position), wrong
+            if wrong is not None:
+                return
+            at = stopped
+            if status != SweepStatus.TABLE_FULL:
+                break
+        position += at
+        if at == 0 or position + (filled - at) >= end:
+            # What is left begins no batch that is whole in the buffer: a large one, or the end of the file.
+            if position == end:
+                return
+            window, wrong = _large_batch(fd, position, end)
+            yield window, wrong
+            if wrong is not None:
+                return
+            position += int(window.table[0, H.SIZE])
+
+
+def _large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogError | None]:
+    """One batch, its CRC checked piece by piece: a length that lies must not cost its size in memory.
+
+    The window's bytes are those of the header.
+    """
+    head = memoryview(os.pread(fd, layout.RECORDS_AT, position))
+    try:
+        if end - position <= layout.MAGIC_AT:
+            raise CorruptBatch(f"the file ends {end - position} bytes into a batch header", position=position)
+        size, magic = parse_prefix(head, 0, position)
+        if size > end - position:
+            raise CorruptBatch(
+                f"a batch of {size} bytes begins here, the file ends after {end - position}", position=position
+            )
+        header = parse_header(head, 0, position)
+        crc, at = 0, position + crc_begins(magic)
+        while at < header.end:
+            piece = os.pread(fd, min(_WINDOW, header.end - at), at)
+            if not piece:
+                raise CorruptBatch("the file became shorter while it was read", position=position)
+            crc, at = continued_crc(crc, piece, magic), at + len(piece)
+        compare_crc(header, crc)
+    except (CorruptBatch, UnsupportedFormat) as error:
+        return Window(np.empty((0, len(H)), np.int64), head, position), error
+    return Window(np.array([(*header, 1, 0)], np.int64), head, position), None
+
+
+def _check_large(table: Table, data: memoryview, start: int) -> tuple[int, KafkalogError | None]:
+    """How many batches have a right CRC: those that the sweep left to its caller are checked here."""
+    unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
+    for row, at, size, magic, crc in zip(
+        unseen.tolist(),
+        table[unseen, H.POSITION].tolist(),
+        table[unseen, H.SIZE].tolist(),
+        table[unseen, H.MAGIC].tolist(),
+        table[unseen, H.CRC].tolist(),
+        strict=True,
+    ):
+        if magic == 2:
+            found = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
+        else:
+            found = computed_crc(data[at : at + size], magic)
+        if found != crc:
+            return row, CorruptBatch(crc_text(magic, crc, found), position=start + at)
+    return len(table), None
+
+
+def _what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
+    """The error for the batch where the sweep stopped for more than the end of its bytes."""
+    try:
+        size, magic = _whole_batch(data[:filled], at, position)
+        check_crc(parse_header(data, at, position), data[at : at + size])
+    except (CorruptBatch, UnsupportedFormat) as error:
+        return error
+    return CorruptBatch(f"no batch of magic {magic}", position=position)
+
+
+class _IndexBuilder:
+    """The entries that SegmentWriter would have written for the same batches."""
+
+    def __init__(self, base_offset: int, interval: int) -> None:
+        self._base_offset = base_offset
+        self._interval = interval
+        self._counted_from = 0  # position from which the bytes since the last entry are counted
+        self.max_timestamp = NO_TIMESTAMP
+        self._max_offset = base_offset
+        self._last_time = NO_TIMESTAMP  # of the time index
+        self._offset_entries: list[npt.NDArray[np.void]] = []
+        self._time_entries: list[npt.NDArray[np.void]] = []
+
+    def add(self, table: Table) -> None:
+        """Take a table of batches, in order of their positions."""
+        n = len(table)
+        running = np.maximum.accumulate(np.concatenate(([self.max_timestamp], table[:, H.MAX_TIMESTAMP])))
+        grown = np.where(running[1:] > running[:-1], np.arange(n), -1)
+        reached = np.maximum.accumulate(grown)  # row that holds the largest timestamp up to each row; -1: none here
+        offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self._max_offset)
+        rows = self._rows_with_entry(table[:, H.POSITION].tolist())
+        if rows:
+            entries = np.empty(len(rows), _OFFSET_ENTRY)
+            entries["offset"] = table[rows, H.LAST_OFFSET] - self._base_offset
+            entries["position"] = table[rows, H.POSITION]
+            self._offset_entries.append(entries)
+            self._add_times(running[1:][rows], offsets[rows])
+        self.max_timestamp = int(running[-1])
+        self._max_offset = int(offsets[-1])
+
+    def _rows_with_entry(self, positions: list[int]) -> list[int]:
+        rows: list[int] = []
+        row = bisect_right(positions, self._counted_from + self._interval)
+        while row < len(positions):
+            rows.append(row)
+            self._counted_from = positions[row]
+            row = bisect_right(positions, self._counted_from + self._interval, row + 1)
+        return rows
+
+    def _add_times(self, timestamps: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
+        kept = timestamps > np.concatenate(([self._last_time], timestamps[:-1]))
+        entries = np.empty(int(kept.sum()), _TIME_ENTRY)
+        entries["timestamp"] = timestamps[kept]
+        entries["offset"] = offsets[kept] - self._base_offset
+        self._time_entries.append(entries)
+        self._last_time = max(self._last_time, int(timestamps[-1]))
+
+    def finished(self) -> tuple[bytes, bytes]:
+        """(.index, .timeindex) of the closed segment."""
+        times = b"".join(entries.tobytes() for entries in self._time_entries)
+        if self.max_timestamp > self._last_time:
+            times += struct.pack(">qi", self.max_timestamp, self._max_offset - self._base_offset)
+        return b"".join(entries.tobytes() for entries in self._offset_entries), times
