@@ -126,8 +126,8 @@ class _Loader:
         start = max(request.log_start_offset, self._bases[0] if self._bases else 0)
         if not self._bases or end < start:
             end = self._start_over(start, end)
-        # A leader that has not written yet has its epoch begin at the log end. Kafka drops such an entry here and has it
-        # from its controllers again; here the file is all that remembers it.
+        # A leader that has not written yet has its epoch begin at the log end. Kafka drops such an entry here and gets
+        # it from its controllers again; here the file is all that remembers it.
         self._epochs.truncate_from_end(end if self._recovered else end + 1, sync=True)
         self._epochs.truncate_from_start(start, sync=True)
         self._restore_producers(start, end)

@@ -210,27 +210,28 @@ def _swept_windows(fd: int, end: int) -> Iterator[tuple[Window, KafkalogError | 
     from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
 
     buffer = np.empty(min(_WINDOW, end), np.uint8)
+    view = buffer.data
+    frozen = buffer[:]
+    frozen.flags.writeable = False  # the kernel was compiled for read-only input
     table = np.empty((_TABLE_ROWS, len(H)), np.int64)
     position = 0
     while position < end:
         want = min(len(buffer), end - position)
-        filled = os.preadv(fd, [memoryview(buffer)[:want]], position)
+        filled = os.preadv(fd, [view[:want]], position)
         if filled < want:  # the file became shorter
             end = position + filled
-        frozen = buffer[:]
-        frozen.flags.writeable = False  # the kernel was compiled for read-only input
         at = 0
         while True:
             rows, behind, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
             found = table[:rows]
-            good, wrong = _check_large(found, memoryview(frozen), position)
+            good, wrong = _check_large(found, view, position)
             found = found[:good].copy()
             found[:, H.POSITION] += position
             stopped = int(behind)
             if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
-                wrong = _what_is_wrong(memoryview(frozen), stopped, filled, position + stopped)
+                wrong = _what_is_wrong(view, stopped, filled, position + stopped)
             if len(found) or wrong is not None:
-                yield Window(found, memoryview(frozen)[:filled], position), wrong
+                yield Window(found, view[:filled], position), wrong
             if wrong is not None:
                 return
             at = stopped

@@ -41,6 +41,7 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
         for name in (segment.log, segment.offset_index, segment.time_index, segment.transaction_index)
         if name is not None
     }
+    swapped = [name for name in kept if name.endswith(names.SWAP_SUFFIX)]
     removed: list[tuple[int, str]] = []
     for name in listing:
         file = names.parse_segment_file(name)
@@ -51,9 +52,7 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
         removed.append((_REMOVAL_ORDER.get(file.transient_suffix, 1), name))
     return StartupFiles(
         tuple(name for _, name in sorted(removed)),
-        tuple(
-            (name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(kept) if name.endswith(names.SWAP_SUFFIX)
-        ),
+        tuple((name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(swapped, key=_log_first)),
         tuple(segment.base_offset for segment in live),
         tuple(offset for offset, _ in names.producer_snapshots(listing)),
         frozenset(segment.base_offset for segment in live if segment.offset_index and segment.time_index),
@@ -62,6 +61,12 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
 
 _REMOVAL_ORDER = {names.SWAP_SUFFIX: 0, names.CLEANED_SUFFIX: 2}
 """Everything else is removed in between."""
+
+
+def _log_first(name: str) -> tuple[str, bool]:
+    """A .log takes its .swap indexes until they lose the suffix, too; the other way round they would be orphans."""
+    base_offset, _, suffixes = name.partition(".")
+    return base_offset, not suffixes.startswith(names.LOG_SUFFIX[1:])
 
 
 def tidy(directory: Path) -> StartupFiles:

@@ -49,7 +49,8 @@ def test_a_finished_cleaning_takes_the_place_of_what_it_replaces():
         *segment(0), *segment(4), *segment(9), *segment(0, ".swap"), name(4, ".snapshot"), next_offsets={0: 9}
     )
     assert set(plan.removals) == {*segment(0), *segment(4)}
-    assert plan.renames == tuple((file, file.removesuffix(".swap")) for file in sorted(segment(0, ".swap")))
+    assert sorted(plan.renames) == [(file, file.removesuffix(".swap")) for file in sorted(segment(0, ".swap"))]
+    assert plan.renames[0][1] == name(0, ".log")
     assert plan.base_offsets == (0, 9)
     assert plan.snapshots == (4,)
 
