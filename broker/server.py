@@ -1,0 +1,199 @@
+"""The broker: everything wired together, started and stopped. One per process and log directory.
+
+broker = Broker(BrokerConfig.from_properties(properties))
+await broker.start()       # directories locked and loaded, listeners bound
+...
+await broker.stop()        # requests in work finished, logs flushed and closed, the clean-shutdown marker written
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from broker import api
+from broker.clock import Clock, SystemClock
+from broker.config.broker_config import BrokerConfig
+from broker.config.listeners import Listener, with_bound_ports
+from broker.config.log_config import LogConfig
+from broker.errors import BrokerError, ErrorCode
+from broker.fetching.fetch_session import FetchSessions
+from broker.groups.group_config import GroupConfig
+from broker.groups.group_coordinator import GroupCoordinator
+from broker.net.dispatch import dispatcher
+from broker.net.limits import NetworkLimits, connections_within, raise_open_files_limit
+from broker.net.listener import Network
+from broker.offsets_topic import OffsetsTopic
+from broker.storage.log import Log
+from broker.storage.log_dir import LogDirs, open_log_dirs
+from broker.storage.log_manager import LogManager
+from broker.storage.producer_ids import ProducerIds
+from broker.storage.topic_registry import Topic, TopicRegistry
+
+_logger = logging.getLogger("kafkalog.broker")
+
+_THREADS = 8
+"""For fsync and for unfolding batches: both wait or leave the interpreter free."""
+_TICK_S = 0.1
+"""How often the log manager and the groups are asked whether something is due; each knows its own intervals."""
+_NO_FLUSH = 2**63 - 1  # the default of flush.messages
+T = TypeVar("T")
+
+
+class Broker:
+    """What handlers get. config, clock, topics, logs, groups, fetch_sessions, producer_ids; node_id, cluster_id.
+
+    `advertised`: the listeners as clients are told, ports filled in. Everything runs in one event loop; `run_blocking`
+    is the way out of it.
+    """
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.node_id = config.node_id
+        self.advertised: tuple[Listener, ...] = ()
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-broker")
+        self._dirs: LogDirs
+        self.topics: TopicRegistry
+        self.logs: LogManager
+        self.groups: GroupCoordinator
+        self.producer_ids: ProducerIds
+        self.network: Network
+        self._ticks: asyncio.Task[None] | None = None
+        self._flushing: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def cluster_id(self) -> str:
+        return self._dirs.cluster_id
+
+    # ---- start and stop
+
+    async def start(self, progress: Callable[[Any], None] | None = None) -> None:
+        """Lock and load the log directories, bind the listeners. Raises KafkalogError, and then holds nothing."""
+        self._loop = asyncio.get_running_loop()
+        api.load_all()
+        self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
+        try:
+            self.topics = TopicRegistry(self._dirs.all)
+            self.logs = LogManager(
+                self._dirs.all, self.config, self.topics, self.clock, call_soon=self._loop.call_soon_threadsafe
+            )
+            await self.run_blocking(self.logs.load, progress)
+            self.producer_ids = ProducerIds(
+                [log_dir.path for log_dir in self._dirs.online], at_least=self.logs.largest_producer_id() + 1
+            )
+            offsets = OffsetsTopic(self)
+            self.groups = GroupCoordinator(
+                GroupConfig.of(self.config),
+                clock=self.clock,
+                scheduler=lambda delay_ms, call: self._loop.call_later(delay_ms / 1000, call),
+                append=offsets.append,
+                scan=offsets.scan,
+                partition_count=lambda: offsets.partitions,
+            )
+            await self._listen()
+        except BaseException:
+            self._dirs.close()
+            self._executor.shutdown(wait=False)
+            raise
+        self._ticks = asyncio.create_task(self._tick())
+
+    async def _listen(self) -> None:
+        config, files = self.config, raise_open_files_limit()
+        limits = NetworkLimits(
+            max_request_bytes=config.socket_request_max_bytes,
+            max_connections=connections_within(files, config.max_connections),
+            max_connections_per_ip=config.max_connections_per_ip,
+            max_idle_ms=config.connections_max_idle_ms,
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+        self.network = Network(dispatcher(self), limits)
+        try:
+            bound = {
+                listener.name: (await self.network.listen(listener.name, listener.host, listener.port)).port
+                for listener in config.listeners
+            }
+        except BaseException:
+            await self.network.stop()
+            raise
+        self.advertised = with_bound_ports(config.advertised_listeners, bound)
+
+    async def stop(self) -> None:
+        """A clean stop: nothing that comes afterwards has to be recovered."""
+        if self._ticks is not None:
+            self._ticks.cancel()
+            await asyncio.gather(self._ticks, return_exceptions=True)
+        self.groups.shutdown()
+        await self.network.stop()
+        await asyncio.gather(*self._flushing.values(), return_exceptions=True)
+        await self.run_blocking(self.logs.shutdown)
+        self._dirs.close()
+        self._executor.shutdown()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now_ms = self.clock.now_ms()
+            try:
+                self.logs.tick(now_ms, self._executor.submit)
+                self.groups.tick(now_ms)
+            except Exception:
+                _logger.exception("a periodic task failed and is tried again")
+
+    async def run_blocking(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Run what blocks, or takes long without the interpreter, in a thread."""
+        return await self._loop.run_in_executor(self._executor, partial(function, *arguments, **named))
+
+    # ---- what handlers ask for
+
+    def log(self, topic: str, partition: int) -> Log:
+        """The log of a partition. Raises BrokerError: unknown_topic_or_partition, kafka_storage_error."""
+        log = self.logs.get(topic, partition)
+        if log is None:
+            known = self.topics.get(topic)
+            if known is not None and 0 <= partition < known.partitions:
+                raise BrokerError(ErrorCode.kafka_storage_error, f"the log directory of {topic}-{partition} is offline")
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
+        return log
+
+    def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str] | None = None, topic_id: uuid.UUID | None = None
+    ) -> Topic:
+        """A new topic with its logs. Raises BrokerError (topic_already_exists, invalid_topic_exception ...)."""
+        config = LogConfig.of(self.config, configs or {})
+        topic = self.topics.create(name, partitions, configs or {}, topic_id)
+        for partition in range(partitions):
+            self.logs.create(name, partition, topic.id, config)
+        return topic
+
+    def ensure_topic(self, name: str) -> Topic:
+        """The topic, made with num.partitions if there is none: what Metadata does where auto-creation is allowed."""
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        return self.create_topic(name, self.config.num_partitions)
+
+    async def flush_if_due(self, log: Log) -> None:
+        """Flush as flush.messages and flush.ms say: with flush.messages the answer waits for it, otherwise nobody
+        does."""
+        if not log.needs_flush(self.clock.now_ms()):
+            return
+        if log.config.flush_messages != _NO_FLUSH:
+            await self.run_blocking(log.flush, log.log_end_offset)
+        elif log.name not in self._flushing:
+            task = asyncio.create_task(self.run_blocking(log.flush))
+            self._flushing[log.name] = task
+            task.add_done_callback(lambda done: self._flushed(log.name, done))
+
+    def _flushed(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._flushing[name]
+        if not task.cancelled() and task.exception() is not None:
+            _logger.error("flushing %s failed: %s", name, task.exception())
