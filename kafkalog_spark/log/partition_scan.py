@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError
+from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.batch_search import find_batch_behind
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.last_stable_offset import aborted_transactions
@@ -210,6 +210,18 @@ def _lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogEr
     on_loss(error)
 
 
+def _not_the_answer(gone: KafkalogError) -> None:
+    """Records that go while they are searched: the answer is one of those that are there."""
+
+
+def _all_before(file: SegmentFile, timestamp_ms: int) -> bool:
+    """Whether a segment's records are all older; damage is left to who reads them, and may find the log changed."""
+    try:
+        return largest_timestamp(file) < timestamp_ms
+    except (CorruptBatch, UnsupportedFormat):
+        return False
+
+
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
     """The first offset whose record has a timestamp >= `timestamp_ms`; None when there is none (ListOffsets).
 
@@ -232,9 +244,10 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
             return None
         with file:
             until = end if file.next_base_offset is None else min(file.next_base_offset, end)
-            skip = file.next_base_offset is not None and largest_timestamp(file) < timestamp_ms
+            skip = file.next_base_offset is not None and _all_before(file, timestamp_ms)
         if not skip:
-            for batch in scan_partition(log, max(offset, file.base_offset), until, request):
+            start = max(offset, file.base_offset)
+            for batch in scan_partition(log, start, until, request, on_loss=_not_the_answer):
                 return int(batch.column(0)[0].as_py())
         offset = until
     return None

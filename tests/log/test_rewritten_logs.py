@@ -81,6 +81,28 @@ def test_timestamps_are_looked_up_after_a_merge(tmp_path: Path) -> None:
         assert offset_for_timestamp(log, TIME + wanted) == wanted
 
 
+def test_a_timestamp_is_looked_up_in_a_log_that_is_truncated_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recovering broker cuts the first segment right after it was opened, and removes the one behind it."""
+    directory = write_segments(tmp_path, {0: batches(0, 100), 100: batches(100, 110)})
+    log = open_log(directory)
+    assert log.log_end_offset == 110
+    real = SegmentFile.good_headers
+
+    def cut(file: SegmentFile, position: int = 0) -> Any:
+        if log_path(directory, 100).exists():
+            log_path(directory, 100).unlink()
+            os.truncate(file.path, len(batches(0, 50)) + 30)
+            os.truncate(file.path, len(batches(0, 50)))
+        return real(file, position)
+
+    monkeypatch.setattr(SegmentFile, "good_headers", cut)
+    assert offset_for_timestamp(log, TIME + 20) == 20
+    assert offset_for_timestamp(log, TIME + 70) is None
+    assert (log.log_start_offset, log.log_end_offset) == (0, 50)
+
+
 @pytest.mark.parametrize("drop", [False, True])
 def test_transactions_are_followed_over_a_merge(drop: bool, tmp_path: Path) -> None:
     """Aborted with a marker that lies in what was the second segment; another transaction stays open."""
