@@ -1,0 +1,657 @@
+"""The log of one partition: appends by its one writer, reads by anybody, and the offsets that bound both (UnifiedLog).
+
+Threads: everything that changes a log happens in one thread (the event loop's), but for `flush`, which blocks and is
+meant for another one. `read` and the lookups may be called from any thread. What an append changes is changed in
+Kafka's order: the .log and its indexes, the log end offset, producer state, the transaction index, the high watermark.
+
+An I/O error takes the log offline: from then on every operation raises kafka_storage_error, as a broker whose log
+directory has failed answers. What was acknowledged before stays in the files.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from uuid import UUID
+
+from broker.errors import BrokerError, ErrorCode
+from broker.storage import log_read, log_time, retention
+from broker.storage.append_validation import ValidatedBatch
+from broker.storage.batch_builder import build_batch, parsed_batch
+from broker.storage.file_handles import FileHandles
+from broker.storage.leader_epochs import LeaderEpochs
+from broker.storage.log_flush import Flushing
+from broker.storage.log_segment import ActiveSegment, LogSegment
+from broker.storage.log_time import TimestampAndOffset
+from broker.storage.producer_state import AppendFacts, Marker, Producer, ProducerState
+from kafkalog_spark.errors import CorruptLog
+from kafkalog_spark.log import layout, names
+from kafkalog_spark.log.encoded_batch import EncodedBatch, control_batch
+from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata, write_partition_metadata
+from kafkalog_spark.log.producer_snapshot import write_producer_snapshot
+from kafkalog_spark.log.rolling import should_roll
+from kafkalog_spark.log.transaction_index import AbortedTransaction, collect_aborted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from broker.config.log_config import LogConfig
+    from broker.storage.log_loader import LoadedLog
+
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_EVERY_APPEND = 1
+"""The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
+
+_HANDLES = FileHandles()  # one bound for all logs of a process
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. log_append_time_ms: -1 with CreateTime. duplicate: the offsets are those of the batch that
+    the producer had sent before; nothing was appended."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class LogIdentity(NamedTuple):
+    """Which partition a log is of."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+
+
+def _call(function: Callable[[], None]) -> None:
+    function()
+
+
+class Log:
+    """Make it with `create` for a new partition, or from what `log_loader.load_log` found in a directory.
+
+    config: replaced as a whole by `update_config`. call_soon: how `flush`, in its thread, hands the wake-up of
+    subscribers to the thread they live in (an event loop's call_soon_threadsafe). on_failure: told, once and through
+    call_soon, of the error that took the log offline.
+    """
+
+    def __init__(
+        self,
+        identity: LogIdentity,
+        config: LogConfig,
+        loaded: LoadedLog,
+        now_ms: int,
+        *,
+        call_soon: Callable[[Callable[[], None]], object] = _call,
+        on_failure: Callable[[Log, OSError], None] | None = None,
+        handles: FileHandles = _HANDLES,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.topic, self.partition, self.topic_id = identity
+        self.config = config
+        self.directory = loaded.directory
+        self.log_start_offset = loaded.log_start_offset
+        self.failure: OSError | None = None
+        self.is_closed = False
+        self.on_failure = on_failure
+        self.call_soon = call_soon
+        self._handles = handles
+        self._jitter = jitter or random.Random()
+        self._epochs = loaded.epochs
+        self._producers = loaded.producers
+        self._last_snapshot = -1
+        self._positions = log_read.ReadPositions()
+        self._subscribers: set[Callable[[], None]] = set()
+        self._segments: tuple[LogSegment, ...] = tuple(self._known_segments(loaded, now_ms))
+        self._log_end_offset = loaded.log_end_offset
+        # One replica: whatever was in the log when it was opened is as replicated as it will ever be.
+        self.high_watermark = loaded.log_end_offset
+        self._flushing = Flushing(self.directory, loaded.recovery_point)
+
+    def _known_segments(self, loaded: LoadedLog, now_ms: int) -> Iterable[LogSegment]:
+        ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
+        for base_offset, next_offset in zip(loaded.base_offsets, ends, strict=True):
+            path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+            yield LogSegment(
+                self.directory, base_offset, self._handles, size=path.stat().st_size, next_offset=next_offset,
+                created_ms=now_ms, jitter_ms=self._draw_jitter(),
+            )  # fmt: skip
+
+    @classmethod
+    def create(
+        cls,
+        identity: LogIdentity,
+        config: LogConfig,
+        directory: Path,
+        now_ms: int,
+        *,
+        log_start_offset: int = 0,
+        leader_epoch: int = 0,
+        sync: bool = True,
+        **options: object,
+    ) -> Log:
+        """A new, empty log in `directory`, which is made. Raises FileExistsError when it holds a segment, OSError.
+
+        sync: topic id and leader epoch are on disk on return.
+        """
+        from broker.storage.log_loader import LoadedLog
+
+        directory.mkdir(parents=True, exist_ok=True)
+        write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(identity.topic_id), sync=sync)
+        epochs = LeaderEpochs(directory)
+        epochs.assign(leader_epoch, log_start_offset, sync=sync)
+        ActiveSegment.create(directory, log_start_offset, max_index_size=config.segment_index_bytes).close()
+        loaded = LoadedLog(
+            directory=directory, base_offsets=[log_start_offset], log_start_offset=log_start_offset,
+            log_end_offset=log_start_offset, recovery_point=log_start_offset, epochs=epochs,
+            producers=ProducerState(log_start_offset),
+        )  # fmt: skip
+        return cls(identity, config, loaded, now_ms, **options)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"<Log {self.name} {self.log_start_offset}..{self._log_end_offset}>"
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """`topic-0`."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def log_end_offset(self) -> int:
+        """LEO: the offset of the next record."""
+        return self._log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """LSO: the high watermark, or the first offset of the oldest transaction not ended below it."""
+        high_watermark = self.high_watermark
+        unstable = self._producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that this log's leader, always this broker, writes with."""
+        return max(self._epochs.latest, 0)
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk."""
+        return self._flushing.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """By base offset; the last one is the active one."""
+        return self._segments
+
+    @property
+    def producer_state(self) -> ProducerState:
+        return self._producers
+
+    def producers(self) -> list[Producer]:
+        """What is known of the producers, for DescribeProducers."""
+        return self._producers.producers()
+
+    # ---- appending
+
+    def append(self, batch: ValidatedBatch, now_ms: int) -> AppendInfo:
+        """Append a producer's batch: into the page cache, not further. Synchronous.
+
+        Raises BrokerError: record_list_too_large, the errors of ProducerState.check_append, kafka_storage_error.
+        """
+        return self._append(batch, now_ms, from_client=True, marker=None)
+
+    def append_records(
+        self, records: bytes | memoryview | pa.Table | Iterable[tuple[bytes | None, bytes | None]], now_ms: int
+    ) -> AppendInfo:
+        """Append the broker's own records: one v2 batch that is right, an Arrow table (columns as record_encoder wants
+        them), or (key, value) pairs. They are not validated again."""
+        if isinstance(records, (bytes, bytearray, memoryview)):
+            return self._append(parsed_batch(records), now_ms, from_client=False, marker=None)
+        if hasattr(records, "schema"):
+            return self._append_table(records, now_ms)
+        return self._append(build_batch(list(records), now_ms), now_ms, from_client=False, marker=None)
+
+    def append_control(
+        self, control_type: ControlType, producer_id: int, producer_epoch: int, coordinator_epoch: int, now_ms: int
+    ) -> AppendInfo:
+        """Write the marker that ends a producer's transaction. Raises as append."""
+        marker = control_batch(
+            control_type, self._log_end_offset, now_ms, producer_id=producer_id, producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+        )  # fmt: skip
+        return self._append(
+            parsed_batch(marker.data), now_ms, from_client=False, marker=Marker(control_type, coordinator_epoch)
+        )
+
+    def _append_table(self, table: pa.Table, now_ms: int) -> AppendInfo:
+        from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+
+        params = BatchParams(leader_epoch=self.leader_epoch)
+        first = self._log_end_offset
+        for encoded in encode_batches(table, first, params, now_ms):
+            self._append(parsed_batch(encoded.data), now_ms, from_client=False, marker=None)
+        return AppendInfo(first, self._log_end_offset - 1, -1, self.log_start_offset)
+
+    def _append(self, batch: ValidatedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
+        self._check_online()
+        data = batch.data
+        base_offset = self._log_end_offset
+        last_offset = base_offset + batch.record_count - 1
+        if len(data) > self.config.segment_bytes:
+            raise BrokerError(
+                ErrorCode.record_list_too_large,
+                f"a batch of {len(data)} bytes, segment.bytes of the topic is {self.config.segment_bytes}",
+                topic_partition=self.name,
+            )
+        epoch = self.leader_epoch
+        _BASE_OFFSET.pack_into(data, layout.OFFSET_AT, base_offset)
+        _LEADER_EPOCH.pack_into(data, layout.LEADER_EPOCH_AT, epoch)
+        encoded = EncodedBatch(data, base_offset, last_offset, batch.max_timestamp, epoch, batch.record_count)  # type: ignore[arg-type]
+        try:
+            if epoch != self._epochs.latest:
+                self._epochs.assign(epoch, base_offset)
+            segment = self._segment_for(encoded, now_ms)
+            facts = None
+            if batch.producer_id >= 0:
+                facts = AppendFacts(
+                    batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence, base_offset,
+                    last_offset, batch.max_timestamp, batch.is_transactional, marker is not None, marker,
+                )  # fmt: skip
+                known = self._producers.check_append(facts, from_client=from_client)
+                if known is not None:
+                    return AppendInfo(
+                        known.base_offset, known.last_offset,
+                        known.timestamp if batch.log_append_time_ms >= 0 else -1, self.log_start_offset, True,
+                    )  # fmt: skip
+            writer = segment.writer
+            assert writer is not None
+            writer.append(encoded)
+            self._log_end_offset = last_offset + 1
+            segment.end = (writer.size, last_offset + 1)
+            if facts is not None:
+                aborted = self._producers.appended(facts)
+                if aborted is not None:
+                    segment.add_aborted(aborted)
+            else:
+                self._producers.end_offset = last_offset + 1
+        except (OSError, CorruptLog) as error:
+            self._fail(error)
+        self._flushing.appended(now_ms)
+        if self.config.flush_messages != _EVERY_APPEND:
+            self.high_watermark = last_offset + 1
+            self._wake()
+        return AppendInfo(base_offset, last_offset, batch.log_append_time_ms, self.log_start_offset)
+
+    # ---- rolling
+
+    def roll(self, now_ms: int) -> bool:
+        """Begin a new segment at the log end offset; False while the active one is empty."""
+        self._check_online()
+        if not self._segments[-1].size:
+            return False
+        try:
+            self._roll(now_ms)
+        except (OSError, CorruptLog) as error:
+            self._fail(error)
+        return True
+
+    def _segment_for(self, batch: EncodedBatch, now_ms: int) -> LogSegment:
+        """The active segment with its writer, a new one if it is time for it."""
+        segment, config = self._segments[-1], self.config
+        writer = segment.writer
+        if writer is None:
+            writer = segment.open_writer(config.index_interval_bytes, config.segment_index_bytes)
+        if (
+            should_roll(
+                size=writer.size,
+                base_offset=segment.base_offset,
+                first_timestamp=writer.first_timestamp,
+                created_ms=segment.created_ms,
+                indexes_full=writer.indexes_full,
+                incoming_size=len(batch.data),
+                incoming_last_offset=batch.last_offset,
+                incoming_max_timestamp=batch.max_timestamp,
+                now_ms=now_ms,
+                segment_bytes=config.segment_bytes,
+                segment_ms=config.segment_ms,
+                jitter_ms=segment.jitter_ms,
+            )
+            # An empty segment whose index has no room (KAFKA-6388) is not replaced by one of the same name.
+            and batch.base_offset > segment.base_offset
+        ):
+            segment = self._roll(now_ms)
+        return segment
+
+    def _roll(self, now_ms: int) -> LogSegment:
+        old, config = self._segments[-1], self.config
+        base_offset = self._log_end_offset
+        old.open_writer(config.index_interval_bytes, config.segment_index_bytes).on_become_inactive()
+        new = LogSegment(
+            self.directory, base_offset, self._handles, size=0, next_offset=base_offset, created_ms=now_ms,
+            jitter_ms=self._draw_jitter(),
+        )  # fmt: skip
+        new.create(config.index_interval_bytes, config.segment_index_bytes)
+        self._flushing.rolled()
+        self._segments = (*self._segments, new)
+        self._producers.end_offset = base_offset
+        self._snapshot_producers(sync=False)
+        return new
+
+    def _draw_jitter(self) -> int:
+        most = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._jitter.randrange(most) if most > 0 else 0
+
+    def _snapshot_producers(self, *, sync: bool) -> None:
+        """Write the producer snapshot of the log end offset, once (ProducerStateManager.takeSnapshot)."""
+        offset = self._log_end_offset
+        path = self._snapshot_path(offset)
+        if offset <= self._last_snapshot or offset == 0 or path.exists():
+            return
+        write_producer_snapshot(path, self._producers.entries(), sync=sync)
+        self._last_snapshot = offset
+        if not sync:
+            self._flushing.snapshot_taken(path)
+
+    def _snapshot_path(self, offset: int) -> Path:
+        return self.directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX)
+
+    # ---- flushing
+
+    def needs_flush(self, now_ms: int) -> bool:
+        """Whether flush.messages or flush.ms ask for a flush, or a rolled segment waits for one."""
+        if self.failure is not None or self.is_closed:
+            return False
+        return self._flushing.is_due(
+            now_ms, self.config.flush_messages, self.config.flush_ms, self._segments, self._log_end_offset
+        )
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Return when everything below `up_to` (default: what is in the log now) is on disk. Blocks; for a thread.
+
+        One fsync serves all that wait: whoever finds its records flushed by another's returns at once. Raises
+        BrokerError kafka_storage_error; a failed fsync is never tried again, since the next one may claim success.
+        """
+        with self._flushing.lock:
+            if up_to is not None and self._flushing.recovery_point >= up_to:
+                return
+            self._check_online()
+            try:
+                end = self._log_end_offset  # before the segments are read: they hold everything below then
+                self._flushing.flush(self._segments, end)
+            except OSError as error:
+                self._fail(error)
+        if self.config.flush_messages == _EVERY_APPEND and self.high_watermark < end:
+            self.high_watermark = end
+            if self._subscribers:
+                self.call_soon(self._wake)
+
+    # ---- reading
+
+    def read(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> list[bytes]:
+        """Whole batches from the one that holds `offset` on, all below `up_to`, at most `max_bytes` of them.
+
+        at_least_one: the first one comes even when it is larger. Empty at `up_to` and behind it. Raises BrokerError:
+        offset_out_of_range, kafka_storage_error.
+        """
+        return self.read_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one).chunks
+
+    def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> log_read.ReadResult:
+        """As read, with the offset behind what was read."""
+        while True:
+            self.check_fetch_offset(offset)
+            try:
+                return log_read.read_log(self._segments, self._positions, offset, max_bytes, up_to, at_least_one)
+            except FileNotFoundError as error:
+                if self.is_closed or offset >= self.log_start_offset:
+                    self._fail(error)  # the file was not ours to lose
+            except (OSError, CorruptLog) as error:
+                self._fail(error)
+
+    def check_fetch_offset(self, offset: int) -> None:
+        """Raise BrokerError offset_out_of_range unless the log holds `offset`, or will next."""
+        self._check_online()
+        if not self.log_start_offset <= offset <= self._log_end_offset:
+            raise BrokerError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset}, the log goes from {self.log_start_offset} to {self._log_end_offset}",
+                topic_partition=self.name,
+                offset=offset,
+            )
+
+    def aborted_transactions(self, offset: int, up_to: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of those with records in [offset, up_to), by the transaction indexes. Raises
+        BrokerError."""
+        self._check_online()
+        found: list[AbortedTransaction] = []
+        try:
+            for segment in self._segments[max(log_read.segment_slot(self._segments, offset), 0) :]:
+                search = collect_aborted(segment.aborted(), offset, up_to)
+                found += search.transactions
+                if search.complete:
+                    break
+        except (OSError, CorruptLog) as error:
+            self._fail(error)
+        return [(transaction.producer_id, transaction.first_offset) for transaction in found]
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """(timestamp, offset, leader epoch) of the first record with a timestamp of at least `timestamp` ms."""
+        self._check_online()
+        try:
+            return log_time.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+        except (OSError, CorruptLog) as error:
+            self._fail(error)
+
+    def max_timestamp_offset(self) -> TimestampAndOffset | None:
+        """As offset_for_timestamp, for the largest timestamp; None when no record has one."""
+        self._check_online()
+        try:
+            return log_time.max_timestamp_offset(self._segments)
+        except (OSError, CorruptLog) as error:
+            self._fail(error)
+
+    # ---- leader epochs
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset), (-1, -1) when it is not known: OffsetForLeaderEpoch's answer."""
+        return self._epochs.end_offset_for(epoch, self._log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch that wrote `offset`; -1 when it is not known."""
+        return self._epochs.epoch_of(offset)
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Raise BrokerError unless `epoch`, what a client takes for the current one, is; -1 is never wrong."""
+        current = self.leader_epoch
+        if epoch in (-1, current):
+            return
+        code = ErrorCode.fenced_leader_epoch if epoch < current else ErrorCode.unknown_leader_epoch
+        raise BrokerError(
+            code, f"leader epoch {epoch} was asked for, the current one is {current}", topic_partition=self.name
+        )
+
+    # ---- the log's beginning
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log begin at `offset` (-1: the high watermark); returns the low watermark, the new log start offset.
+
+        Raises BrokerError: offset_out_of_range, policy_violation for a topic without cleanup.policy delete.
+        """
+        self._check_online()
+        if "delete" not in self.config.cleanup_policy:
+            raise BrokerError(
+                ErrorCode.policy_violation,
+                "records are deleted only of topics whose cleanup.policy contains delete",
+                topic_partition=self.name,
+            )
+        wanted = self.high_watermark if offset == -1 else offset
+        if not 0 <= wanted <= self.high_watermark:
+            raise BrokerError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset}, records can be deleted up to the high watermark {self.high_watermark}",
+                topic_partition=self.name,
+                offset=offset,
+            )
+        self._move_log_start(wanted)
+        return self.log_start_offset
+
+    def _move_log_start(self, offset: int) -> None:
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        try:
+            self._epochs.truncate_from_start(offset)
+        except OSError as error:
+            self._fail(error)
+        self._producers.on_log_start_offset(offset)
+        self._wake()
+
+    def delete_old_segments(self, now_ms: int) -> list[Path]:
+        """Drop what retention says; the files, renamed `.deleted`, that may be removed after file.delete.delay.ms."""
+        self._check_online()
+        try:
+            deletion = retention.decide(
+                [
+                    retention.SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp)
+                    for segment in self._segments
+                ],
+                retention.RetentionPolicy(
+                    self.config.retention_ms, self.config.retention_bytes, "delete" in self.config.cleanup_policy
+                ),
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+                log_end_offset=self._log_end_offset,
+                now_ms=now_ms,
+            )
+            if not deletion:
+                return []
+            if deletion.roll_first:
+                self._roll(now_ms)
+            self._move_log_start(deletion.log_start_offset)
+            removed = self._segments[: deletion.count]
+            self._segments = self._segments[deletion.count :]
+            return [path for segment in removed for path in self._remove(segment)]
+        except OSError as error:
+            self._fail(error)
+
+    def _remove(self, segment: LogSegment) -> list[Path]:
+        renamed = segment.rename_for_deletion()
+        self._flushing.removed(segment)
+        snapshot = self._snapshot_path(segment.base_offset)
+        if snapshot.exists():
+            target = snapshot.with_name(snapshot.name + names.DELETED_SUFFIX)
+            snapshot.rename(target)
+            renamed.append(target)
+        return renamed
+
+    # ---- housekeeping
+
+    def update_config(self, config: LogConfig) -> None:
+        """What changes for segments applies from the next one on."""
+        self.config = config
+        if config.flush_messages != _EVERY_APPEND and self.high_watermark < self._log_end_offset:
+            self.high_watermark = self._log_end_offset
+            self._wake()
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers idle for producer.id.expiration.ms; returns how many."""
+        return self._producers.expire(now_ms, expiration_ms)
+
+    def release_files(self) -> None:
+        """Give the writer's three descriptors back; the next append opens the files again. For logs that are idle.
+
+        Without effect while a flush is going on.
+        """
+        segment = self._segments[-1]
+        if segment.writer is None or self.failure or not self._flushing.lock.acquire(blocking=False):
+            return
+        try:
+            segment.close_writer()
+        except OSError as error:
+            self._fail(error)
+        finally:
+            self._flushing.lock.release()
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback`, without arguments, whenever the high watermark or the log start offset moves, or the log
+        goes away or offline; once for one move however often it is subscribed."""
+        self._subscribers.add(callback)
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        self._subscribers.discard(callback)
+
+    def _wake(self) -> None:
+        if self._subscribers:
+            for callback in tuple(self._subscribers):
+                callback()
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Close cleanly, as a broker that shuts down: snapshot written, indexes trimmed, everything on disk. Blocks.
+        Twice is harmless. Raises BrokerError kafka_storage_error."""
+        if self.is_closed:
+            return
+        if self.failure is None:
+            try:
+                active = self._segments[-1]
+                if active.writer is not None:
+                    active.writer.on_become_inactive()
+                self._producers.end_offset = self._log_end_offset
+                self._snapshot_producers(sync=False)
+                with self._flushing.lock:
+                    self._flushing.flush(self._segments, self._log_end_offset, whole=True)
+                    active.close_writer()
+            except (OSError, CorruptLog) as error:
+                self._fail(error)
+        self.discard()
+
+    def discard(self) -> None:
+        """Let go of the files as they are: the partition is deleted, or its directory has failed. Twice is harmless."""
+        self.is_closed = True
+        with self._flushing.lock:
+            self._flushing.abandon()
+            for segment in self._segments:
+                segment.abandon()
+        self._wake()
+        self._subscribers.clear()
+
+    def take_offline(self, error: OSError) -> None:
+        """The log directory has failed elsewhere."""
+        if self.failure is None:
+            self.failure = error
+            self.call_soon(self._wake)
+
+    def _check_online(self) -> None:
+        if self.failure is not None:
+            raise BrokerError(
+                ErrorCode.kafka_storage_error, f"the log is offline: {self.failure}", topic_partition=self.name
+            )
+        if self.is_closed:
+            raise BrokerError(
+                ErrorCode.unknown_topic_or_partition, "the log has been closed", topic_partition=self.name
+            )
+
+    def _fail(self, error: OSError | CorruptLog) -> NoReturn:
+        if self.is_closed:
+            self._check_online()
+        failure = error if isinstance(error, OSError) else OSError(str(error))
+        if self.failure is None:
+            self.take_offline(failure)
+            told = self.on_failure
+            if told is not None:
+                self.call_soon(lambda: told(self, failure))
+        raise BrokerError(
+            ErrorCode.kafka_storage_error, f"the log went offline: {error}", topic_partition=self.name
+        ) from error

@@ -1,0 +1,106 @@
+"""Reading batches by offset: whole batches, as they lie in the file, from one segment at a time (LocalLog.read)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.storage.log_segment import LogSegment
+
+_REMEMBERED = 16
+"""Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
+partition go on without a search."""
+
+
+class ReadResult(NamedTuple):
+    """chunks: whole batches. next_offset: the offset behind them; the one asked for when there are none."""
+
+    chunks: list[bytes]
+    next_offset: int
+
+
+class ReadPositions:
+    """Where batches begin that are likely to be read next: offset -> (segment's base offset, position)."""
+
+    __slots__ = ("_positions",)
+
+    def __init__(self) -> None:
+        self._positions: dict[int, tuple[int, int]] = {}
+
+    def put(self, offset: int, base_offset: int, position: int) -> None:
+        positions = self._positions
+        positions.pop(offset, None)
+        if len(positions) >= _REMEMBERED:
+            try:
+                del positions[next(iter(positions))]
+            except (KeyError, RuntimeError, StopIteration):
+                pass  # another thread reads too, and took it
+        positions[offset] = (base_offset, position)
+
+    def get(self, offset: int, base_offset: int) -> int | None:
+        found = self._positions.get(offset)
+        return found[1] if found is not None and found[0] == base_offset else None
+
+
+def segment_slot(segments: Sequence[LogSegment], offset: int) -> int:
+    """Place of the segment that holds `offset`, or would; -1 below the first."""
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+
+
+def read_log(
+    segments: Sequence[LogSegment],
+    positions: ReadPositions,
+    offset: int,
+    max_bytes: int,
+    up_to: int,
+    at_least_one: bool,
+) -> ReadResult:
+    """Batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`.
+
+    at_least_one: the first batch comes whole, however large it is. Raises FileNotFoundError when the segment has been
+    removed since, CorruptBatch, OSError.
+    """
+    slot = max(segment_slot(segments, offset), 0)
+    while slot < len(segments) and offset < up_to:
+        segment = segments[slot]
+        if segment.base_offset >= up_to:
+            break
+        result = _read_segment(segment, positions, offset, max_bytes, up_to, at_least_one)
+        if result is not None:
+            return result
+        slot += 1  # the segment ends in a gap, as compaction leaves them
+    return ReadResult([], offset)
+
+
+def _read_segment(
+    segment: LogSegment, positions: ReadPositions, offset: int, max_bytes: int, up_to: int, at_least_one: bool
+) -> ReadResult | None:
+    """None when the segment holds nothing at or behind `offset`."""
+    end, next_offset = segment.end
+    if up_to < next_offset:
+        bound = segment.locate(up_to)
+        end = end if bound is None else bound.position
+        next_offset = up_to
+    start = positions.get(offset, segment.base_offset)
+    first_size = -1
+    if start is None:
+        first = segment.locate(offset)
+        if first is None:
+            return None
+        start, first_size = first.position, first.size
+    if start >= end:
+        return None
+    size = end - start
+    if size > max_bytes:
+        stop, next_offset = segment.boundary(start, start + max_bytes)
+        size = stop - start
+        if size == 0:
+            if not at_least_one:
+                return ReadResult([], offset)
+            first = next(segment.bounds_from(start))
+            first_size, next_offset = first.size, first.last_offset + 1
+            size = first_size
+    data = segment.handle().read(start, size)
+    positions.put(next_offset, segment.base_offset, start + size)
+    return ReadResult([data], next_offset)
