@@ -30,6 +30,11 @@ class OffsetCheckpoint:
         self.path = path
         self._on_disk: dict[TopicPartition, int] | None = None
 
+    @property
+    def known(self) -> Mapping[TopicPartition, int]:
+        """What was read or written last."""
+        return self._on_disk or {}
+
     def read(self) -> dict[TopicPartition, int]:
         """What the file says; empty when it is missing or, with a warning, when it is damaged. Raises OSError."""
         try:
@@ -57,3 +62,7 @@ class LogDirCheckpoints:
         self.recovery_points = OffsetCheckpoint(directory / RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = OffsetCheckpoint(directory / LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = OffsetCheckpoint(directory / HIGH_WATERMARK_CHECKPOINT)
+
+    @property
+    def all(self) -> tuple[OffsetCheckpoint, ...]:
+        return self.recovery_points, self.log_start_offsets, self.high_watermarks

@@ -49,7 +49,7 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
             continue
         if file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX and file.transient_suffix is None:
             continue
-        removed.append((_REMOVAL_ORDER.get(file.transient_suffix, 1), name))
+        removed.append((_REMOVAL_ORDER.get(file.transient_suffix or "", 1), name))
     return StartupFiles(
         tuple(name for _, name in sorted(removed)),
         tuple((name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(swapped, key=_log_first)),

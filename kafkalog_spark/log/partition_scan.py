@@ -171,12 +171,13 @@ def _scan_segment(
 def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:
     """Move `state` behind the damage to the next good batch of the segment; False when there is none."""
     damaged = state.position if error.position is None else error.position
-    found = find_batch_behind(file, damaged, state.next_offset)
+    found = find_batch_behind(file, damaged, max(state.lowest_offset, file.base_offset))
     state.stopped_by = None
     if found is None:
         state.next_offset = max(state.next_offset, file.next_base_offset or state.next_offset)
         return False
-    state.position, state.next_offset = found.position, found.base_offset
+    state.position, state.lowest_offset = found.position, found.base_offset
+    state.next_offset = max(state.next_offset, found.base_offset)
     return True
 
 

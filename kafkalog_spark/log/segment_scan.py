@@ -48,6 +48,9 @@ class ScanState:
     stopped_by: KafkalogError | None = None
     """Why `position` holds no good batch: the caller knows whether that is the end of the log, damage, or a log that
     has changed since it was listed."""
+    lowest_offset: int = 0
+    """No batch from `position` on begins below it. Unlike next_offset it is not raised to where a range starts: the
+    batch that holds the start may begin before it."""
 
 
 class SegmentScanner:
@@ -101,7 +104,8 @@ class SegmentScanner:
             yield from self._decoder.decode(self._choose(table[:good], until), state.position)
             if good:
                 self._last_offset = int(table[good - 1, H.LAST_OFFSET])
-                state.next_offset = max(state.next_offset, self._last_offset + 1)
+                state.lowest_offset = self._last_offset + 1
+                state.next_offset = max(state.next_offset, state.lowest_offset)
             # The rows before a bad batch are given: whoever asked for no more than them never meets the error.
             state.stopped_by = wrong_crc or out_of_order
             if state.stopped_by is not None:

@@ -61,6 +61,13 @@ def offsets(start: int, end: int) -> list[int]:
     ("options", "expected"),
     [
         ({}, (0, 200)),
+        ({"startingTimestamp": FIRST_TIMESTAMP + 45}, (45, 200)),
+        ({"startingTimestamp": FIRST_TIMESTAMP + 25}, (25, 200)),
+        ({"startingTimestamp": FIRST_TIMESTAMP + 175}, (175, 200)),
+        ({"endingTimestamp": FIRST_TIMESTAMP + 45}, (0, 45)),
+        ({"startingTimestamp": FIRST_TIMESTAMP + 15, "endingTimestamp": FIRST_TIMESTAMP + 190}, (15, 190)),
+        ({"isolationLevel": "read_committed"}, (0, 200)),
+        ({"maxPartitionBytes": 1, "minPartitions": 7}, (0, 200)),
         ({"startingOffsets": '{"t":{"0":22}}', "endingOffsets": '{"t":{"0":155}}'}, (22, 155)),
     ],
     ids=lambda value: " ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else None,
