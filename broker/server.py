@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from broker import api
 from broker.clock import Clock, SystemClock
 from broker.config.broker_config import BrokerConfig
+from broker.config.dynamic_configs import DynamicConfigs
 from broker.config.listeners import Listener, with_bound_ports
 from broker.config.log_config import LogConfig
 from broker.errors import BrokerError, ErrorCode
@@ -39,7 +40,7 @@ _logger = logging.getLogger("kafkalog.broker")
 
 _THREADS = 8
 """For fsync and for unfolding batches: both wait or leave the interpreter free."""
-_TICK_S = 0.1
+_TICK_S = 1.0
 """How often the log manager and the groups are asked whether something is due; each knows its own intervals."""
 _NO_FLUSH = 2**63 - 1  # the default of flush.messages
 T = TypeVar("T")
@@ -80,14 +81,22 @@ class Broker:
         api.load_all()
         self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
         try:
+            online = [log_dir.path for log_dir in self._dirs.online]
+            self.dynamic_configs = DynamicConfigs(online, self.node_id)
+            self.dynamic_configs.load()
+            self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
             self.topics = TopicRegistry(self._dirs.all)
+            self.topics.load()
             self.logs = LogManager(
-                self._dirs.all, self.config, self.topics, self.clock, call_soon=self._loop.call_soon_threadsafe
+                self._dirs,
+                self.config,
+                self.topics,
+                self.clock,
+                call_soon=self._loop.call_soon_threadsafe,
+                run_blocking=self._executor.submit,
             )
             await self.run_blocking(self.logs.load, progress)
-            self.producer_ids = ProducerIds(
-                [log_dir.path for log_dir in self._dirs.online], at_least=self.logs.largest_producer_id() + 1
-            )
+            self.producer_ids = ProducerIds(online)
             offsets = OffsetsTopic(self)
             self.groups = GroupCoordinator(
                 GroupConfig.of(self.config),
@@ -143,7 +152,7 @@ class Broker:
             await asyncio.sleep(_TICK_S)
             now_ms = self.clock.now_ms()
             try:
-                self.logs.tick(now_ms, self._executor.submit)
+                self.logs.tick(now_ms)
                 self.groups.tick(now_ms)
             except Exception:
                 _logger.exception("a periodic task failed and is tried again")
@@ -158,9 +167,6 @@ class Broker:
         """The log of a partition. Raises BrokerError: unknown_topic_or_partition, kafka_storage_error."""
         log = self.logs.get(topic, partition)
         if log is None:
-            known = self.topics.get(topic)
-            if known is not None and 0 <= partition < known.partitions:
-                raise BrokerError(ErrorCode.kafka_storage_error, f"the log directory of {topic}-{partition} is offline")
             raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
         return log
 
@@ -168,18 +174,10 @@ class Broker:
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None, topic_id: uuid.UUID | None = None
     ) -> Topic:
         """A new topic with its logs. Raises BrokerError (topic_already_exists, invalid_topic_exception ...)."""
-        config = LogConfig.of(self.config, configs or {})
+        LogConfig.of(self.config, configs or {})  # a bad override changes nothing
         topic = self.topics.create(name, partitions, configs or {}, topic_id)
-        for partition in range(partitions):
-            self.logs.create(name, partition, topic.id, config)
+        self.logs.create_topic(topic)
         return topic
-
-    def ensure_topic(self, name: str) -> Topic:
-        """The topic, made with num.partitions if there is none: what Metadata does where auto-creation is allowed."""
-        found = self.topics.get(name)
-        if found is not None:
-            return found
-        return self.create_topic(name, self.config.num_partitions)
 
     async def flush_if_due(self, log: Log) -> None:
         """Flush as flush.messages and flush.ms say: with flush.messages the answer waits for it, otherwise nobody

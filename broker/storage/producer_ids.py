@@ -7,11 +7,16 @@ the rest of a block is left unused: ids are never given twice.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from kafkalog_spark.errors import CorruptFile
+from kafkalog_spark.errors import CorruptFile, CorruptSnapshot, UnsupportedFormat
 from kafkalog_spark.log.durable import replace_file
+from kafkalog_spark.log.names import PRODUCER_SNAPSHOT_SUFFIX
+from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
+
+_logger = logging.getLogger("kafkalog.broker")
 
 FILE = "kafkalog.producer-ids"
 BLOCK = 1000
@@ -19,15 +24,17 @@ _VERSION = "0"
 
 
 class ProducerIds:
-    """directories: where the file is kept; the largest number found counts. at_least: an id above all that the logs
-    know, for directories that a real Kafka wrote.
+    """directories: the log directories, where the file is kept; the largest number found counts. Without any file ids
+    begin above those that the logs know, which a real Kafka may have written.
 
     Raises CorruptFile, OSError (the block could not be stored in any directory).
     """
 
-    def __init__(self, directories: Iterable[Path], at_least: int = 0) -> None:
+    def __init__(self, directories: Iterable[Path]) -> None:
+        directories = list(directories)
         self._paths = [directory / FILE for directory in directories]
-        self._next = self._end = max([at_least, *map(_read, self._paths)])
+        known = [end for end in map(_read, self._paths) if end is not None]
+        self._next = self._end = max(known) if known else _above_those_in_use(directories)
 
     def next(self) -> int:
         """A producer id that nobody had before."""
@@ -49,11 +56,23 @@ class ProducerIds:
             raise failures[0]
 
 
-def _read(path: Path) -> int:
+def _above_those_in_use(directories: Iterable[Path]) -> int:
+    """The beginning of a block that no producer in the snapshots of any partition comes near: what was appended after
+    a log's last snapshot may be of the block after the one seen there."""
+    largest = -1
+    for path in (path for directory in directories for path in directory.glob("*/*" + PRODUCER_SNAPSHOT_SUFFIX)):
+        try:
+            largest = max([largest, *(entry.producer_id for entry in read_producer_snapshot(path))])
+        except (CorruptSnapshot, UnsupportedFormat, OSError) as error:
+            _logger.warning("a producer snapshot cannot be read, ids in it are not known: %s", error)
+    return 0 if largest < 0 else (largest // BLOCK + 2) * BLOCK
+
+
+def _read(path: Path) -> int | None:
     try:
         text = path.read_text("ascii", "replace")
     except FileNotFoundError:
-        return 0
+        return None
     lines = text.split("\n")
     if len(lines) != 3 or lines[0] != _VERSION or not lines[1].isdigit():
         raise CorruptFile(

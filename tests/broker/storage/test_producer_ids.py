@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from broker.storage.producer_ids import BLOCK, FILE, ProducerIds
 from kafkalog_spark.errors import CorruptFile
+from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
+from tests.golden_data import GOLDEN
 
 
 def test_ids_count_up_from_0(tmp_path: Path) -> None:
@@ -27,8 +30,13 @@ def test_a_restart_goes_on_behind_the_block(tmp_path: Path) -> None:
     assert ProducerIds([tmp_path]).next() == BLOCK > given
 
 
-def test_ids_begin_above_those_that_the_logs_know(tmp_path: Path) -> None:
-    assert ProducerIds([tmp_path], at_least=4001).next() == 4001
+def test_ids_begin_above_those_that_a_real_kafka_gave(tmp_path: Path) -> None:
+    golden = tmp_path / "data"
+    shutil.copytree(GOLDEN / "kafka-4.3.0" / "data", golden)
+    known = [entry.producer_id for path in golden.glob("*/*.snapshot") for entry in read_producer_snapshot(path)]
+    assert max(known) >= 0
+    assert ProducerIds([golden]).next() >= max(known) + BLOCK
+    assert ProducerIds([golden]).next() % BLOCK == 0
 
 
 def test_the_largest_number_of_all_directories_counts(tmp_path: Path) -> None:
