@@ -1,0 +1,229 @@
+"""One connection: frames in, responses out in the same order, bounded memory.
+
+One request of a connection is handled at a time, as Kafka does it, so the order of responses needs no bookkeeping. What
+has been read ahead waits in a queue; when it is more than READ_AHEAD_BYTES, reading pauses until the queue is shorter.
+When the peer does not read its responses, writing pauses and no further request is handled: at most one response (and
+WRITE_BUFFER_BYTES of earlier ones) waits in memory.
+
+A peer that ends its side of the connection still gets its complete requests handled, and their responses if it reads
+them: a producer with acks=0 may send and close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from broker.errors import MalformedRequest
+from broker.net.dispatch import ConnectionClosed
+from broker.protocol.api_registry import ConnectionInfo
+from broker.protocol.frames import FrameAssembler
+
+if TYPE_CHECKING:
+    from broker.net.listener import Network
+
+_logger = logging.getLogger("kafkalog.broker")
+
+READ_AHEAD_BYTES = 64 << 10
+"""Small pipelined requests are read many at a time; of large ones, one waits while one is handled."""
+
+WRITE_BUFFER_BYTES = 64 << 10
+"""Unsent bytes above which no further request is handled: what asyncio uses by default."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one connection. `info` is what handlers see of it."""
+
+    def __init__(self, network: Network, listener: str) -> None:
+        self.info = ConnectionInfo(listener=listener)
+        self._network = network
+        self._loop = network.loop
+        self._assembler = FrameAssembler(network.receive_buffer, network.limits.max_request_bytes)
+        self._frames: deque[bytes | memoryview] = deque()
+        self._queued_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
+        self._can_write: asyncio.Future[None] | None = None  # set while writing is paused
+        self._reading_paused = False
+        self._ending = False  # no further frames will come, or none are wanted
+        self._busy = False  # a request is being handled
+        self._unsent_bytes = 0  # when idleness was last looked at
+        self._last_active = self._loop.time()
+
+    # -- called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self.info.host, self.info.port = _address(transport.get_extra_info("peername"))
+        self.info.local_host, self.info.local_port = _address(transport.get_extra_info("sockname"))
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        refusal = self._network.admit(self)
+        if refusal is not None:
+            self._ending = True
+            transport.abort()
+            return
+        self._task = self._loop.create_task(self._serve(), name=f"connection {self.info}")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._assembler.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_active = self._loop.time()
+        if self._ending:
+            return
+        try:
+            self._queued_bytes += self._assembler.received(nbytes, self._frames)
+        except (MalformedRequest, MemoryError) as error:
+            self._close_at_once(str(error) or "no memory for the request", logging.WARNING)
+            return
+        if self._frames:
+            if self._queued_bytes > READ_AHEAD_BYTES and (self._busy or len(self._frames) > 1):
+                self._pause_reading()
+            self._wake_up()
+
+    def eof_received(self) -> bool:
+        """The peer sends nothing more. True keeps the transport open until what it has sent is handled."""
+        if self._task is None:
+            return False
+        self._ending = True
+        self._tell_closed()
+        self._wake_up()
+        return True
+
+    def pause_writing(self) -> None:
+        if self._can_write is None:
+            self._can_write = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        self._last_active = self._loop.time()
+        if self._can_write is not None:
+            if not self._can_write.done():
+                self._can_write.set_result(None)
+            self._can_write = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ending = True
+        self._transport = None
+        self._network.gone(self)
+        self._tell_closed()
+        self.resume_writing()
+        self._wake_up()
+        if _logger.isEnabledFor(logging.DEBUG):
+            _logger.debug("connection %s ended%s", self.info, f": {exc}" if exc else "")
+
+    # -- called by the network
+
+    def stop(self) -> None:
+        """Finish the request that is being handled, take no other, close."""
+        self._ending = True
+        self._frames.clear()
+        self._tell_closed()
+        self._wake_up()
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        return self._task
+
+    def idle_since(self) -> float | None:
+        """When bytes last moved, in the loop's time; None while a request is being handled."""
+        if self._busy and self._can_write is None:
+            return None
+        if self._can_write is not None and self._transport is not None:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent != self._unsent_bytes:  # the peer reads, if slowly
+                self._unsent_bytes = unsent
+                self._last_active = self._loop.time()
+        return self._last_active
+
+    def close_idle(self) -> None:
+        """Close a connection on which nothing has moved for connections.max.idle.ms."""
+        self._close_at_once("nothing sent or read for connections.max.idle.ms", logging.INFO)
+
+    # -- the life of a connection
+
+    async def _serve(self) -> None:
+        dispatch = self._network.dispatch
+        frames = self._frames
+        try:
+            while True:
+                if not frames:
+                    if self._ending:
+                        break
+                    self._wakeup = self._loop.create_future()
+                    await self._wakeup
+                    self._wakeup = None
+                    continue
+                frame = frames.popleft()
+                self._queued_bytes -= len(frame)
+                if self._reading_paused and self._queued_bytes <= READ_AHEAD_BYTES:
+                    self._resume_reading()
+                self._busy = True
+                pieces = await dispatch(frame, self.info)
+                del frame  # the records in it need not stay until the next request
+                if pieces is not None and self._transport is not None:
+                    self._write(pieces)
+                    del pieces
+                    if self._can_write is not None:
+                        await self._can_write
+                self._busy = False
+        except ConnectionClosed as closed:
+            _logger.log(closed.level, "connection %s closed: %s", self.info, closed)
+        except Exception as error:  # noqa: BLE001 - a defect of one connection must not be silent, nor touch others
+            _logger.error("connection %s closed: %s: %s", self.info, type(error).__name__, error)
+        finally:
+            self._ending = True
+            frames.clear()
+            if self._transport is not None:
+                self._transport.close()
+
+    def _write(self, pieces: list[Any]) -> None:
+        assert self._transport is not None
+        self._last_active = self._loop.time()
+        if len(pieces) == 1:
+            self._transport.write(pieces[0])
+        else:
+            self._transport.writelines(pieces)
+
+    def _wake_up(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+    def _tell_closed(self) -> None:
+        if not self.info.closed:
+            for callback in self.info.mark_closed():
+                callback()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        self._reading_paused = False
+        if self._transport is not None and not self._ending and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _close_at_once(self, why: str, level: int) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        _logger.log(level, "connection %s closed: %s", self.info, why)
+        self._ending = True
+        self._frames.clear()
+        self._transport.abort()
+
+
+def _address(name: Any) -> tuple[str, int]:
+    """Host and port of a socket's name; a peer that is gone already has none."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        return str(name[0]), int(name[1])
+    return "unknown", 0

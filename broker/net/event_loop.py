@@ -1,0 +1,14 @@
+"""The event loop: uvloop where it is installed, asyncio's own elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # there is none for Windows
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

@@ -1,0 +1,45 @@
+"""Bounds on connections, in Kafka's property names."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+FILES_FOR_LOGS = 0.25
+"""The share of open files that connections leave to segments and everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """`max_connections` counts over all listeners. A buffer size of -1 leaves it to the operating system."""
+
+    max_request_bytes: int = 100 << 20  # socket.request.max.bytes
+    max_connections: int = 2**31 - 1  # max.connections
+    max_connections_per_ip: int = 2**31 - 1  # max.connections.per.ip
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_idle_ms: int = 600_000  # connections.max.idle.ms, negative: no limit
+    backlog: int = 50  # socket.listen.backlog.size
+    send_buffer_bytes: int = -1  # socket.send.buffer.bytes
+    receive_buffer_bytes: int = -1  # socket.receive.buffer.bytes
+
+
+def raise_open_files_limit() -> int:
+    """Allow this process as many open files as the system lets it have, and return that number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):  # the system allows less than it says (macOS): what there is must do
+            return soft
+    return hard
+
+
+def connections_within(open_files: int, configured: int) -> int:
+    """max.connections as configured, or less, so that connections cannot take all open files from the logs.
+
+    Without this bound, a flood of connections makes opening a segment fail, which takes a log directory offline.
+    """
+    if open_files == resource.RLIM_INFINITY:
+        return configured
+    return max(1, min(configured, int(open_files * (1 - FILES_FOR_LOGS))))

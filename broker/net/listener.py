@@ -1,0 +1,173 @@
+"""Listeners, and what all their connections share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from dataclasses import dataclass
+
+from broker.net.connection import Connection
+from broker.net.dispatch import Dispatch
+from broker.net.limits import NetworkLimits
+from broker.protocol.frames import receive_buffer
+from kafkalog_spark.errors import KafkalogError
+
+_logger = logging.getLogger("kafkalog.broker")
+
+IDLE_CHECKS = 10
+"""Idle connections are looked for this many times in connections.max.idle.ms: one is closed up to 10 % late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A bound listener: `port` is the real one where 0 was asked for."""
+
+    name: str
+    host: str
+    port: int
+
+
+class Network:
+    """All listeners and connections of a broker. To be made and used inside its event loop."""
+
+    def __init__(self, dispatch: Dispatch, limits: NetworkLimits | None = None) -> None:
+        self.dispatch = dispatch
+        self.limits = limits or NetworkLimits()
+        self.loop = asyncio.get_running_loop()
+        self.receive_buffer = receive_buffer()
+        self.listeners: list[Listener] = []
+        self._servers: list[asyncio.AbstractServer] = []
+        self._connections: set[Connection] = set()
+        self._per_ip: Counter[str] = Counter()
+        self._refusing: set[str] = set()  # reasons that have been logged and still hold
+        self._idle_check: asyncio.TimerHandle | None = None
+        self._stopping = False
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    async def listen(self, name: str, host: str, port: int) -> Listener:
+        """Bind a listener and serve it. `host` empty: all addresses, IPv6 too where there is any.
+
+        Raises KafkalogError when the address cannot be bound.
+        """
+        try:
+            bound = await self.loop.run_in_executor(None, _bind, host, port, self.limits)
+        except OSError as error:
+            raise KafkalogError(
+                f"listener {name} cannot be bound to {host or '*'}:{port}: {error.strerror or error}",
+                hint="change `listeners`, or stop the process that has the port",
+            ) from None
+        server = await self.loop.create_server(lambda: Connection(self, name), sock=bound, backlog=self.limits.backlog)
+        self._servers.append(server)
+        address = bound.getsockname()
+        listener = Listener(name, str(address[0]), int(address[1]))
+        self.listeners.append(listener)
+        if self._idle_check is None:
+            self._check_idle()
+        return listener
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Accept nothing more, let requests in work finish for up to `grace_s` seconds, close all connections."""
+        self._stopping = True
+        if self._idle_check is not None:
+            self._idle_check.cancel()
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.stop()
+        tasks = [connection.task for connection in self._connections if connection.task is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace_s)
+            if late:
+                _logger.warning("%d connections did not finish in %.1f s and are cut", len(late), grace_s)
+        # Those that are left have unsent bytes which their peers may never read.
+        for connection in list(self._connections):
+            connection.abort()
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
+        await asyncio.sleep(0)  # transports report their end in the next round of the loop
+
+    def admit(self, connection: Connection) -> str | None:
+        """Count a new connection; the reason when there is no room for it. Each reason is logged once until it ends."""
+        host = connection.info.host
+        limits = self.limits
+        allowed = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
+        reason = None
+        if self._stopping:
+            reason = "the broker is stopping"
+        elif len(self._connections) >= limits.max_connections:
+            reason = f"max.connections={limits.max_connections} are open"
+        elif self._per_ip[host] >= allowed:
+            reason = f"max.connections.per.ip={allowed} are open from {host}"
+        if reason is None:
+            self._connections.add(connection)
+            self._per_ip[host] += 1
+        elif reason not in self._refusing:
+            self._refusing.add(reason)
+            _logger.warning("connection %s refused: %s; the same for others until one ends", connection.info, reason)
+        return reason
+
+    def gone(self, connection: Connection) -> None:
+        """A connection has ended."""
+        if connection in self._connections:
+            self._connections.discard(connection)
+            host = connection.info.host
+            self._per_ip[host] -= 1
+            if not self._per_ip[host]:
+                del self._per_ip[host]
+            if self._refusing:
+                self._refusing.clear()
+
+    def close_idle(self) -> int:
+        """Close connections on which nothing has moved for connections.max.idle.ms; how many there were."""
+        before = self.loop.time() - self.limits.max_idle_ms / 1000
+        closed = 0
+        for connection in list(self._connections):
+            since = connection.idle_since()
+            if since is not None and since < before:
+                connection.close_idle()
+                closed += 1
+        return closed
+
+    def _check_idle(self) -> None:
+        if self.limits.max_idle_ms < 0:
+            return
+        self.close_idle()
+        self._idle_check = self.loop.call_later(
+            max(self.limits.max_idle_ms / 1000 / IDLE_CHECKS, 0.01), self._check_idle
+        )
+
+
+def _bind(host: str, port: int, limits: NetworkLimits) -> socket.socket:
+    """A bound socket. Names may need a look-up, so this runs off the loop."""
+    if not host:
+        both = socket.has_dualstack_ipv6()
+        bound = socket.socket(socket.AF_INET6 if both else socket.AF_INET, socket.SOCK_STREAM)
+        address: tuple[str, int] = ("", port)
+        if both:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    else:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # As Java does it: one address, IPv4 where the name has one ("localhost" has both).
+        family, _, _, _, where = min(found, key=lambda info: info[0] != socket.AF_INET)
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        address = where[:2]  # type: ignore[assignment]
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit the sizes of the listening one.
+        for option, size in (
+            (socket.SO_SNDBUF, limits.send_buffer_bytes),
+            (socket.SO_RCVBUF, limits.receive_buffer_bytes),
+        ):
+            if size > 0:
+                bound.setsockopt(socket.SOL_SOCKET, option, size)
+        bound.bind(address)
+        bound.setblocking(False)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,163 @@
+"""A transport without a socket, and a peer that drives a connection through it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from broker.net.connection import Connection
+from broker.net.dispatch import Dispatch
+from broker.net.limits import NetworkLimits
+from broker.net.listener import Network
+from broker.protocol.api_registry import ConnectionInfo
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+async def settle() -> None:
+    """Let everything run that can run without anything new happening outside."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class FakeTransport(asyncio.Transport):
+    """Takes what is written as long as the peer reads; keeps it as unsent, and pauses the writer, when it does not."""
+
+    def __init__(self, protocol: Connection, host: str) -> None:
+        super().__init__({"peername": (host, 50_000), "sockname": ("127.0.0.1", 9092)})
+        self.protocol = protocol
+        self.sent = b""
+        self.unsent = b""
+        self.peer_reads = True
+        self.reading = True
+        self.closing = False
+        self.lost = False
+        self.writing_paused = False
+        self.high = 64 << 10
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+        self.high = high
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.unsent)
+
+    def write(self, data: Any) -> None:
+        assert not self.lost, "written to a connection that is lost"
+        self.unsent += bytes(data)
+        if self.peer_reads:
+            self.read_all()
+        elif len(self.unsent) > self.high and not self.writing_paused:
+            self.writing_paused = True
+            self.protocol.pause_writing()
+
+    def writelines(self, pieces: Any) -> None:
+        self.write(b"".join(pieces))
+
+    def read_all(self) -> None:
+        """The peer reads what waits for it."""
+        self.sent += self.unsent
+        self.unsent = b""
+        if self.writing_paused:
+            self.writing_paused = False
+            self.protocol.resume_writing()
+        if self.closing:
+            self._lose()
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+        if not self.unsent:
+            self._lose()
+
+    def abort(self) -> None:
+        self.closing = True
+        self.unsent = b""
+        self._lose()
+
+    def _lose(self) -> None:
+        if not self.lost:
+            self.lost = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+
+class Peer:
+    """A client: `send` bytes, look at `responses`."""
+
+    def __init__(self, network: Network, host: str = "10.0.0.1") -> None:
+        self.connection = Connection(network, "PLAINTEXT")
+        self.transport = FakeTransport(self.connection, host)
+        self.connection.connection_made(self.transport)
+
+    def send(self, data: bytes) -> None:
+        """Raises AssertionError when the broker has stopped reading: a real peer's bytes would wait in the socket."""
+        while data:
+            assert self.transport.reading
+            buffer = self.connection.get_buffer(-1)
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            self.connection.buffer_updated(count)
+
+    @property
+    def responses(self) -> list[bytes]:
+        found, data = [], self.transport.sent
+        while data:
+            size = int.from_bytes(data[:4], "big")
+            found.append(data[4 : 4 + size])
+            data = data[4 + size :]
+        return found
+
+
+class Handler:
+    """Answers a frame with itself. With `hold` it waits, per frame, until `release`."""
+
+    def __init__(self, hold: bool = False) -> None:
+        self.hold = hold
+        self.seen: list[bytes] = []
+        self.waiting: list[asyncio.Future[None]] = []
+        self.answer: Callable[[bytes], list[Any] | None] = lambda frame: [framed(frame)]
+
+    async def __call__(self, frame: bytes | memoryview, connection: ConnectionInfo) -> list[Any] | None:
+        self.seen.append(bytes(frame))
+        if self.hold:
+            gate = asyncio.get_running_loop().create_future()
+            self.waiting.append(gate)
+            await gate
+        return self.answer(bytes(frame))
+
+    def release(self) -> None:
+        self.waiting.pop(0).set_result(None)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of a coroutine function."""
+
+    @functools.wraps(test)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        run(lambda: test(*args, **kwargs))
+
+    return wrapper
+
+
+def network(dispatch: Dispatch, **limits: Any) -> Network:
+    return Network(dispatch, NetworkLimits(**limits))

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import itertools
+import logging
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.net.connection import READ_AHEAD_BYTES, WRITE_BUFFER_BYTES
+from broker.net.dispatch import ConnectionClosed
+from tests.broker.net.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
+
+
+@in_a_loop
+async def test_responses_are_in_the_order_of_requests_and_one_is_handled_at_a_time() -> None:
+    handler = Handler(hold=True)
+    peer = Peer(network(handler))
+    peer.send(framed(b"one") + framed(b"two") + framed(b"three"))
+    await settle()
+    assert handler.seen == [b"one"]
+    for seen in ([b"one", b"two"], [b"one", b"two", b"three"]):
+        handler.release()
+        await settle()
+        assert handler.seen == seen
+    handler.release()
+    await settle()
+    assert peer.responses == [b"one", b"two", b"three"]
+
+
+@in_a_loop
+async def test_no_response_is_written_where_there_is_none() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: None if frame == b"acks=0" else [framed(frame)]
+    peer = Peer(network(handler))
+    peer.send(framed(b"acks=0") + framed(b"acks=1"))
+    await settle()
+    assert peer.responses == [b"acks=1"]
+
+
+@in_a_loop
+async def test_a_response_in_pieces_is_written_in_order() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: [b"\0\0\0\6", memoryview(b"abc"), bytearray(b"def")]
+    peer = Peer(network(handler))
+    peer.send(framed(b"x"))
+    await settle()
+    assert peer.responses == [b"abcdef"]
+
+
+@in_a_loop
+async def test_a_slow_writer_is_served_when_its_request_is_complete() -> None:
+    handler = Handler()
+    peer = Peer(network(handler))
+    for byte in framed(b"slowly"):
+        assert not handler.seen
+        peer.send(bytes([byte]))
+        await settle()
+    assert peer.responses == [b"slowly"]
+
+
+@in_a_loop
+async def test_reading_pauses_while_much_is_waiting() -> None:
+    handler = Handler(hold=True)
+    peer = Peer(network(handler))
+    large = bytes(READ_AHEAD_BYTES + 1)
+    peer.send(framed(b"first"))
+    await settle()
+    peer.send(framed(large))
+    assert not peer.transport.reading
+    handler.release()  # the large one is handled now, nothing waits any more
+    await settle()
+    assert peer.transport.reading
+    assert handler.seen == [b"first", large]
+
+
+@in_a_loop
+async def test_small_requests_are_read_ahead() -> None:
+    handler = Handler(hold=True)
+    peer = Peer(network(handler))
+    for _ in range(10):
+        peer.send(framed(b"small"))
+        await settle()
+    assert peer.transport.reading
+    assert len(handler.seen) == 1
+
+
+@in_a_loop
+async def test_a_peer_that_does_not_read_is_not_served_further() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: [framed(bytes(WRITE_BUFFER_BYTES))]
+    peer = Peer(network(handler))
+    peer.transport.peer_reads = False
+    peer.send(framed(b"one") + framed(b"two") + framed(b"three"))
+    await settle()
+    assert handler.seen == [b"one"]
+    assert len(peer.transport.unsent) == WRITE_BUFFER_BYTES + 4
+    peer.transport.read_all()
+    await settle()
+    assert handler.seen == [b"one", b"two"]
+
+
+@in_a_loop
+async def test_a_peer_that_does_not_read_ends_up_not_being_read() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: [framed(bytes(WRITE_BUFFER_BYTES))]
+    peer = Peer(network(handler))
+    peer.transport.peer_reads = False
+    sent = 0
+    while peer.transport.reading:
+        peer.send(framed(bytes(1000)))
+        sent += 1
+        await settle()
+    assert sent * 1004 < READ_AHEAD_BYTES + 3000
+    assert len(handler.seen) == 1
+
+
+@in_a_loop
+async def test_requests_sent_before_the_end_are_handled() -> None:
+    """A producer with acks=0 sends and closes."""
+    handler = Handler()
+    handler.answer = lambda frame: None
+    peer = Peer(network(handler))
+    peer.send(framed(b"one") + framed(b"two") + framed(b"cut off")[:-1])
+    assert peer.connection.eof_received()
+    await settle()
+    assert handler.seen == [b"one", b"two"]
+    assert peer.transport.lost
+
+
+@in_a_loop
+async def test_a_peer_that_has_ended_its_side_still_gets_its_response() -> None:
+    handler = Handler(hold=True)
+    peer = Peer(network(handler))
+    peer.send(framed(b"question"))
+    await settle()
+    peer.connection.eof_received()
+    await settle()
+    assert not peer.transport.closing
+    handler.release()
+    await settle()
+    assert peer.responses == [b"question"]
+    assert peer.transport.lost
+
+
+@in_a_loop
+async def test_a_handler_hears_of_the_end_and_is_not_cancelled() -> None:
+    handler = Handler(hold=True)
+    peer = Peer(network(handler))
+    told: list[bool] = []
+    peer.connection.info.on_close(lambda: told.append(peer.connection.info.closed))
+    peer.send(framed(b"long poll"))
+    await settle()
+    peer.transport.abort()
+    await settle()
+    assert told == [True]
+    assert not handler.waiting[0].cancelled()
+    handler.release()
+    await settle()  # the response has nowhere to go, and that is no error
+    assert peer.connection.task is not None
+    assert peer.connection.task.exception() is None
+
+
+@in_a_loop
+async def test_a_connection_lost_while_its_response_waits_ends() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: [framed(bytes(WRITE_BUFFER_BYTES))]
+    peer = Peer(network(handler))
+    peer.transport.peer_reads = False
+    peer.send(framed(b"one"))
+    await settle()
+    peer.transport.abort()
+    await settle()
+    assert peer.connection.task is not None
+    assert peer.connection.task.done()
+
+
+@pytest.mark.parametrize("size", [-1, 101, 2**31 - 1])
+def test_a_nonsense_size_closes_the_connection_with_one_line(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        handler = Handler()
+        peer = Peer(network(handler, max_request_bytes=100))
+        peer.send(struct.pack(">i", size))
+        await settle()
+        assert peer.transport.lost
+        assert not handler.seen
+
+    run(test)
+    (line,) = caplog.messages
+    assert line == (
+        f"connection 10.0.0.1:50000 on PLAINTEXT closed: a request of {size} bytes, "
+        "socket.request.max.bytes allows 0 to 100"
+    )
+
+
+def test_a_connection_that_is_to_be_closed_is_and_others_live_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        handler = Handler()
+
+        def answer(frame: bytes) -> list[Any]:
+            if frame == b"bad":
+                raise ConnectionClosed("bad was sent", logging.ERROR)
+            return [framed(frame)]
+
+        handler.answer = answer
+        net = network(handler)
+        bad, good = Peer(net), Peer(net)
+        bad.send(framed(b"good") + framed(b"bad") + framed(b"never"))
+        await settle()
+        good.send(framed(b"still"))
+        await settle()
+        assert bad.responses == [b"good"]
+        assert bad.transport.lost
+        assert good.responses == [b"still"]
+        assert handler.seen == [b"good", b"bad", b"still"]
+        assert net.connection_count == 1
+
+    run(test)
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("ERROR", "connection 10.0.0.1:50000 on PLAINTEXT closed: bad was sent")
+    ]
+
+
+def test_a_defect_of_dispatching_closes_the_connection_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        handler = Handler()
+        handler.answer = lambda frame: [[framed(frame)]][len(frame)]
+        peer = Peer(network(handler))
+        peer.send(framed(b"x"))
+        await settle()
+        assert peer.transport.lost
+
+    run(test)
+    assert caplog.messages == ["connection 10.0.0.1:50000 on PLAINTEXT closed: IndexError: list index out of range"]
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=3000), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 2000), min_size=1, max_size=5),
+    order=st.lists(st.booleans(), max_size=60),
+)
+def test_every_interleaving_of_sending_handling_and_reading_gives_all_responses(
+    bodies: list[bytes], cuts: list[int], order: list[bool]
+) -> None:
+    async def test() -> None:
+        handler = Handler(hold=True)
+        peer = Peer(network(handler))
+        peer.transport.peer_reads = False
+        stream = b"".join(map(framed, bodies))
+        turns = itertools.chain(order, itertools.repeat(True))
+        turn = 0
+        while len(peer.responses) < len(bodies):
+            if stream and peer.transport.reading and next(turns):
+                cut = cuts[turn % len(cuts)]
+                turn += 1
+                peer.send(stream[:cut])
+                stream = stream[cut:]
+            elif handler.waiting and bool(next(turns)):
+                handler.release()
+            else:
+                peer.transport.read_all()
+            await settle()
+        assert peer.responses == handler.seen == bodies
+
+    run(test)

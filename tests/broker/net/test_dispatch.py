@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import logging
+import struct
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broker.errors import BrokerError, ErrorCode
+from broker.net.dispatch import ConnectionClosed, dispatcher
+from broker.protocol import api_registry
+from broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api, on_error
+from broker.protocol.codec import response_class
+from tests.broker.net.fakes import in_a_loop
+
+HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_registry, "_APIS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+
+
+async def dispatch(frame: bytes, broker: Any = None) -> list[Any] | None:
+    return await dispatcher(broker)(frame, ConnectionInfo())
+
+
+def heartbeat_answer(request: Request, code: ErrorCode) -> Any:
+    return response_class(12, request.version)(error_code=code)
+
+
+@in_a_loop
+async def test_a_handler_gets_request_and_broker_and_its_answer_is_framed() -> None:
+    async def handle(request: Request, broker: Any) -> Any:
+        return Encoded([broker.encode(), request.entity.group_id.encode()])
+
+    api(12, 0, 4)(handle)
+    assert await dispatch(HEARTBEAT, "the broker: ") == [b"\0\0\0\x11\0\0\0\x07the broker: g"]
+
+
+@in_a_loop
+async def test_an_error_becomes_the_answer_of_the_api() -> None:
+    async def handle(request: Request, broker: Any) -> Any:
+        raise BrokerError(ErrorCode.unknown_member_id, "no such member")
+
+    api(12, 0, 4)(handle)
+    on_error(12)(heartbeat_answer)
+    assert await dispatch(HEARTBEAT) == [struct.pack(">iih", 6, 7, ErrorCode.unknown_member_id)]
+
+
+@pytest.mark.parametrize("registered", [False, True])
+@in_a_loop
+async def test_an_error_without_an_answer_closes_the_connection(registered: bool) -> None:
+    async def handle(request: Request, broker: Any) -> Any:
+        raise BrokerError(ErrorCode.unknown_member_id, "no such member")
+
+    api(12, 0, 4)(handle)
+    if registered:
+        on_error(12)(lambda request, code: None)
+    with pytest.raises(ConnectionClosed, match="Heartbeat version 0 failed: unknown_member_id: no such member"):
+        await dispatch(HEARTBEAT)
+
+
+@in_a_loop
+async def test_a_handler_that_raises_closes_the_connection_and_names_the_place() -> None:
+    async def handle(request: Request, broker: Any) -> Any:
+        raise RuntimeError("first\nsecond line")
+
+    api(12, 0, 4)(handle)
+    with pytest.raises(
+        ConnectionClosed,
+        match=r"^the handler of Heartbeat version 0 raised RuntimeError at .*test_dispatch.py:\d+: first second line$",
+    ) as caught:
+        await dispatch(HEARTBEAT)
+    assert caught.value.level == logging.ERROR
+
+
+@in_a_loop
+async def test_an_answer_that_does_not_fit_its_version_closes_the_connection() -> None:
+    async def handle(request: Request, broker: Any) -> Any:
+        return response_class(12, 1)(error_code=ErrorCode.none, throttle_time=timedelta(0))
+
+    api(12, 0, 4)(handle)
+    with pytest.raises(ConnectionClosed, match="the encoder of Heartbeat version 0 raised TypeError"):
+        await dispatch(HEARTBEAT)
+
+
+@in_a_loop
+async def test_no_answer_is_no_answer() -> None:
+    async def handle(request: Request, broker: Any) -> Any:
+        return None
+
+    api(12, 0, 4)(handle)
+    assert await dispatch(HEARTBEAT) is None
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (b"", "no room for a request header"),
+        (struct.pack(">hhih", 4711, 0, 1, -1), "API key 4711 version 0 is not served"),
+        (struct.pack(">hhih", 12, 5, 1, -1), "Heartbeat version 5 is not served, only 0 to 4"),
+        (HEARTBEAT[:-1], "Heartbeat version 0 cannot be read"),
+    ],
+)
+@in_a_loop
+async def test_what_cannot_be_read_closes_the_connection(frame: bytes, message: str) -> None:
+    async def handle(request: Request, broker: Any) -> Any:
+        raise AssertionError
+
+    api(12, 0, 4)(handle)
+    with pytest.raises(ConnectionClosed, match=message):
+        await dispatch(frame)

@@ -1,0 +1,288 @@
+"""Real sockets on the loopback interface, with uvloop and with asyncio's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from broker.api.api_versions import handle as api_versions
+from broker.net.dispatch import dispatcher
+from broker.net.event_loop import new_event_loop
+from broker.net.limits import NetworkLimits
+from broker.net.listener import Listener, Network
+from broker.protocol import api_registry
+from broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
+from kafkalog_spark.errors import KafkalogError
+from tests.broker.net.fakes import Handler, framed
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "uvloop": new_event_loop,
+    "asyncio": asyncio.SelectorEventLoop,
+}
+MB = 1 << 20
+
+
+@pytest.fixture(params=list(LOOPS))
+def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]:
+    def run_in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(test())
+
+    return run_in_loop
+
+
+Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+
+
+async def connect(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", listener.port, limit=MB)
+
+
+async def response(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+
+
+async def ask(listener: Listener, body: bytes) -> bytes:
+    reader, writer = await connect(listener)
+    writer.write(framed(body))
+    answer = await response(reader)
+    writer.close()
+    return answer
+
+
+def test_large_and_small_requests_come_back(run: Run) -> None:
+    async def test() -> None:
+        network = Network(Handler())
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        numbers = random.Random(4)
+        bodies = [numbers.randbytes(size) for size in (0, 1, 5 * MB, 100, 300_000, 64 << 10, 3, MB)]
+        reader, writer = await connect(listener)
+        writer.write(b"".join(map(framed, bodies)))
+        assert [await response(reader) for _ in bodies] == bodies
+        writer.close()
+        await network.stop()
+
+    run(test)
+
+
+def test_connections_do_not_mix_although_they_share_a_buffer(run: Run) -> None:
+    async def test() -> None:
+        network = Network(Handler())
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+
+        async def client(number: int) -> None:
+            reader, writer = await connect(listener)
+            for turn in range(20):
+                body = bytes([number]) * (turn * 5000)
+                wire = framed(body)
+                for position in range(0, len(wire), 7001):
+                    writer.write(wire[position : position + 7001])
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                assert await response(reader) == body
+            writer.close()
+
+        await asyncio.gather(*map(client, range(8)))
+        await network.stop()
+
+    run(test)
+
+
+def test_a_client_that_does_not_read_stops_being_served_and_others_are(run: Run) -> None:
+    async def test() -> None:
+        handler = Handler()
+        handler.answer = lambda frame: [framed(bytes(8 * MB))] if frame == b"fetch" else [framed(frame)]
+        network = Network(handler)
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        deaf = socket.create_connection(("127.0.0.1", listener.port))
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(framed(b"fetch") * 50)
+        for turn in range(20):
+            assert await ask(listener, b"%d" % turn) == b"%d" % turn
+        assert handler.seen.count(b"fetch") == 1
+        (connection,) = network._connections
+        assert connection._transport is not None
+        assert connection._transport.get_write_buffer_size() <= 8 * MB + 4
+        deaf.close()
+        await network.stop()
+
+    run(test)
+
+
+def test_a_half_closed_client_gets_its_responses(run: Run) -> None:
+    async def test() -> None:
+        network = Network(Handler())
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        reader, writer = await connect(listener)
+        writer.write(framed(b"one") + framed(b"two"))
+        writer.write_eof()
+        assert await reader.read() == framed(b"one") + framed(b"two")
+        writer.close()
+        await network.stop()
+
+    run(test)
+
+
+def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        handler = Handler(hold=True)
+        network = Network(handler)
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        client = socket.create_connection(("127.0.0.1", listener.port))
+        client.sendall(framed(b"x"))
+        while not handler.waiting:
+            await asyncio.sleep(0)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        while network.connection_count:
+            await asyncio.sleep(0)
+        handler.release()
+        assert await ask_without_hold(handler, listener) == b"y"
+        await network.stop()
+
+    async def ask_without_hold(handler: Handler, listener: Listener) -> bytes:
+        handler.hold = False
+        return await ask(listener, b"y")
+
+    run(test)
+    assert not caplog.records
+
+
+def test_a_connection_above_the_limit_is_closed_and_room_is_found_again(run: Run) -> None:
+    async def test() -> None:
+        network = Network(Handler(), NetworkLimits(max_connections=3))
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        held = [await connect(listener) for _ in range(3)]
+        for _, writer in held:
+            writer.write(framed(b"x"))
+        for reader, _ in held:
+            assert await response(reader) == b"x"
+        for _ in range(100):
+            reader, writer = await connect(listener)
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await response(reader)
+            writer.close()
+        held[0][1].close()
+        while network.connection_count == 3:
+            await asyncio.sleep(0)
+        assert await ask(listener, b"room") == b"room"
+        for _, writer in held:
+            writer.close()
+        await network.stop()
+
+    run(test)
+
+
+def test_several_listeners_tell_their_names(run: Run) -> None:
+    async def test() -> None:
+        async def which(frame: Any, connection: ConnectionInfo) -> list[Any]:
+            return [framed(f"{connection.listener} {connection.local_port}".encode())]
+
+        network = Network(which)
+        first = await network.listen("INTERNAL", "127.0.0.1", 0)
+        second = await network.listen("EXTERNAL", "", 0)
+        assert await ask(first, b"?") == f"INTERNAL {first.port}".encode()
+        assert await ask(second, b"?") == f"EXTERNAL {second.port}".encode()
+        assert network.listeners == [first, second]
+        await network.stop()
+
+    run(test)
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_the_listener(run: Run) -> None:
+    async def test() -> None:
+        network = Network(Handler())
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        other = Network(Handler())
+        with pytest.raises(KafkalogError, match=rf"listener OTHER cannot be bound to 127.0.0.1:{listener.port}: .*use"):
+            await other.listen("OTHER", "127.0.0.1", listener.port)
+        await network.stop()
+
+    run(test)
+
+
+def test_a_stopped_network_accepts_nothing(run: Run) -> None:
+    async def test() -> None:
+        network = Network(Handler())
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        reader, writer = await connect(listener)
+        await network.stop()
+        assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(ConnectionError):
+            await connect(listener)
+
+    run(test)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def echo(request: Request, broker: Any) -> Any:
+        return Encoded([request.entity.member_id.encode()])
+
+    monkeypatch.setattr(api_registry, "_APIS", {})
+    monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+    api(18, 0, 4)(api_versions)
+    api(12, 0, 4)(echo)
+
+
+HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + b"\0\1g" + struct.pack(">ih", 1, 2) + b"me"
+
+
+@pytest.mark.usefixtures("served")
+def test_clients_that_send_rubbish_are_cut_off_and_one_that_does_not_is_served_as_before(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = random.Random(9)
+    rubbish = [
+        b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS client: a request of 369295872 bytes
+        struct.pack(">i", -1),
+        framed(b""),
+        framed(struct.pack(">hhih", 12, 99, 1, -1)),
+        framed(struct.pack(">hhih", -7, 0, 1, -1)),
+        framed(HEARTBEAT[:-1]),
+        *(framed(numbers.randbytes(numbers.randrange(100))) for _ in range(50)),
+    ]
+
+    async def test() -> None:
+        network = Network(dispatcher(None))
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        reader, writer = await connect(listener)
+        for sent in rubbish:
+            bad_reader, bad_writer = await connect(listener)
+            bad_writer.write(sent)
+            try:
+                assert await bad_reader.read() == b""
+            except ConnectionError:
+                pass
+            bad_writer.close()
+            writer.write(framed(HEARTBEAT))
+            assert await response(reader) == b"\0\0\0\7me"
+        writer.close()
+        await network.stop()
+
+    run(test)
+    assert len(caplog.messages) == len(rubbish)
+    assert all(message.count("\n") == 0 for message in caplog.messages)
+
+
+@pytest.mark.usefixtures("served")
+def test_api_versions_of_an_unknown_version_is_answered_and_the_connection_goes_on(run: Run) -> None:
+    async def test() -> None:
+        network = Network(dispatcher(None))
+        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        reader, writer = await connect(listener)
+        writer.write(framed(struct.pack(">hhih", 18, 99, 1, -1)) + framed(struct.pack(">hhih", 18, 0, 2, -1)))
+        assert await response(reader) == struct.pack(">ihihhh", 1, 35, 1, 18, 0, 4)
+        assert (await response(reader))[:6] == struct.pack(">ih", 2, 0)
+        writer.close()
+        await network.stop()
+
+    run(test)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.net.limits import connections_within, raise_open_files_limit
+from tests.broker.net.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
+
+
+def move_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now + seconds)
+
+
+def test_a_connection_above_max_connections_is_refused_with_one_line_for_all(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        net = network(Handler(), max_connections=2)
+        first, second = Peer(net), Peer(net)
+        refused = [Peer(net) for _ in range(5)]
+        await settle()
+        assert [peer.transport.lost for peer in (first, second, *refused)] == [False] * 2 + [True] * 5
+        assert net.connection_count == 2
+        first.transport.abort()
+        await settle()
+        third = Peer(net)
+        third.send(framed(b"there is room"))
+        await settle()
+        assert third.responses == [b"there is room"]
+
+    run(test)
+    assert len(caplog.messages) == 1
+    assert "max.connections=2 are open" in caplog.text
+
+
+@in_a_loop
+async def test_connections_are_counted_by_address() -> None:
+    net = network(Handler(), max_connections_per_ip=1, max_connections_per_ip_overrides={"10.0.0.9": 2})
+    peers = [Peer(net, host) for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.9", "10.0.0.9", "10.0.0.9")]
+    await settle()
+    assert [peer.transport.lost for peer in peers] == [False, True, False, False, False, True]
+
+
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        net = network(Handler(), max_idle_ms=10_000)
+        idle, mid_frame, active = Peer(net), Peer(net), Peer(net)
+        mid_frame.send(framed(b"not whole")[:-1])
+        await settle()
+        move_time(monkeypatch, 9.9)
+        assert net.close_idle() == 0
+        active.send(framed(b"hello"))
+        await settle()
+        move_time(monkeypatch, 0.2)  # 10.1 s since the start
+        assert net.close_idle() == 2
+        await settle()
+        assert [peer.transport.lost for peer in (idle, mid_frame, active)] == [True, True, False]
+
+    with caplog.at_level("INFO"):
+        run(test)
+    assert len(caplog.messages) == 2
+    assert "connections.max.idle.ms" in caplog.text
+
+
+def test_a_connection_whose_request_is_handled_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        handler = Handler(hold=True)
+        net = network(handler, max_idle_ms=10_000)
+        peer = Peer(net)
+        peer.send(framed(b"join group"))
+        await settle()
+        move_time(monkeypatch, 60)
+        assert net.close_idle() == 0
+        handler.release()
+        await settle()
+        assert net.close_idle() == 0
+        move_time(monkeypatch, 60)
+        assert net.close_idle() == 1
+
+    run(test)
+
+
+def test_a_peer_that_never_reads_is_idle_and_one_that_reads_slowly_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        handler = Handler()
+        handler.answer = lambda frame: [framed(bytes(1 << 20))]
+        net = network(handler, max_idle_ms=10_000)
+        never, slowly = Peer(net), Peer(net)
+        for peer in (never, slowly):
+            peer.transport.peer_reads = False
+            peer.send(framed(b"fetch"))
+        await settle()
+        assert net.close_idle() == 0  # looks at what is unsent for the first time
+        move_time(monkeypatch, 11)
+        slowly.transport.unsent = slowly.transport.unsent[1000:]
+        assert net.close_idle() == 1
+        await settle()
+        assert (never.transport.lost, slowly.transport.lost) == (True, False)
+
+    run(test)
+
+
+@in_a_loop
+async def test_stopping_lets_the_request_in_work_finish_and_takes_no_other() -> None:
+    handler = Handler(hold=True)
+    net = network(handler)
+    busy, idle = Peer(net), Peer(net)
+    told: list[str] = []
+    busy.connection.info.on_close(lambda: told.append("stop waiting"))
+    busy.send(framed(b"in work") + framed(b"queued"))
+    await settle()
+    stopping = asyncio.get_running_loop().create_task(net.stop())
+    await settle()
+    assert told == ["stop waiting"]
+    assert idle.transport.lost
+    late = Peer(net)
+    await settle()
+    assert late.transport.lost
+    handler.release()
+    await stopping
+    assert busy.responses == [b"in work"]
+    assert handler.seen == [b"in work"]
+    assert net.connection_count == 0
+
+
+def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        handler = Handler(hold=True)
+        net = network(handler)
+        hanging, deaf = Peer(net), Peer(net)
+        hanging.send(framed(b"never answered"))
+        await settle()
+        handler.hold = False
+        handler.answer = lambda frame: [framed(bytes(1 << 20))]
+        deaf.transport.peer_reads = False
+        deaf.send(framed(b"never read"))
+        await settle()
+        await net.stop(grace_s=0.01)
+        assert handler.waiting[0].cancelled()
+        assert net.connection_count == 0
+
+    run(test)
+    assert "2 connections did not finish" in caplog.text
+
+
+def test_connections_leave_open_files_to_the_logs() -> None:
+    assert connections_within(1024, 2**31 - 1) == 768
+    assert connections_within(1024, 100) == 100
+    assert connections_within(1, 100) == 1
+    assert connections_within(-1, 100) == 100
+    assert raise_open_files_limit() > 0

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import struct
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.errors import MalformedRequest
+from broker.protocol.frames import FrameAssembler
+
+LARGEST = 1000
+
+
+class Wire:
+    """Feeds bytes to an assembler as a socket does: never more at once than the buffer it is given."""
+
+    def __init__(self, buffer_bytes: int = 64, max_bytes: int = LARGEST) -> None:
+        self.shared = memoryview(bytearray(buffer_bytes))
+        self.assembler = FrameAssembler(self.shared, max_bytes)
+        self.frames: deque[bytes | memoryview] = deque()
+        self.completed = 0
+
+    def send(self, data: bytes) -> None:
+        while data:
+            buffer = self.assembler.buffer()
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            self.completed += self.assembler.received(count, self.frames)
+            self.shared[:] = b"\xee" * len(self.shared)  # another connection uses the shared buffer in between
+
+    def received(self) -> list[bytes]:
+        assert all(memoryview(frame).readonly for frame in self.frames)
+        return [bytes(frame) for frame in self.frames]
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+BODIES = st.lists(st.binary(max_size=LARGEST), max_size=6)
+
+
+@given(bodies=BODIES, cuts=st.lists(st.integers(1, 200), min_size=1), buffer_bytes=st.integers(1, 300))
+def test_frames_are_the_same_however_they_are_cut(bodies: list[bytes], cuts: list[int], buffer_bytes: int) -> None:
+    wire = Wire(buffer_bytes)
+    stream = b"".join(map(framed, bodies))
+    position = turn = 0
+    while position < len(stream):
+        size = cuts[turn % len(cuts)]
+        wire.send(stream[position : position + size])
+        position += size
+        turn += 1
+    assert wire.received() == bodies
+    assert wire.completed == sum(map(len, bodies))
+    assert wire.assembler.partial_bytes == 0
+
+
+@given(bodies=BODIES)
+def test_frames_come_byte_by_byte(bodies: list[bytes]) -> None:
+    wire = Wire()
+    for byte in b"".join(map(framed, bodies)):
+        wire.send(bytes([byte]))
+    assert wire.received() == bodies
+
+
+def test_what_is_begun_is_counted() -> None:
+    wire = Wire()
+    wire.send(b"\0\0")
+    assert wire.assembler.partial_bytes == 2
+    wire.send(b"\0\x0aabc")
+    assert wire.assembler.partial_bytes == 3
+    assert not wire.frames
+    wire.send(b"defghij")
+    assert wire.received() == [b"abcdefghij"]
+    assert wire.assembler.partial_bytes == 0
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LARGEST + 1, 2**31 - 1])
+def test_a_size_that_is_negative_or_too_large_is_malformed(size: int) -> None:
+    wire = Wire()
+    with pytest.raises(MalformedRequest, match=f"a request of {size} bytes, socket.request.max.bytes allows 0 to 1000"):
+        wire.send(framed(b"good") + struct.pack(">i", size))
+    assert wire.received() == [b"good"]
+
+
+def test_the_largest_size_is_served() -> None:
+    wire = Wire()
+    wire.send(framed(b"x" * LARGEST))
+    assert wire.received() == [b"x" * LARGEST]
+
+
+def test_a_large_frame_is_received_into_its_own_memory() -> None:
+    wire = Wire(max_bytes=1 << 30)
+    wire.send(struct.pack(">i", 1 << 30))  # says one GB: nothing is touched before it comes
+    assert len(wire.assembler.buffer()) == 1 << 30
