@@ -53,15 +53,21 @@ class GroupCoordinator:
         append: Append,
         scan: Scan,
         partition_count: Callable[[], int],
+        owned: Callable[[], Iterable[int]] = tuple,
         new_id: Callable[[], str] = new_member_id,
     ) -> None:
-        """`partition_count`: of __consumer_offsets as it is, or offsets.topic.num.partitions before it exists."""
+        """`partition_count`: of __consumer_offsets as it is, or offsets.topic.num.partitions before it exists.
+
+        `owned`: the partitions of it that exist here. What concerns all groups (lists, expiry, deleted topics) opens
+        those of them that are not open yet.
+        """
         self.config = config
         self._clock = clock
         self._scheduler = scheduler
         self._append = append
         self._scan = scan
         self._partition_count = partition_count
+        self._owned = owned
         self._new_id = new_id
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
@@ -89,6 +95,12 @@ class GroupCoordinator:
         self._shards[partition] = GroupShard(
             loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id
         )
+
+    def open_owned(self) -> None:
+        """Open all partitions that exist here, except those that are being loaded. Raises BrokerError."""
+        for partition in self._owned():
+            if partition not in self._shards and partition not in self._loading and not self._stopped:
+                self.open(partition, load(self._scan(partition)))
 
     def give_up(self, partition: int) -> None:
         """Loading has failed; the next use tries again."""
@@ -195,6 +207,7 @@ class GroupCoordinator:
             raise BrokerError(
                 ErrorCode.coordinator_load_in_progress, f"{len(self._loading)} partitions are still being read"
             )
+        self.open_owned()
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.strip().lower() for kind in types}
         return [
@@ -226,6 +239,7 @@ class GroupCoordinator:
         if now_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = now_ms + self.config.offsets_retention_check_interval_ms
+        self.open_owned()
         for partition, shard in list(self._shards.items()):
             try:
                 shard.expire()
@@ -233,7 +247,8 @@ class GroupCoordinator:
                 log.warning("__consumer_offsets-%d: offsets could not be expired: %s", partition, error)
 
     def on_topic_deleted(self, topic: str) -> None:
-        """The offsets committed to a topic go with it."""
+        """The offsets committed to a topic go with it. Raises BrokerError when they cannot be found."""
+        self.open_owned()
         for partition, shard in list(self._shards.items()):
             try:
                 shard.forget_topic(topic)

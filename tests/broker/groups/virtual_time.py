@@ -178,7 +178,8 @@ class World:
         """A new coordinator on the same log: what a restart leaves."""
         self.coordinator = GroupCoordinator(
             self.config, clock=self.time.clock, scheduler=self.time, append=self.log.append, scan=self.log.scan,
-            partition_count=lambda: self.partitions, new_id=lambda: str(next(self._ids)),
+            partition_count=lambda: self.partitions, owned=lambda: range(self.partitions),
+            new_id=lambda: str(next(self._ids)),
         )  # fmt: skip
         return self.coordinator
 
