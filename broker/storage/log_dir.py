@@ -9,7 +9,7 @@ import datetime
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,23 +33,29 @@ class LogDirError(KafkalogError):
 
 @dataclass(slots=True)
 class LogDir:
-    """One of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id, 22 characters."""
+    """One of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id, 22 characters.
+
+    on_failure: called with the error, once, by whoever met it and in the thread of that.
+    """
 
     path: Path
     id: str
     lock: LogDirLock | None = None
     failure: str | None = None
+    on_failure: Callable[[BaseException], None] | None = None
 
     @property
     def is_online(self) -> bool:
         return self.failure is None
 
-    def fail(self, error: BaseException | str) -> bool:
+    def fail(self, error: BaseException) -> bool:
         """Take the directory offline; False when it was offline before. One line says so."""
         if self.failure is not None:
             return False
         self.failure = str(error)
         _log.error("log directory %s is offline, its partitions too: %s", self.path, self.failure)
+        if self.on_failure is not None:
+            self.on_failure(error)
         return True
 
     def close(self) -> None:

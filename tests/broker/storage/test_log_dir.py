@@ -124,10 +124,10 @@ def test_a_new_partition_goes_where_the_fewest_are(tmp_path):
     a, b, c = dirs.all
     assert fewest_partitions(dirs.all, {}) is a
     assert fewest_partitions(dirs.all, {a.path: 2, b.path: 1, c.path: 1}) is b
-    b.fail("gone")
+    b.fail(OSError("gone"))
     assert fewest_partitions(dirs.all, {a.path: 2, b.path: 1, c.path: 1}) is c
-    a.fail("gone")
-    c.fail("gone")
+    a.fail(OSError("gone"))
+    c.fail(OSError("gone"))
     assert fewest_partitions(dirs.all, {}) is None
     dirs.close()
 

@@ -1,0 +1,68 @@
+"""A log manager over directories, with a clock that stands still."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.clock import ManualClock
+from broker.config.broker_config import BrokerConfig
+from broker.storage.log_dir import LogDirs, open_log_dirs
+from broker.storage.log_manager import LogManager
+from broker.storage.topic_registry import TopicRegistry
+from tests.broker.storage.storage_helpers import read_all, validated
+
+NOW = 1_700_000_000_000
+
+
+@dataclass
+class Started:
+    """What one start of a broker makes."""
+
+    dirs: LogDirs
+    topics: TopicRegistry
+    logs: LogManager
+    clock: ManualClock
+
+    def create(self, name, partitions=1, **configs):
+        topic = self.topics.create(name, partitions, {key.replace("_", "."): str(v) for key, v in configs.items()})
+        self.logs.create_topic(topic)
+        return topic
+
+    def append(self, topic="orders", partition=0, count=1, **fields):
+        return self.logs.get(topic, partition).append(validated(count, **fields), self.clock.now_ms())
+
+    def tick(self, ms=0):
+        self.logs.tick(self.clock.advance(ms))
+
+    def crash(self):
+        """What a killed process leaves: nothing flushed, closed or written; the lock is gone."""
+        self.dirs.close()
+
+
+def started(*paths, clock=None, progress=None, properties=None, options=None) -> Started:
+    clock = clock or ManualClock(NOW)
+    # Small indexes: copies of 10 MB of preallocated zeros are what most of these tests would spend their time on.
+    small = {"log.index.size.max.bytes": 1200}
+    config = BrokerConfig.from_properties({"log.dirs": ",".join(map(str, paths)), **small, **(properties or {})})
+    dirs = open_log_dirs(paths, 1, clock.now_ms())
+    topics = TopicRegistry(dirs.all)
+    topics.load()
+    logs = LogManager(dirs, config, topics, clock, **(options or {}))
+    logs.load(progress)
+    return Started(dirs, topics, logs, clock)
+
+
+def killed(path: Path, target: Path) -> Path:
+    """A copy of a log directory while its broker runs: what is on disk when it is killed at this moment."""
+    return Path(shutil.copytree(path, target))
+
+
+def offsets_of(broker: Started, topic="orders", partition=0):
+    log = broker.logs.get(topic, partition)
+    return log.log_start_offset, log.log_end_offset
+
+
+def content(broker: Started, topic="orders", partition=0):
+    return read_all(broker.logs.get(topic, partition))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from broker.config.broker_config import BrokerConfig
+from broker.storage.housekeeping import CHECKPOINTS, Task, Timers
+
+
+def test_each_task_is_due_at_its_own_interval():
+    config = BrokerConfig.from_properties({"log.retention.check.interval.ms": 7000})
+    timers = Timers(100)
+    assert timers.due(config, 5099) == set()
+    assert timers.due(config, 5100) == {Task.HIGH_WATERMARKS}
+    assert timers.due(config, 5101) == set()
+    assert timers.due(config, 7100) == {Task.RETENTION}
+    assert timers.due(config, 60_100) == {Task.RETENTION, *CHECKPOINTS}
+
+
+def test_a_late_tick_makes_up_for_one_interval_only():
+    config, timers = BrokerConfig.from_properties({}), Timers(0)
+    assert Task.HIGH_WATERMARKS in timers.due(config, 50_000)
+    assert timers.due(config, 54_999) == set()
+
+
+def test_every_task_has_its_interval_in_the_configuration():
+    config = BrokerConfig.from_properties({})
+    assert all(getattr(config, task.value) > 0 for task in Task)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import logging
+import uuid
+from pathlib import Path
+
+import pytest
+
+from broker.storage.log_dir import LogDir, LogDirError
+from broker.storage.partition_dirs import KEPT_CONFIGS, PartitionPlace, find_partition_dirs, reconcile
+from broker.storage.topic_registry import Topic
+
+A, B, NEW = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=99)
+HOME, OTHER = LogDir(Path("/a"), "a"), LogDir(Path("/b"), "b")
+ORDERS = Topic("orders", A, 2, {"retention.ms": "5"})
+
+
+def place(topic, partition, topic_id=None, home=HOME):
+    return PartitionPlace(topic, partition, home, home.path / f"{topic}-{partition}", topic_id)
+
+
+def reconciled(*places, topics=(ORDERS,), deleted=(), compacted=()):
+    return reconcile(places, {t.name: t for t in topics}, frozenset(deleted), compacted, lambda: NEW)
+
+
+def test_directories_of_known_topics_are_served():
+    places = [place("orders", 0, A), place("orders", 1, A)]
+    found = reconciled(*places)
+    assert found.serve == [(places[0], ORDERS), (places[1], ORDERS)]
+    assert (found.changed, found.deleted, found.strays, found.missing) == ({}, [], [], [])
+
+
+def test_missing_partitions_are_named():
+    assert reconciled(place("orders", 1, A)).missing == [(ORDERS, 0)]
+    assert reconciled().missing == [(ORDERS, 0), (ORDERS, 1)]
+
+
+def test_a_partition_above_the_number_that_is_known_raises_it():
+    found = reconciled(place("orders", 4, A))
+    assert found.changed == {"orders": Topic("orders", A, 5, ORDERS.configs)}
+    assert found.serve[0][1] == found.changed["orders"]
+    assert [partition for _, partition in found.missing] == [0, 1, 2, 3]
+
+
+def test_an_unknown_topic_is_taken_in_with_its_id_and_loses_nothing():
+    found = reconciled(place("new", 1, B), place("new", 0, B), topics=())
+    assert found.changed == {"new": Topic("new", B, 2, KEPT_CONFIGS)}
+    assert found.missing == []
+
+
+def test_without_partition_metadata_the_registrys_id_holds_or_a_new_one():
+    assert reconciled(place("orders", 0)).serve[0][1] is ORDERS
+    assert reconciled(place("old", 0), topics=()).changed["old"].id == NEW
+
+
+@pytest.mark.parametrize(
+    ("topic", "compacted", "policy"),
+    [("a", (), None), ("a", ("a",), "compact"), ("__consumer_offsets", (), "compact")],
+)
+def test_topics_that_were_compacted_stay_so(topic, compacted, policy):
+    assert reconciled(place(topic, 0, B), topics=(), compacted=compacted).changed[topic].configs.get(
+        "cleanup.policy"
+    ) == (policy)
+
+
+def test_a_directory_of_another_topic_of_that_name_is_a_stray():
+    stray = place("orders", 0, B)
+    found = reconciled(stray, place("orders", 1, A))
+    assert found.strays == [stray]
+    assert found.missing == [(ORDERS, 0)]
+
+
+def test_a_deleted_topic_does_not_come_back():
+    gone = place("gone", 0, B)
+    found = reconciled(gone, topics=(), deleted=[B])
+    assert (found.deleted, found.changed, found.serve) == ([gone], {}, [])
+
+
+def test_a_partition_in_two_log_directories_is_an_error():
+    with pytest.raises(LogDirError, match=r"orders-0 also lies in /a"):
+        reconciled(place("orders", 0, A), place("orders", 0, A, OTHER))
+
+
+def test_a_stray_copy_in_another_directory_is_none():
+    found = reconciled(place("orders", 0, A), place("orders", 0, B, OTHER))
+    assert len(found.serve) == len(found.strays) == 1
+
+
+def test_a_listing_tells_live_directories_from_the_others(tmp_path, caplog):
+    for name in ("b-1", "b-0", "a-10", "a-0.id-delete", "a-1.id-future", "a-2.id-stray", "__cluster_metadata-0", "no"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file-0").write_text("")
+    (tmp_path / "b-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 21}Q")
+    (tmp_path / "b-1" / "partition.metadata").write_text("nonsense")
+    with caplog.at_level(logging.WARNING):
+        found = find_partition_dirs(LogDir(tmp_path, "id"))
+    assert [(p.topic, p.partition, p.topic_id) for p in found.live] == [
+        ("a", 10, None),
+        ("b", 0, uuid.UUID(int=1)),
+        ("b", 1, None),
+    ]
+    assert found.deleted == [tmp_path / "a-0.id-delete"]
+    assert "expected the lines 'version: 0'" in caplog.text

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.storage import retention
+from broker.storage.retention_check import may_be_due
+from tests.broker.storage.storage_helpers import NOW, log_config, new_log, validated
+
+
+def facts(log):
+    return [retention.SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in log.segments]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_says_what_the_decision_itself_would_say(tmp_path, seed):
+    """Of closed logs as they lie on disk, against retention.decide."""
+    rng = random.Random(seed)
+    log = new_log(tmp_path)
+    for _ in range(rng.randrange(4)):
+        log.append(validated(rng.randint(1, 3), size=rng.randrange(50), timestamp=NOW - rng.randrange(1000)), NOW)
+        if rng.random() < 0.6:
+            log.roll(NOW)
+    config = log_config(
+        retention_ms=rng.choice([-1, 100, 500, 900, 2000]),
+        retention_bytes=rng.choice([-1, 0, 100, 200, 400]),
+        cleanup_policy=rng.choice([("delete",), ("compact",), ("compact", "delete"), ()]),
+    )
+    start = rng.randint(0, log.log_end_offset)
+    expected = retention.decide(
+        facts(log),
+        retention.RetentionPolicy(config.retention_ms, config.retention_bytes, config.is_deleted),
+        log_start_offset=start,
+        high_watermark=log.log_end_offset,
+        log_end_offset=log.log_end_offset,
+        now_ms=NOW,
+    )
+    log.close()
+    assert may_be_due(log.directory, config, start, NOW) == bool(expected)
+
+
+def test_a_segment_without_timestamps_is_as_old_as_its_file(tmp_path):
+    log = new_log(tmp_path)
+    log.append(validated(timestamp=-1), NOW)
+    log.close()
+    modified = (log.directory / f"{0:020d}.log").stat().st_mtime_ns // 1_000_000
+    config = log_config(retention_ms=1000)
+    assert not may_be_due(log.directory, config, 0, modified + 1000)
+    assert may_be_due(log.directory, config, 0, modified + 1001)
+
+
+def test_an_empty_directory_has_nothing_to_delete(tmp_path):
+    assert not may_be_due(tmp_path, log_config(retention_ms=0), 0, NOW)
