@@ -22,6 +22,7 @@ from broker.protocol.response_entity import entity, response_module
 
 if TYPE_CHECKING:
     from broker.server import Broker
+    from broker.storage.topic_registry import Topic
 
 _TOP_LEVEL_ERROR_FROM = 2
 _SEVERAL_GROUPS_FROM = 8
@@ -56,7 +57,7 @@ def _fetch(request: Request, broker: Broker, asked: Any, require_stable: bool) -
             for name, offsets in broker.groups.fetch(asked.group_id, None, require_stable=require_stable):
                 topic = broker.topics.get(name)
                 if topic is not None or not by_id:
-                    topics.append(_Topic(name, topic and topic.id, offsets))
+                    topics.append(_Topic(name, _id(topic), offsets))
             return _Group(asked.group_id, topics)
         found = []
         for wanted in asked.topics:
@@ -69,12 +70,16 @@ def _fetch(request: Request, broker: Broker, asked: Any, require_stable: bool) -
                 found.append(_Topic("", wanted.topic_id, unknown))
                 continue
             name = wanted.name if topic is None else topic.name
-            one = FetchedTopic(name, tuple(wanted.partition_indexes), topic and topic.id)
+            one = FetchedTopic(name, tuple(wanted.partition_indexes), _id(topic))
             ((_, offsets),) = broker.groups.fetch(asked.group_id, [one], require_stable=require_stable)
-            found.append(_Topic(name, topic and topic.id, offsets))
+            found.append(_Topic(name, _id(topic), offsets))
         return _Group(asked.group_id, found)
     except BrokerError as error:
         return _failed_group(request, asked, write_error(error.code))
+
+
+def _id(topic: Topic | None) -> UUID | None:
+    return None if topic is None else topic.id
 
 
 def _failed_group(request: Request, asked: Any, code: ErrorCode) -> _Group:
