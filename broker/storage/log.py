@@ -346,23 +346,24 @@ class Log:
         self._flushing.rolled()
         self._segments = (*self._segments, new)
         self._producers.end_offset = base_offset
-        self._snapshot_producers(sync=False)
+        self._snapshot_producers()
         return new
 
     def _draw_jitter(self) -> int:
         most = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return self._jitter.randrange(most) if most > 0 else 0
 
-    def _snapshot_producers(self, *, sync: bool) -> None:
-        """Write the producer snapshot of the log end offset, once (ProducerStateManager.takeSnapshot)."""
+    def _snapshot_producers(self) -> bool:
+        """Write the producer snapshot of the log end offset, once (ProducerStateManager.takeSnapshot); the next flush
+        syncs it. False when it is there already, or nothing was ever appended."""
         offset = self._log_end_offset
         path = self._snapshot_path(offset)
         if offset <= self._last_snapshot or offset == 0 or path.exists():
-            return
-        write_producer_snapshot(path, self._producers.entries(), sync=sync)
+            return False
+        write_producer_snapshot(path, self._producers.entries(), sync=False)
         self._last_snapshot = offset
-        if not sync:
-            self._flushing.snapshot_taken(path)
+        self._flushing.snapshot_taken(path)
+        return True
 
     def _snapshot_path(self, offset: int) -> Path:
         return self.directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX)
@@ -412,7 +413,9 @@ class Log:
         while True:
             self.check_fetch_offset(offset)
             try:
-                return log_read.read_log(self._segments, self._positions, offset, max_bytes, up_to, at_least_one)
+                result = log_read.read_log(self._segments, self._positions, offset, max_bytes, up_to, at_least_one)
+                if offset >= self.log_start_offset:  # else retention took the beginning meanwhile
+                    return result
             except FileNotFoundError as error:
                 if self.is_closed or offset >= self.log_start_offset:
                     self._fail(error)  # the file was not ours to lose
@@ -603,19 +606,22 @@ class Log:
         Twice is harmless. Raises BrokerError kafka_storage_error."""
         if self.is_closed:
             return
-        if self.failure is None:
-            try:
+        try:
+            if self.failure is None:
+                self._producers.end_offset = self._log_end_offset
+                news = self._snapshot_producers() or self.recovery_point < self._log_end_offset
                 active = self._segments[-1]
                 if active.writer is not None:
                     active.writer.on_become_inactive()
-                self._producers.end_offset = self._log_end_offset
-                self._snapshot_producers(sync=False)
-                with self._flushing.lock:
-                    self._flushing.flush(self._segments, self._log_end_offset, whole=True)
-                    active.close_writer()
-            except (OSError, CorruptLog) as error:
-                self._fail(error)
-        self.discard()
+                    news = True
+                if news:  # a log that nobody wrote to costs nothing here
+                    with self._flushing.lock:
+                        self._flushing.flush(self._segments, self._log_end_offset, whole=True)
+                        active.close_writer()
+        except (OSError, CorruptLog) as error:
+            self._fail(error)
+        finally:
+            self.discard()
 
     def discard(self) -> None:
         """Let go of the files as they are: the partition is deleted, or its directory has failed. Twice is harmless."""

@@ -177,16 +177,18 @@ class LogSegment:
             return
         for suffix in SEGMENT_SUFFIXES:
             try:
-                os.fsync(FileHandle(self.path(suffix)).fd)
+                handle = FileHandle(self.path(suffix))
             except FileNotFoundError:
-                pass  # retention has taken the segment, or it has no transaction index
+                continue  # retention has taken the segment, or it has no transaction index
+            os.fsync(handle.fd)
 
     def sync_data(self) -> None:
         """Return when the .log and the aborted transactions are on disk. Raises OSError."""
         if self.writer is not None:
             self.writer.sync_data()
         else:
-            os.fdatasync(self.handle().fd)
+            handle = self.handle()
+            os.fdatasync(handle.fd)
         if self.transaction_writer is not None:
             self.transaction_writer.flush()
 

@@ -19,6 +19,9 @@ PLAIN_RECORDS = 4
 """Up to so many records the plain walk is as quick as the call of the compiled one (about 2 us a record, 4 us a call).
 """
 
+PLAIN_WHILE_LOADING = 1000
+"""Up to so many records nobody waits until the compiled walk is there: 0.3 s when it was compiled before, else 2 s."""
+
 
 class Walk(IntEnum):
     """How a walk ended."""
@@ -80,10 +83,11 @@ class RecordView(NamedTuple):
 
 _kernel: Any = None
 _kernel_lock = threading.Lock()
+_loading: threading.Thread | None = None
 
 
 def load_kernel() -> Any:
-    """Import the compiled walk, once. A server calls it from a thread of its own, before the first large batch does."""
+    """Import the compiled walk, once. Blocks for as long as that takes."""
     global _kernel
     if _kernel is None:
         with _kernel_lock:
@@ -94,16 +98,29 @@ def load_kernel() -> Any:
     return _kernel
 
 
+def _kernel_for(count: int) -> Any:
+    """The compiled walk, or None where the plain one is to do. The first batch that is not tiny has it loaded."""
+    global _loading
+    if count <= PLAIN_RECORDS or _kernel is not None:
+        return None if count <= PLAIN_RECORDS else _kernel
+    if count > PLAIN_WHILE_LOADING:
+        return load_kernel()
+    if _loading is None:
+        _loading = threading.Thread(target=load_kernel, name="load-record-walk")
+        _loading.start()
+    return None
+
+
 def walk_records(payload: memoryview, count: int, base_timestamp: int) -> RecordFacts:
     """Walk the uncompressed records `payload` of a batch that announces `count`. Safe to call from several threads.
 
     Raises CorruptBatch when they are not exactly `count` well-formed records.
     """
-    if count <= PLAIN_RECORDS:
-        return _plain_facts(payload, count, base_timestamp)
     if count > len(payload):  # a record takes 7 bytes: no walk is needed to see a count that lies, or that is huge
         raise _fault(Walk.TOO_FEW, 0, count)
-    kernel = load_kernel()
+    kernel = _kernel_for(count)
+    if kernel is None:
+        return _plain_facts(payload, count, base_timestamp)
     data = np.frombuffer(payload, np.uint8)
     data.flags.writeable = False
     facts = np.empty(len(F), np.int64)
@@ -119,12 +136,12 @@ def find_timestamp(
 ) -> tuple[int, int] | None:
     """(timestamp, offset delta) of the first record with a timestamp of at least `wanted` ms and an offset delta of at
     least `lowest_delta`; None when there is none. Raises CorruptBatch."""
-    if count <= PLAIN_RECORDS:
+    kernel = _kernel_for(count)
+    if kernel is None:
         for record in plain_records(payload, count, base_timestamp):
             if record.timestamp >= wanted and record.offset_delta >= lowest_delta:
                 return record.timestamp, record.offset_delta
         return None
-    kernel = load_kernel()
     data = np.frombuffer(payload, np.uint8)
     data.flags.writeable = False
     found = np.empty(2, np.int64)

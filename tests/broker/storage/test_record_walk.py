@@ -32,12 +32,14 @@ records = st.lists(
 @pytest.fixture(params=["plain", "compiled"])
 def walk(request, monkeypatch):
     """Both walks on batches of any size."""
+    record_walk.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
     return walk_records
 
 
 def both(data, count, base=BASE):
     """What each of the walks says: facts, or the error's text."""
+    record_walk.load_kernel()
     answers = []
     for limit in (10**9, -1):
         original, record_walk.PLAIN_RECORDS = record_walk.PLAIN_RECORDS, limit
@@ -109,6 +111,7 @@ def test_find_timestamp_gives_the_first_record_that_is_late_enough(plain, rows, 
     expected = next(
         ((row.timestamp, row.offset) for row in rows if row.timestamp >= wanted and row.offset >= lowest), None
     )
+    record_walk.load_kernel()
     original, record_walk.PLAIN_RECORDS = record_walk.PLAIN_RECORDS, 10**9 if plain else -1
     try:
         found = find_timestamp(memoryview(encoded(rows, 0, BASE)), len(rows), BASE, wanted, lowest)
@@ -123,7 +126,10 @@ def test_small_batches_are_taken_without_numba():
         "from tests.broker.storage.storage_helpers import validated\n"
         "validated(4, codec=3)\n"
         "assert 'numba' not in sys.modules\n"
-        "validated(5)\n"
+        "first = validated(5)\n"
+        "from broker.storage import record_walk\n"
+        "record_walk._loading.join()\n"
         "assert 'numba' in sys.modules\n"
+        "assert validated(5) == first\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
