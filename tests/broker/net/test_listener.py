@@ -6,13 +6,14 @@ import asyncio
 import random
 import socket
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from broker.api.api_versions import handle as api_versions
-from broker.net.dispatch import dispatcher
+from broker.net.dispatch import Dispatch, dispatcher
 from broker.net.event_loop import new_event_loop
 from broker.net.limits import NetworkLimits
 from broker.net.listener import Listener, Network
@@ -40,6 +41,16 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Coroutine[Any,
 Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 
+@asynccontextmanager
+async def listening(dispatch: Dispatch, limits: NetworkLimits | None = None) -> AsyncIterator[tuple[Network, Listener]]:
+    """Stopped whatever happens: uvloop waits forever for what a failed test leaves open."""
+    network = Network(dispatch, limits)
+    try:
+        yield network, await network.listen("PLAINTEXT", "127.0.0.1", 0)
+    finally:
+        await network.stop()
+
+
 async def connect(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", listener.port, limit=MB)
 
@@ -58,38 +69,34 @@ async def ask(listener: Listener, body: bytes) -> bytes:
 
 def test_large_and_small_requests_come_back(run: Run) -> None:
     async def test() -> None:
-        network = Network(Handler())
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        numbers = random.Random(4)
-        bodies = [numbers.randbytes(size) for size in (0, 1, 5 * MB, 100, 300_000, 64 << 10, 3, MB)]
-        reader, writer = await connect(listener)
-        writer.write(b"".join(map(framed, bodies)))
-        assert [await response(reader) for _ in bodies] == bodies
-        writer.close()
-        await network.stop()
+        async with listening(Handler()) as (_network, listener):
+            numbers = random.Random(4)
+            bodies = [numbers.randbytes(size) for size in (0, 1, 5 * MB, 100, 300_000, 64 << 10, 3, MB)]
+            reader, writer = await connect(listener)
+            writer.write(b"".join(map(framed, bodies)))
+            assert [await response(reader) for _ in bodies] == bodies
+            writer.close()
 
     run(test)
 
 
 def test_connections_do_not_mix_although_they_share_a_buffer(run: Run) -> None:
     async def test() -> None:
-        network = Network(Handler())
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        async with listening(Handler()) as (_network, listener):
 
-        async def client(number: int) -> None:
-            reader, writer = await connect(listener)
-            for turn in range(20):
-                body = bytes([number]) * (turn * 5000)
-                wire = framed(body)
-                for position in range(0, len(wire), 7001):
-                    writer.write(wire[position : position + 7001])
-                    await writer.drain()
-                    await asyncio.sleep(0)
-                assert await response(reader) == body
-            writer.close()
+            async def client(number: int) -> None:
+                reader, writer = await connect(listener)
+                for turn in range(20):
+                    body = bytes([number]) * (turn * 5000)
+                    wire = framed(body)
+                    for position in range(0, len(wire), 7001):
+                        writer.write(wire[position : position + 7001])
+                        await writer.drain()
+                        await asyncio.sleep(0)
+                    assert await response(reader) == body
+                writer.close()
 
-        await asyncio.gather(*map(client, range(8)))
-        await network.stop()
+            await asyncio.gather(*map(client, range(8)))
 
     run(test)
 
@@ -98,33 +105,31 @@ def test_a_client_that_does_not_read_stops_being_served_and_others_are(run: Run)
     async def test() -> None:
         handler = Handler()
         handler.answer = lambda frame: [framed(bytes(8 * MB))] if frame == b"fetch" else [framed(frame)]
-        network = Network(handler)
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        deaf = socket.create_connection(("127.0.0.1", listener.port))
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.sendall(framed(b"fetch") * 50)
-        for turn in range(20):
-            assert await ask(listener, b"%d" % turn) == b"%d" % turn
-        assert handler.seen.count(b"fetch") == 1
-        (connection,) = network._connections
-        assert connection._transport is not None
-        assert connection._transport.get_write_buffer_size() <= 8 * MB + 4
-        deaf.close()
-        await network.stop()
+        async with listening(handler) as (network, listener):
+            deaf = socket.create_connection(("127.0.0.1", listener.port))
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.sendall(framed(b"fetch") * 50)
+            for turn in range(20):
+                assert await ask(listener, b"%d" % turn) == b"%d" % turn
+            assert handler.seen.count(b"fetch") == 1
+            while network.connection_count > 1:  # the others are closed
+                await asyncio.sleep(0)
+            (connection,) = network._connections
+            assert connection._transport is not None
+            assert connection._transport.get_write_buffer_size() <= 8 * MB + 4
+            deaf.close()
 
     run(test)
 
 
 def test_a_half_closed_client_gets_its_responses(run: Run) -> None:
     async def test() -> None:
-        network = Network(Handler())
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        reader, writer = await connect(listener)
-        writer.write(framed(b"one") + framed(b"two"))
-        writer.write_eof()
-        assert await reader.read() == framed(b"one") + framed(b"two")
-        writer.close()
-        await network.stop()
+        async with listening(Handler()) as (_network, listener):
+            reader, writer = await connect(listener)
+            writer.write(framed(b"one") + framed(b"two"))
+            writer.write_eof()
+            assert await reader.read() == framed(b"one") + framed(b"two")
+            writer.close()
 
     run(test)
 
@@ -132,19 +137,17 @@ def test_a_half_closed_client_gets_its_responses(run: Run) -> None:
 def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         handler = Handler(hold=True)
-        network = Network(handler)
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        client = socket.create_connection(("127.0.0.1", listener.port))
-        client.sendall(framed(b"x"))
-        while not handler.waiting:
-            await asyncio.sleep(0)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.close()
-        while network.connection_count:
-            await asyncio.sleep(0)
-        handler.release()
-        assert await ask_without_hold(handler, listener) == b"y"
-        await network.stop()
+        async with listening(handler) as (network, listener):
+            client = socket.create_connection(("127.0.0.1", listener.port))
+            client.sendall(framed(b"x"))
+            while not handler.waiting:
+                await asyncio.sleep(0)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            while network.connection_count:
+                await asyncio.sleep(0)
+            handler.release()
+            assert await ask_without_hold(handler, listener) == b"y"
 
     async def ask_without_hold(handler: Handler, listener: Listener) -> bytes:
         handler.hold = False
@@ -156,25 +159,23 @@ def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixt
 
 def test_a_connection_above_the_limit_is_closed_and_room_is_found_again(run: Run) -> None:
     async def test() -> None:
-        network = Network(Handler(), NetworkLimits(max_connections=3))
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        held = [await connect(listener) for _ in range(3)]
-        for _, writer in held:
-            writer.write(framed(b"x"))
-        for reader, _ in held:
-            assert await response(reader) == b"x"
-        for _ in range(100):
-            reader, writer = await connect(listener)
-            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-                await response(reader)
-            writer.close()
-        held[0][1].close()
-        while network.connection_count == 3:
-            await asyncio.sleep(0)
-        assert await ask(listener, b"room") == b"room"
-        for _, writer in held:
-            writer.close()
-        await network.stop()
+        async with listening(Handler(), NetworkLimits(max_connections=3)) as (network, listener):
+            held = [await connect(listener) for _ in range(3)]
+            for _, writer in held:
+                writer.write(framed(b"x"))
+            for reader, _ in held:
+                assert await response(reader) == b"x"
+            for _ in range(100):
+                reader, writer = await connect(listener)
+                with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                    await response(reader)
+                writer.close()
+            held[0][1].close()
+            while network.connection_count == 3:
+                await asyncio.sleep(0)
+            assert await ask(listener, b"room") == b"room"
+            for _, writer in held:
+                writer.close()
 
     run(test)
 
@@ -197,22 +198,20 @@ def test_several_listeners_tell_their_names(run: Run) -> None:
 
 def test_a_port_that_is_taken_is_an_error_that_names_the_listener(run: Run) -> None:
     async def test() -> None:
-        network = Network(Handler())
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        other = Network(Handler())
-        with pytest.raises(KafkalogError, match=rf"listener OTHER cannot be bound to 127.0.0.1:{listener.port}: .*use"):
-            await other.listen("OTHER", "127.0.0.1", listener.port)
-        await network.stop()
+        async with listening(Handler()) as (_network, listener):
+            other = Network(Handler())
+            with pytest.raises(
+                KafkalogError, match=rf"listener OTHER cannot be bound to 127.0.0.1:{listener.port}: .*use"
+            ):
+                await other.listen("OTHER", "127.0.0.1", listener.port)
 
     run(test)
 
 
 def test_a_stopped_network_accepts_nothing(run: Run) -> None:
     async def test() -> None:
-        network = Network(Handler())
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        reader, writer = await connect(listener)
-        await network.stop()
+        async with listening(Handler()) as (_network, listener):
+            reader, writer = await connect(listener)
         assert await reader.read() == b""
         writer.close()
         with pytest.raises(ConnectionError):
@@ -252,21 +251,19 @@ def test_clients_that_send_rubbish_are_cut_off_and_one_that_does_not_is_served_a
     ]
 
     async def test() -> None:
-        network = Network(dispatcher(None))
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        reader, writer = await connect(listener)
-        for sent in rubbish:
-            bad_reader, bad_writer = await connect(listener)
-            bad_writer.write(sent)
-            try:
-                assert await bad_reader.read() == b""
-            except ConnectionError:
-                pass
-            bad_writer.close()
-            writer.write(framed(HEARTBEAT))
-            assert await response(reader) == b"\0\0\0\7me"
-        writer.close()
-        await network.stop()
+        async with listening(dispatcher(None)) as (_network, listener):
+            reader, writer = await connect(listener)
+            for sent in rubbish:
+                bad_reader, bad_writer = await connect(listener)
+                bad_writer.write(sent)
+                try:
+                    assert await bad_reader.read() == b""
+                except ConnectionError:
+                    pass
+                bad_writer.close()
+                writer.write(framed(HEARTBEAT))
+                assert await response(reader) == b"\0\0\0\7me"
+            writer.close()
 
     run(test)
     assert len(caplog.messages) == len(rubbish)
@@ -276,13 +273,11 @@ def test_clients_that_send_rubbish_are_cut_off_and_one_that_does_not_is_served_a
 @pytest.mark.usefixtures("served")
 def test_api_versions_of_an_unknown_version_is_answered_and_the_connection_goes_on(run: Run) -> None:
     async def test() -> None:
-        network = Network(dispatcher(None))
-        listener = await network.listen("PLAINTEXT", "127.0.0.1", 0)
-        reader, writer = await connect(listener)
-        writer.write(framed(struct.pack(">hhih", 18, 99, 1, -1)) + framed(struct.pack(">hhih", 18, 0, 2, -1)))
-        assert await response(reader) == struct.pack(">ihihhh", 1, 35, 1, 18, 0, 4)
-        assert (await response(reader))[:6] == struct.pack(">ih", 2, 0)
-        writer.close()
-        await network.stop()
+        async with listening(dispatcher(None)) as (_network, listener):
+            reader, writer = await connect(listener)
+            writer.write(framed(struct.pack(">hhih", 18, 99, 1, -1)) + framed(struct.pack(">hhih", 18, 0, 2, -1)))
+            assert await response(reader) == struct.pack(">ihihhh", 1, 35, 1, 18, 0, 4)
+            assert (await response(reader))[:6] == struct.pack(">ih", 2, 0)
+            writer.close()
 
     run(test)
