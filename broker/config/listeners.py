@@ -84,7 +84,8 @@ def served_listeners(
         protocol = protocols.get(listener.name)
         if protocol is None:
             raise ConfigError(
-                f"No security protocol defined for listener {listener.name} in listener.security.protocol.map",
+                f"listeners: No security protocol defined for listener {listener.name} in "
+                "listener.security.protocol.map",
                 name="listeners",
             )
         if protocol != SERVED_PROTOCOL:

@@ -57,11 +57,14 @@ class LogConfig:
     @classmethod
     def of(cls, broker_config: BrokerConfig, topic_overrides: Mapping[str, str] | None = None) -> Self:
         """Raises ConfigError for an unknown property, a value that is not allowed, or values that contradict."""
+        overrides = topic_overrides or {}
         values: dict[str, Any] = {entry: default(broker_config) for entry, default in _defaults()}
-        for name, text in (topic_overrides or {}).items():
+        for name, text in overrides.items():
             if name not in TOPIC_PROPERTIES:
                 raise ConfigError(f"Unknown topic config name: {name[:200]}", name=name)
-            values[_attribute(name)] = TOPIC_PROPERTIES[name].parse(text)
+            value = TOPIC_PROPERTIES[name].parse(text)
+            if name != "segment.bytes" or INTERNAL_SEGMENT_BYTES not in overrides:
+                values[_attribute(name)] = value
         made = cls(**values)
         made._check_together()
         return made

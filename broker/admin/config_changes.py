@@ -1,0 +1,230 @@
+"""Changing configuration: what AlterConfigs and IncrementalAlterConfigs ask for becomes a new set of overrides.
+
+`plan` decides and changes nothing; when `apply` returns, the change is on disk and holds for all logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from broker.admin.loggers import ROOT, check_level, set_level
+from broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic, resource_type
+from broker.config.broker_config import LISTENER_PREFIX, BrokerConfig
+from broker.config.broker_properties import BROKER_PROPERTIES
+from broker.config.definition import ConfigError, Property, PropertyType, Update
+from broker.config.log_config import LogConfig
+from broker.config.topic_properties import TOPIC_PROPERTIES
+from broker.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+_log = logging.getLogger("kafkalog.broker")
+_locks: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
+
+
+class Operation(enum.IntEnum):
+    """AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+Change = tuple[str, Operation, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The overrides that a resource is to have; None for loggers, where `levels` says it."""
+
+    kind: ResourceType
+    name: str
+    overrides: Mapping[str, str]
+    levels: Mapping[str, int]
+
+
+def plan(broker: Broker, kind: ResourceType, name: str, changes: Iterable[Change], *, replace: bool) -> Plan:
+    """What the resource's overrides become. `replace`: all that is not set is removed (AlterConfigs).
+
+    Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST.
+    """
+    listed = list(changes)
+    if kind is ResourceType.BROKER_LOGGER:
+        check_broker(broker, name)
+        if replace:
+            raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
+        return Plan(kind, name, {}, _levels(listed))
+    if kind is ResourceType.TOPIC:
+        topic = known_topic(broker, name)
+        overrides = _changed({} if replace else topic.configs, listed, TOPIC_PROPERTIES)
+        try:
+            LogConfig.of(broker.config, overrides)
+        except ConfigError as error:
+            raise BrokerError(ErrorCode.invalid_config, error.what) from None
+        return Plan(kind, name, overrides, {})
+    if kind is ResourceType.BROKER:
+        if name != ALL_BROKERS:
+            check_broker(broker, name, kind="Node id", or_all=",")
+        own = broker.config.dynamic_default if name == ALL_BROKERS else broker.config.dynamic_broker
+        overrides = _changed({} if replace else own, listed, BROKER_PROPERTIES)
+        _check_dynamic(overrides)
+        _with(broker, name, overrides)
+        return Plan(kind, name, overrides, {})
+    raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
+
+
+async def apply(broker: Broker, planned: Plan) -> None:
+    """Make it so. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
+    if planned.kind is ResourceType.BROKER_LOGGER:
+        for name, level in planned.levels.items():
+            set_level(name, level)
+    elif planned.kind is ResourceType.TOPIC:
+        await broker.run_blocking(broker.topics.set_configs, planned.name, planned.overrides)
+        broker.logs.update_topic_config(planned.name)
+        _log.info("configuration of topic %s is now %s", planned.name, dict(planned.overrides))
+    else:
+        config = _with(broker, planned.name, planned.overrides)
+        try:
+            await broker.run_blocking(broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
+        except OSError as error:
+            raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
+        broker.config = config
+        broker.logs.update_config(config)
+        whose = f"broker {planned.name}" if planned.name else "all brokers"
+        # Names only: a value may be a password.
+        _log.info("configuration of %s is changed: %s", whose, ", ".join(sorted(planned.overrides)) or "nothing is set")
+
+
+Outcome = tuple[ErrorCode, str | None]
+
+
+async def alter_each(
+    broker: Broker,
+    resources: Sequence[Any],
+    changes_of: Callable[[Any], list[Change]],
+    *,
+    replace: bool,
+    validate_only: bool,
+) -> list[Outcome]:
+    """Plan and apply resource by resource; what happened to each, in order. One that fails says nothing of the others.
+
+    `resources`: with resource_type and resource_name. `changes_of`: what one of them asks for; may raise BrokerError.
+    """
+    outcomes: list[Outcome] = []
+    keys = [(resource.resource_type, resource.resource_name) for resource in resources]
+    for (number, name), resource in zip(keys, resources, strict=True):
+        try:
+            kind = resource_type(number)
+            if keys.count((number, name)) > 1:
+                raise BrokerError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+            if kind is None:
+                raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {number}")
+            # One at a time: a plan begins with what is set now.
+            async with _locks.setdefault(broker, asyncio.Lock()):
+                planned = plan(broker, kind, name, changes_of(resource), replace=replace)
+                if not validate_only:
+                    await apply(broker, planned)
+            outcomes.append((ErrorCode.none, None))
+        except BrokerError as error:
+            outcomes.append((error.code, error.what))
+    return outcomes
+
+
+def _with(broker: Broker, name: str, overrides: Mapping[str, str]) -> BrokerConfig:
+    """The broker's configuration with these overrides. Raises BrokerError (INVALID_REQUEST), also where a topic's own
+    settings would contradict them."""
+    default, own = broker.config.dynamic_default, broker.config.dynamic_broker
+    try:
+        config = broker.config.with_dynamic(*((overrides, own) if name == ALL_BROKERS else (default, overrides)))
+        for topic in broker.topics:
+            if topic.configs:
+                LogConfig.of(config, topic.configs)
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.invalid_request, error.what) from None
+    return config
+
+
+def _changed(now: Mapping[str, str], changes: list[Change], known: Mapping[str, Property]) -> dict[str, str]:
+    names = [name for name, _, _ in changes]
+    if len(set(names)) != len(names):
+        raise BrokerError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+    nulls = [name for name, operation, value in changes if value is None and operation is not Operation.DELETE]
+    if nulls:
+        raise BrokerError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
+    after = dict(now)
+    for name, operation, value in changes:
+        if operation is Operation.DELETE:
+            after.pop(name, None)
+        elif operation is Operation.SET:
+            after[name] = value or ""
+        else:
+            after[name] = _list_changed(name, operation, value or "", after.get(name), known)
+    return after
+
+
+def _list_changed(name: str, operation: Operation, value: str, now: str | None, known: Mapping[str, Property]) -> str:
+    entry = known.get(name)
+    if entry is None or entry.type is not PropertyType.LIST:
+        raise BrokerError(
+            ErrorCode.invalid_config, f"Can't {operation.name} to key {name} because its type is not LIST."
+        )
+    # Where nothing is set, Kafka begins with the property's own default, whatever the broker's is.
+    items = list(_items(entry.default or "" if now is None else now))
+    for item in _items(value):
+        if operation is Operation.APPEND and item not in items:
+            items.append(item)
+        elif operation is Operation.SUBTRACT and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _check_dynamic(overrides: Mapping[str, str]) -> None:
+    """Raises BrokerError (INVALID_REQUEST): a property that only counts at start, or one that belongs to a listener.
+
+    Kafka takes names that it does not know, for plugins. There are none here, and a mistake is worth an error.
+    """
+    known = {name: BROKER_PROPERTIES[name] for name in overrides if name in BROKER_PROPERTIES}
+    fixed = sorted(name for name, entry in known.items() if entry.read_only or name.startswith("listener"))
+    if fixed:
+        raise BrokerError(ErrorCode.invalid_request, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    per_listener = sorted(name for name, entry in known.items() if entry.update is Update.PER_BROKER)
+    if per_listener:
+        raise BrokerError(
+            ErrorCode.invalid_request,
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(per_listener)}]",
+        )
+    prefixed = sorted(name for name in overrides if name.startswith(LISTENER_PREFIX))
+    if prefixed:
+        raise BrokerError(
+            ErrorCode.invalid_request, f"properties of single listeners have no effect here: [{', '.join(prefixed)}]"
+        )
+
+
+def _levels(changes: list[Change]) -> dict[str, int]:
+    levels = {}
+    for name, operation, value in changes:
+        if operation is Operation.DELETE:
+            if name == ROOT:
+                raise BrokerError(ErrorCode.invalid_request, "Removing the log level of the root logger is not allowed")
+            check_level(name, "INFO")
+            levels[name] = logging.NOTSET
+        elif operation is Operation.SET:
+            levels[name] = check_level(name, value)
+        else:
+            raise BrokerError(
+                ErrorCode.invalid_request, f"Can't {operation.name} the level of a logger, only SET and DELETE it"
+            )
+    return levels

@@ -1,0 +1,37 @@
+"""33 AlterConfigs, versions 0 to 2: a resource's properties are those in the request, all others are removed.
+
+Deprecated for IncrementalAlterConfigs, which older clients do not know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.admin.config_changes import Change, Operation, alter_each
+from broker.protocol.api_registry import Request, api
+from broker.protocol.response_entity import entity, response_module
+
+if TYPE_CHECKING:
+    from broker.server import Broker
+
+
+@api(33, 0, 2)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    module = response_module(request)
+    outcomes = await alter_each(broker, asked.resources, _changes, replace=True, validate_only=asked.validate_only)
+    responses = tuple(
+        entity(
+            module.AlterConfigsResourceResponse,
+            error_code=code,
+            error_message=what,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, (code, what) in zip(asked.resources, outcomes, strict=True)
+    )
+    return entity(module.AlterConfigsResponse, responses=responses)
+
+
+def _changes(resource: Any) -> list[Change]:
+    return [(config.name, Operation.SET, config.value) for config in resource.configs]

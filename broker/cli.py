@@ -1,0 +1,163 @@
+"""The command kafkalog-broker.
+
+    kafkalog-broker --log-dir ./data                                  one node on 127.0.0.1:9092, topics made on demand
+    kafkalog-broker server.properties --override num.partitions=4     Kafka's own configuration file
+
+One line on stdout says that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second one at once.
+Exit codes: 0 stopped cleanly, 1 could not start or failed, 2 the command line or the configuration is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib import metadata
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.definition import ConfigError
+from broker.config.listeners import format_address
+from broker.config.server_properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
+from kafkalog_spark.errors import KafkalogError
+
+OK, FAILED, WRONG_USAGE = 0, 1, 2
+_STARTED = time.monotonic()
+_LEVELS = ("debug", "info", "warning", "error")
+_log = logging.getLogger("kafkalog.broker")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="kafkalog-broker",
+        description="A Kafka-compatible broker that writes Kafka's own log directories.",
+        epilog="Property names and values are Kafka's. Without a file: 127.0.0.1:9092, topics are created on demand.",
+    )
+    made.add_argument("properties", nargs="?", metavar="server.properties", help="Kafka's configuration file")
+    made.add_argument(
+        "--override", action="append", default=[], metavar="NAME=VALUE", help="set a property; may be repeated"
+    )
+    made.add_argument("--log-dir", metavar="DIR", help="short for --override log.dirs=DIR")
+    made.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
+    made.add_argument(
+        "--stop-at-eof", action="store_true", help="stop when stdin is closed: a broker that ends with its parent"
+    )
+    made.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    return made
+
+
+def configuration(arguments: argparse.Namespace) -> BrokerConfig:
+    """What file, overrides and defaults make together. Raises ConfigError."""
+    overrides = parse_overrides(arguments.override)
+    if arguments.log_dir is not None:
+        overrides["log.dirs"] = arguments.log_dir
+    if arguments.properties is not None:
+        return BrokerConfig.from_properties(read_server_properties(arguments.properties), overrides)
+    if not overrides.keys() & {"log.dirs", "log.dir"}:
+        raise ConfigError("where to keep the logs? Give --log-dir DIR or a configuration file")
+    return BrokerConfig.from_properties(EMBEDDED_DEFAULTS, overrides)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the broker until it is told to stop; the exit code."""
+    arguments = parser().parse_args(argv)
+    _set_up_logging(arguments.log_level)
+    try:
+        config = configuration(arguments)
+    except ConfigError as error:
+        print(f"kafkalog-broker: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    unused = config.without_effect()
+    if unused:
+        _log.info("without effect in this broker: %s", ", ".join(unused))
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(config, stop_at_eof=arguments.stop_at_eof))
+    except (KafkalogError, OSError) as error:
+        print(f"kafkalog-broker: {error}", file=sys.stderr)
+        return FAILED
+
+
+async def _serve(config: BrokerConfig, *, stop_at_eof: bool) -> int:
+    from broker.server import Broker  # only now: a wrong configuration is told without loading everything
+
+    broker = Broker(config)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    await broker.start(_progress())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _asked_to_stop, stop, number)
+    if stop_at_eof:
+        threading.Thread(target=_wait_for_eof, args=(loop, stop), daemon=True).start()
+    partitions = sum(topic.partitions for topic in broker.topics)
+    told = " and ".join(format_address(listener.host, listener.port) for listener in broker.advertised)
+    print(
+        f"kafkalog-broker serves {told}, log.dirs {','.join(config.log_dirs)}, {partitions} partitions, "
+        f"started in {(time.monotonic() - _STARTED) * 1000:.0f} ms",
+        flush=True,
+    )
+    await stop.wait()
+    begun = time.monotonic()
+    await broker.stop()
+    _log.info("stopped cleanly in %.0f ms", (time.monotonic() - begun) * 1000)
+    return OK
+
+
+def _asked_to_stop(stop: asyncio.Event, number: int) -> None:
+    if stop.is_set():
+        _log.warning("asked to stop again, so not cleanly: the next start has to recover")
+        os._exit(128 + number)
+    _log.info("%s: stopping", signal.Signals(number).name)
+    stop.set()
+
+
+def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    loop.call_soon_threadsafe(stop.set)
+
+
+def _progress() -> Callable[[object], None]:
+    """Log how far loading has come, at most once a second: recovery of a large directory takes its time."""
+    last = time.monotonic()
+
+    def tell(progress: object) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 1:
+            last = time.monotonic()
+            _log.info("loading logs: %s", progress)
+
+    return tell
+
+
+def _set_up_logging(level: str) -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    if level != "debug":
+        logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed; it has no Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _version() -> str:
+    try:
+        return metadata.version("kafkalog")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "(not installed)"

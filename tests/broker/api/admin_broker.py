@@ -1,0 +1,106 @@
+"""The part of a broker that admin APIs need: real topics, logs and configuration, no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kio.serial import entity_reader
+
+from broker import api
+from broker.clock import ManualClock
+from broker.config.broker_config import BrokerConfig
+from broker.config.dynamic_configs import DynamicConfigs
+from broker.config.listeners import Listener
+from broker.errors import BrokerError, ErrorCode
+from broker.protocol.api_registry import ConnectionInfo, Encoded, Request
+from broker.protocol.codec import encode_response, response_class
+from broker.storage.log_dir import open_log_dirs
+from broker.storage.log_manager import LogManager
+from broker.storage.topic_registry import TopicRegistry
+
+PROPERTIES = {
+    # As tests.interop.real_kafka starts Kafka: retention.ms has a source there.
+    "log.retention.ms": "-1",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+}
+
+
+class Groups:
+    def __init__(self) -> None:
+        self.deleted_topics: list[str] = []
+
+    def on_topic_deleted(self, topic: str) -> None:
+        self.deleted_topics.append(topic)
+
+
+class AdminBroker:
+    """Use as a context manager; `ask` runs a handler and gives the answer as its bytes say it."""
+
+    def __init__(self, *directories: Path, **properties: str) -> None:
+        self.config = BrokerConfig.from_properties(
+            {**PROPERTIES, "log.dirs": [str(path) for path in directories], **properties}
+        )
+        self.clock = ManualClock()
+        self.node_id = self.config.node_id
+        self.cluster_id = "a cluster"
+        self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+        self.groups = Groups()
+        self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
+        self.dynamic_configs = DynamicConfigs(directories, self.node_id)
+        self.dynamic_configs.load()
+        self.topics = TopicRegistry(self._dirs.all)
+        self.topics.load()
+        self.logs = LogManager(self._dirs, self.config, self.topics, self.clock)
+        self.logs.load()
+
+    def __enter__(self) -> AdminBroker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.logs.shutdown()
+        self._dirs.close()
+
+    async def run_blocking(self, function: Any, *arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    def log(self, topic: str, partition: int) -> Any:
+        log = self.logs.get(topic, partition)
+        if log is None:
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
+        return log
+
+    def ask(self, entity: Any) -> Any:
+        """The response entity, through its encoding."""
+        key, version = int(entity.__api_key__), int(entity.__version__)
+        found = api.load_all()[key]
+        request = Request(key, version, 1, "tests", entity, ConnectionInfo())
+        try:
+            answer = _run(found.handler(request, self))
+        except BrokerError as error:
+            if found.on_error is None:
+                raise
+            answer = found.on_error(request, error.code)
+        return _decoded(request, answer)
+
+
+def _run(handler: Any) -> Any:
+    """Handlers here wait for nothing but `run_blocking` and their turn."""
+    while True:
+        try:
+            handler.send(None)
+        except StopIteration as done:
+            return done.value
+
+
+def _decoded(request: Request, answer: Any) -> Any:
+    response = response_class(request.api_key, request.version)
+    if isinstance(answer, Encoded):
+        body, start = b"".join(answer), 0
+    else:
+        frame = b"".join(bytes(piece) for piece in encode_response(request, answer))[4:]
+        _, start = entity_reader(response.__header_schema__)(frame, 0)
+        body = frame
+    entity, size = entity_reader(response)(body, start)
+    assert start + size == len(body)
+    return entity

@@ -1,0 +1,230 @@
+"""What admin requests change: topics, logs and configuration, now and after a restart."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker.errors import ErrorCode
+from tests.broker.api.admin_broker import AdminBroker
+from tests.broker.api.admin_scenario import (
+    APPEND,
+    BROKER,
+    BROKER_LOGGER,
+    DELETE,
+    DELETE_RECORDS,
+    DESCRIBE_LOG_DIRS,
+    SET,
+    TOPIC,
+    alter,
+    change,
+    create,
+    delete,
+    describe,
+    incremental,
+    metadata,
+    more,
+    new_topic,
+    records,
+    replacing,
+    total,
+)
+from tests.broker.api.entities import request_entity
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with AdminBroker(tmp_path / "data") as broker:
+        yield broker
+
+
+def ask(broker, step, version=None):
+    key, versions, values = step
+    return broker.ask(request_entity(key, versions[-1] if version is None else version, values, {}))
+
+
+def one(answer):
+    results = getattr(answer, "results", None) or getattr(answer, "responses", None) or answer.topics
+    assert len(results) == 1
+    return results[0]
+
+
+def described(broker, kind, name, key):
+    found = one(ask(broker, describe((kind, name, [key]))))
+    return found.configs[0].value if found.configs else None
+
+
+def test_a_new_topic_has_logs_with_its_configuration(broker, tmp_path):
+    ask(broker, create(new_topic("orders", 3, configs={"retention.ms": "5"})))
+    assert [broker.log("orders", index).config.retention_ms for index in range(3)] == [5, 5, 5]
+    assert (tmp_path / "data" / "orders-2" / "partition.metadata").exists()
+
+
+def test_a_topic_that_is_only_validated_is_not_made(broker):
+    assert one(ask(broker, create(new_topic("orders"), validate_only=True))).error_code is ErrorCode.none
+    assert "orders" not in broker.topics
+    ask(broker, create(new_topic("orders")))
+    ask(broker, more(total("orders", 4), validate_only=True))
+    assert broker.topics.get("orders").partitions == 1
+
+
+def test_more_partitions_than_a_request_may_make_are_refused(broker):
+    answer = ask(broker, create(new_topic("a", 9_000), new_topic("b", 2_000)))
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.policy_violation}
+    assert len(broker.topics) == 0
+    ask(broker, create(new_topic("c")))
+    assert one(ask(broker, more(total("c", 2**31 - 1)))).error_code is ErrorCode.policy_violation
+
+
+def test_new_partitions_have_logs(broker):
+    ask(broker, create(new_topic("orders", 1, configs={"retention.ms": "5"})))
+    ask(broker, more(total("orders", 3)))
+    assert broker.log("orders", 2).config.retention_ms == 5
+
+
+def test_a_deleted_topic_is_gone_and_its_groups_are_told(broker, tmp_path):
+    ask(broker, create(new_topic("orders", 2)))
+    ask(broker, delete("orders"))
+    assert "orders" not in broker.topics
+    assert broker.logs.get("orders", 0) is None
+    assert broker.groups.deleted_topics == ["orders"]
+    assert not (tmp_path / "data" / "orders-0").exists()
+    assert one(ask(broker, create(new_topic("orders", 1)))).error_code is ErrorCode.none
+
+
+def test_topics_cannot_be_deleted_where_that_is_switched_off(tmp_path):
+    with AdminBroker(tmp_path / "data", **{"delete.topic.enable": "false"}) as broker:
+        ask(broker, create(new_topic("orders")))
+        assert one(ask(broker, delete("orders"))).error_code is ErrorCode.topic_deletion_disabled
+        assert one(ask(broker, delete("orders", versions=(1,)))).error_code is ErrorCode.invalid_request
+        assert "orders" in broker.topics
+
+
+def test_a_change_of_a_topic_holds_at_once_and_after_a_restart(tmp_path):
+    with AdminBroker(tmp_path / "data") as broker:
+        ask(broker, create(new_topic("orders", 2)))
+        log = broker.log("orders", 1)
+        ask(broker, incremental(change(TOPIC, "orders", ("retention.ms", SET, "5"))))
+        assert log.config.retention_ms == 5
+    with AdminBroker(tmp_path / "data") as broker:
+        assert broker.log("orders", 1).config.retention_ms == 5
+        assert described(broker, TOPIC, "orders", "retention.ms") == "5"
+
+
+def test_a_change_of_the_broker_holds_for_all_topics_that_do_not_say_otherwise(tmp_path):
+    with AdminBroker(tmp_path / "data") as broker:
+        ask(broker, create(new_topic("orders"), new_topic("own", configs={"max.message.bytes": "7"})))
+        ask(broker, incremental(change(BROKER, "", ("message.max.bytes", SET, "2000"))))
+        assert broker.config.message_max_bytes == 2000
+        assert broker.log("orders", 0).config.max_message_bytes == 2000
+        assert broker.log("own", 0).config.max_message_bytes == 7
+    with AdminBroker(tmp_path / "data") as broker:
+        assert broker.dynamic_configs.default == {"message.max.bytes": "2000"}
+
+
+def test_what_is_only_validated_changes_nothing(broker):
+    ask(broker, create(new_topic("orders")))
+    ask(broker, incremental(change(TOPIC, "orders", ("retention.ms", SET, "5")), validate_only=True))
+    ask(broker, replacing(alter(TOPIC, "orders", retention_ms="5"), validate_only=True))
+    ask(broker, incremental(change(BROKER, "1", ("message.max.bytes", SET, "5")), validate_only=True))
+    assert broker.topics.get("orders").configs == {}
+    assert broker.log("orders", 0).config.retention_ms == -1
+    assert broker.config.dynamic_broker == {}
+
+
+def test_a_broker_setting_that_contradicts_a_topic_is_refused(broker):
+    ask(broker, create(new_topic("orders", configs={"min.compaction.lag.ms": "500"})))
+    answer = one(ask(broker, incremental(change(BROKER, "1", ("log.cleaner.max.compaction.lag.ms", SET, "100")))))
+    assert answer.error_code is ErrorCode.invalid_request
+    assert "min.compaction.lag.ms (500)" in answer.error_message
+    assert broker.config.dynamic_broker == {}
+
+
+@pytest.mark.parametrize(
+    ("operations", "code", "said"),
+    [
+        ([("retention.ms", 9, "1")], ErrorCode.invalid_request, "Unknown operation 9"),
+        ([("retention.ms", APPEND, "1")], ErrorCode.invalid_config, "Can't APPEND to key retention.ms"),
+        ([("no.such", SET, "1")], ErrorCode.invalid_config, "Unknown topic config name: no.such"),
+        ([("retention.ms", SET, "x")], ErrorCode.invalid_config, "Not a number of type LONG"),
+    ],
+)
+def test_a_wrong_change_is_refused_and_others_are_made(broker, operations, code, said):
+    ask(broker, create(new_topic("bad"), new_topic("good")))
+    answer = ask(
+        broker, incremental(change(TOPIC, "bad", *operations), change(TOPIC, "good", ("retention.ms", SET, "5")))
+    )
+    bad, good = answer.responses
+    assert (bad.error_code, good.error_code) == (code, ErrorCode.none)
+    assert said in bad.error_message
+    assert broker.topics.get("bad").configs == {}
+    assert broker.topics.get("good").configs == {"retention.ms": "5"}
+
+
+def test_unlike_kafka_an_unknown_broker_property_is_refused(broker):
+    answer = one(ask(broker, incremental(change(BROKER, "1", ("message.max.byte", SET, "1")))))
+    assert answer.error_code is ErrorCode.invalid_request
+    assert "message.max.byte" in answer.error_message
+
+
+def test_levels_of_loggers_are_shown_and_set(broker):
+    logger = logging.getLogger("kafkalog.broker")
+    before = logger.level
+    try:
+        answer = one(ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog.broker", SET, "ERROR")))))
+        assert answer.error_code is ErrorCode.none
+        assert logger.level == logging.ERROR
+        assert described(broker, BROKER_LOGGER, "1", "kafkalog.broker") == "ERROR"
+        wrong = one(ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog.broker", SET, "LOUD")))))
+        assert wrong.error_code is ErrorCode.invalid_config
+        ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog.broker", DELETE, None))))
+        assert logger.level == logging.NOTSET
+    finally:
+        logger.setLevel(before)
+
+
+def test_metadata_creates_what_is_missing_where_that_is_allowed(broker):
+    answer = ask(broker, metadata(["new", "a/b"], create_missing=True))
+    by_name = {topic.name: topic for topic in answer.topics}
+    assert by_name["new"].error_code is ErrorCode.none
+    assert by_name["new"].partitions[0].leader_id == 1
+    assert by_name["a/b"].error_code is ErrorCode.invalid_topic_exception
+    assert set(broker.topics.topics) == {"new"}
+
+
+def test_metadata_creates_nothing_unasked_or_that_collides_or_is_internal(broker):
+    ask(broker, create(new_topic("a.b")))
+    for wanted, create_missing in ((["x"], False), (["a_b"], True), (["__consumer_offsets"], True)):
+        topic = one(ask(broker, metadata(wanted, create_missing=create_missing)))
+        assert topic.error_code is ErrorCode.unknown_topic_or_partition
+    assert set(broker.topics.topics) == {"a.b"}
+
+
+def test_old_versions_of_metadata_create_always_and_only_where_the_broker_allows_it(tmp_path):
+    for allowed in ("true", "false"):
+        with AdminBroker(tmp_path / allowed, **{"auto.create.topics.enable": allowed, "num.partitions": "2"}) as broker:
+            topic = one(ask(broker, metadata(["new"]), 3))
+            assert (topic.error_code is ErrorCode.none) == (allowed == "true")
+            assert len(topic.partitions) == (2 if allowed == "true" else 0)
+
+
+def test_records_of_a_compacted_or_internal_topic_cannot_be_deleted(broker):
+    ask(broker, create(new_topic("compacted", configs={"cleanup.policy": "compact"}), new_topic("__consumer_offsets")))
+    for name, code in (
+        ("compacted", ErrorCode.policy_violation),
+        ("__consumer_offsets", ErrorCode.invalid_topic_exception),
+    ):
+        step = (DELETE_RECORDS, (2,), {"topics": [records(name, p0=-1)], "timeout": 1})
+        assert one(ask(broker, step)).partitions[0].error_code is code
+
+
+def test_each_log_directory_is_described_with_its_partitions(tmp_path):
+    with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
+        ask(broker, create(new_topic("orders", 4)))
+        answer = ask(broker, (DESCRIBE_LOG_DIRS, (5,), {"topics": None}))
+        assert [result.log_dir for result in answer.results] == [str(tmp_path / "a"), str(tmp_path / "b")]
+        held = [[p.partition_index for topic in result.topics for p in topic.partitions] for result in answer.results]
+        assert sorted(held[0] + held[1]) == [0, 1, 2, 3]
+        assert len(held[0]) == 2
+        assert all(result.usable_bytes > 0 for result in answer.results)

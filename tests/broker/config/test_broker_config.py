@@ -1,0 +1,190 @@
+"""BrokerConfig: layers, units, listeners, and every mistake told by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.admin.config_listing import all_brokers_entries, broker_entries, topic_entries
+from broker.config.broker_config import BrokerConfig
+from broker.config.definition import ConfigError, Source
+from broker.config.listeners import Listener, with_bound_ports
+
+CASES = json.loads(Path(__file__).with_name("kafka-4.3.0-configs.json").read_text())
+
+
+class OnlyConfig:
+    def __init__(self, config):
+        self.config = config
+
+
+def config_of(case):
+    said = CASES[case]
+    static = {name: value.lstrip() for name, value in said["static"].items()}  # as Properties.load does
+    config = BrokerConfig.from_properties(static)
+    return config.with_dynamic(said["dynamic"].get("", {}), said["dynamic"].get("1", {}))
+
+
+def rows(entries):
+    return {
+        entry.name: [
+            entry.name,
+            entry.value,
+            entry.read_only,
+            entry.source,
+            entry.is_sensitive,
+            entry.type,
+            [list(synonym) for synonym in entry.synonyms],
+        ]
+        for entry in entries
+    }
+
+
+# Kafka with the ELR feature writes min.insync.replicas into the cluster's metadata when it is formatted.
+SET_BY_KAFKA_ITSELF = "min.insync.replicas"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_said_of_a_broker_is_what_kafka_says(case):
+    kafkas = {row[0]: row for row in CASES[case]["broker"]}
+    ours = rows(broker_entries(OnlyConfig(config_of(case))))
+    assert set(ours) == set(kafkas)
+    for name, row in kafkas.items():
+        if name == SET_BY_KAFKA_ITSELF:
+            continue
+        if name == "listeners" or name == "listener.security.protocol.map":
+            row[2] = ours[name][2]  # Kafka can open listeners while it runs
+        assert ours[name] == row, name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_said_of_a_topic_is_what_kafka_says(case):
+    kafkas = {row[0]: row for row in CASES[case]["topic"]}
+    ours = rows(topic_entries(OnlyConfig(config_of(case)), CASES[case]["topic_configs"]))
+    assert set(ours) == set(kafkas)
+    for name, row in kafkas.items():
+        if name != SET_BY_KAFKA_ITSELF:
+            assert ours[name] == row, name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_of_all_brokers_only_what_was_set_for_all_is_said(case):
+    kafkas = {row[0]: row for row in CASES[case]["all brokers"] if row[0] != SET_BY_KAFKA_ITSELF}
+    assert rows(all_brokers_entries(OnlyConfig(config_of(case)))) == kafkas
+
+
+def made(**properties):
+    return BrokerConfig.from_properties({name.replace("_", "."): value for name, value in properties.items()})
+
+
+def test_units_are_resolved_and_the_finest_one_wins():
+    assert made(log_retention_hours=2).log_retention_ms == 7_200_000
+    assert made(log_retention_hours=2, log_retention_minutes=3).log_retention_ms == 180_000
+    assert made(log_retention_hours=2, log_retention_minutes=3, log_retention_ms=4).log_retention_ms == 4
+    assert made(log_retention_minutes=-5).log_retention_ms == -1
+    assert made().log_retention_ms == 168 * 3_600_000
+    assert made(log_roll_hours=1).log_roll_ms == 3_600_000
+    assert made(log_roll_jitter_hours=1).log_roll_jitter_ms == 3_600_000
+    assert made(log_flush_scheduler_interval_ms=9).log_flush_interval_ms == 9
+
+
+def test_overrides_win_and_booleans_and_lists_may_be_pythons():
+    config = BrokerConfig.from_properties(
+        {"num.partitions": "2", "log.dirs": ["/a", "/b"]}, {"num.partitions": 5, "auto.create.topics.enable": False}
+    )
+    assert (config.num_partitions, config.log_dirs, config.auto_create_topics_enable) == (5, ("/a", "/b"), False)
+
+
+def test_node_id_and_broker_id_are_one():
+    assert made().node_id == 1
+    assert made(node_id=7).text("broker.id") == "7"
+    assert made(broker_id=8).node_id == 8
+
+
+def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
+    start = made(message_max_bytes=100)
+    changed = start.with_dynamic({"message.max.bytes": "200"}, {"message.max.bytes": "300"})
+    assert changed.message_max_bytes == 300
+    assert changed.with_dynamic({"message.max.bytes": "200"}, {}).message_max_bytes == 200
+    assert changed.with_dynamic({}, {}).message_max_bytes == 100
+    assert [source for _, _, source in changed.sources("message.max.bytes")] == [
+        Source.DYNAMIC_BROKER,
+        Source.DYNAMIC_DEFAULT_BROKER,
+        Source.STATIC_BROKER,
+        Source.DEFAULT,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "name", "said"),
+    [
+        ({"num.partition": "1"}, "num.partition", "did you mean num.partitions?"),
+        ({"zookeeper.connect": "x"}, "zookeeper.connect", "Unknown broker property"),
+        ({"num.partitions": "0"}, "num.partitions", "Value must be at least 1"),
+        ({"num.partitions": "many"}, "num.partitions", "Not a number of type INT"),
+        ({"compression.type": "rar"}, "compression.type", "String must be one of: uncompressed, zstd"),
+        ({"log.retention.ms": "0"}, "log.retention.ms", "unlimited is -1"),
+        ({"log.roll.ms": "0"}, "log.roll.ms", "at least 1"),
+        ({"log.dirs": "/a,/a"}, "log.dirs", "twice"),
+        ({"log.dirs": "", "log.dir": ""}, "log.dirs", "at least one directory"),
+        ({"authorizer.class.name": "org.Some"}, "authorizer.class.name", "everybody may do everything"),
+        ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable", "tiered storage"),
+        (
+            {"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"},
+            "group.min.session.timeout.ms",
+            "",
+        ),
+        ({"listeners": "9092"}, "listeners", "expected NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "listeners", "different name"),
+        ({"listeners": "SSL://a:1"}, "listeners", "wants SSL, only PLAINTEXT is served"),
+        ({"listeners": "INSIDE://a:1"}, "listeners", "No security protocol defined for listener INSIDE"),
+        ({"listeners": "CONTROLLER://a:1", "controller.listener.names": "CONTROLLER"}, "listeners", "no listener"),
+        ({"listener.security.protocol.map": "A:B"}, "listener.security.protocol.map", "SASL_SSL"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners", "nonroutable"),
+        ({"advertised.listeners": "OTHER://a:1"}, "advertised.listeners", "not in listeners"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners", "nonroutable"),
+    ],
+)
+def test_a_mistake_is_told_by_name(properties, name, said):
+    with pytest.raises(ConfigError) as raised:
+        BrokerConfig.from_properties(properties)
+    assert raised.value.name == name
+    assert name in str(raised.value)
+    assert said in str(raised.value)
+
+
+def test_properties_of_kraft_are_accepted_and_named_as_without_effect():
+    config = BrokerConfig.from_properties(
+        {
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": "1@localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://h:9092,CONTROLLER://h:9093",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.name.plaintext.ssl.keystore.location": "/x",
+            "num.io.threads": "4",
+        }
+    )
+    assert config.listeners == (Listener("PLAINTEXT", "h", 9092),)
+    assert {"process.roles", "num.io.threads", "controller.quorum.voters"} <= set(config.without_effect())
+    assert "listener.name.plaintext.ssl.keystore.location" in config.without_effect()
+    assert "listeners" not in config.without_effect()
+
+
+def test_clients_are_told_the_advertised_listeners_with_the_ports_that_were_bound():
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://[::1]:7",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
+        }
+    )
+    assert with_bound_ports(config.advertised_listeners, {"PLAINTEXT": 1234}) == (
+        Listener("PLAINTEXT", "127.0.0.1", 1234),
+        Listener("INSIDE", "::1", 7),
+    )
+    told = BrokerConfig.from_properties(
+        {"listeners": "PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "PLAINTEXT://example.org:19092"}
+    ).advertised_listeners
+    assert told == (Listener("PLAINTEXT", "example.org", 19092),)

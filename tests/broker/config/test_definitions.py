@@ -1,0 +1,173 @@
+"""Every property is defined as Kafka 4.3 defines it (kafka-4.3.0-definitions.json, see record_configs.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.config.broker_config import BrokerConfig
+from broker.config.broker_properties import BROKER_PROPERTIES, REFUSED, WITHOUT_EFFECT, relatives
+from broker.config.definition import (
+    Between,
+    ConfigError,
+    NotEmpty,
+    OneOf,
+    Property,
+    PropertyType,
+    ThrottledReplicas,
+    format_value,
+)
+from broker.config.log_config import LogConfig
+from broker.config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
+
+DEFINITIONS = json.loads(Path(__file__).with_name("kafka-4.3.0-definitions.json").read_text())
+
+
+def kafkas(kind):
+    return {entry["name"]: entry for entry in DEFINITIONS if entry["kind"] == kind}
+
+
+@pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
+def test_names_are_kafkas(kind, ours):
+    assert set(ours) == set(kafkas(kind))
+
+
+@pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
+def test_types_defaults_and_importance_are_kafkas(kind, ours):
+    for name, entry in kafkas(kind).items():
+        default = None if entry["default"] == "<<none>>" else entry["default"]
+        found = ours[name]
+        assert (found.type.name, found.default, found.importance.upper()) == (
+            entry["type"],
+            default,
+            entry["importance"],
+        ), name
+
+
+def kafkas_words(entry: Property) -> str | None:
+    """What Kafka's validator of that meaning prints."""
+    allowed = entry.allowed
+    if isinstance(allowed, Between):
+        low = "" if allowed.low is None else f"{allowed.low}"
+        high = "" if allowed.high is None else f",{allowed.high}"
+        also = "" if allowed.also is None else f" or {allowed.also}"
+        return f"[{low},...{high}]{also}"
+    if isinstance(allowed, OneOf):
+        return f"{'(case insensitive) ' if allowed.fold else ''}[{', '.join(allowed.words)}]"
+    if isinstance(allowed, NotEmpty):
+        return "non-empty string"
+    if isinstance(allowed, ThrottledReplicas):
+        return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    return None
+
+
+@pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
+def test_allowed_values_are_kafkas(kind, ours):
+    anything = (None, "", "non-empty list", "non-null string")
+    for name, entry in kafkas(kind).items():
+        said = entry["validator"]
+        assert kafkas_words(ours[name]) == (None if said in anything else said), name
+
+
+def test_a_topic_property_takes_its_default_from_kafkas_broker_property():
+    for name, entry in kafkas("synonym").items():
+        first, *others = entry["broker"]
+        assert BROKER_DEFAULTS[name] == first
+        assert relatives(first) == (first, *others)
+    assert set(BROKER_DEFAULTS) == set(kafkas("synonym"))
+
+
+def test_every_default_can_be_parsed_and_is_in_the_form_in_which_it_is_described():
+    for entry in (*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values()):
+        if entry.default is not None and entry.name not in {"controller.quorum.bootstrap.servers"}:
+            assert format_value(entry.parse(entry.default)) == entry.default, entry.name
+
+
+def test_every_property_says_what_it_does_in_one_sentence():
+    for entry in (*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values()):
+        assert re.fullmatch(r"\S.*[.]", entry.doc), entry.name
+
+
+def test_attributes_of_the_configurations_are_properties():
+    combined = {"static", "dynamic_default", "dynamic_broker", "listeners", "advertised_listeners"}
+    for field in dataclasses.fields(BrokerConfig):
+        assert field.name in combined or field.name.replace("_", ".") in BROKER_PROPERTIES
+    for field in dataclasses.fields(LogConfig):
+        assert field.name.replace("_", ".") in TOPIC_PROPERTIES
+    missing = {name.replace(".", "_") for name in TOPIC_PROPERTIES} - {f.name for f in dataclasses.fields(LogConfig)}
+    assert missing == {"internal_segment_bytes"}  # it replaces segment_bytes
+
+
+def test_properties_without_effect_exist_and_no_attribute_has_their_name():
+    attributes = {field.name for field in dataclasses.fields(BrokerConfig)}
+    assert set(BROKER_PROPERTIES) >= WITHOUT_EFFECT
+    assert set(BROKER_PROPERTIES) >= set(REFUSED)
+    used_elsewhere = {
+        "unclean.leader.election.enable",  # a default of topics
+        "replica.high.watermark.checkpoint.interval.ms",
+    }
+    assert {name for name in WITHOUT_EFFECT if name.replace(".", "_") in attributes} <= used_elsewhere
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (PropertyType.INT, " +7 ", 7),
+        (PropertyType.INT, "-2147483648", -(2**31)),
+        (PropertyType.LONG, "9223372036854775807", 2**63 - 1),
+        (PropertyType.SHORT, "-32768", -32768),
+        (PropertyType.BOOLEAN, " True", True),
+        (PropertyType.DOUBLE, ".25", 0.25),
+        (PropertyType.LIST, " a , b", ("a", "b")),
+        (PropertyType.LIST, "  ", ()),
+        (PropertyType.STRING, " x ", "x"),
+        (PropertyType.PASSWORD, " x ", " x "),
+    ],
+)
+def test_texts_become_values_as_in_java(kind, text, value):
+    assert Property("p", kind, None, None, "low", "").parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (PropertyType.INT, "2147483648"),
+        (PropertyType.INT, "1.0"),
+        (PropertyType.INT, ""),
+        (PropertyType.INT, "1_000"),
+        (PropertyType.LONG, "9223372036854775808"),
+        (PropertyType.SHORT, "32768"),
+        (PropertyType.BOOLEAN, "yes"),
+        (PropertyType.DOUBLE, "half"),
+    ],
+)
+def test_a_text_of_the_wrong_type_is_refused_with_name_and_text(kind, text):
+    with pytest.raises(ConfigError) as raised:
+        Property("some.name", kind, None, None, "low", "").parse(text)
+    assert raised.value.name == "some.name"
+    assert f"Invalid value {text} for configuration some.name: ".replace("  ", " ") in str(raised.value)
+
+
+def test_a_password_is_never_in_an_error():
+    secret = Property("p", PropertyType.PASSWORD, None, NotEmpty(), "low", "")
+    with pytest.raises(ConfigError) as raised:
+        secret.parse("")
+    assert "[hidden]" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (1e10, "1.0E10"),
+        (0.0001, "1.0E-4"),
+        (0.5, "0.5"),
+        (12.5, "12.5"),
+    ],
+)
+def test_doubles_are_written_as_in_java(value, text):
+    assert format_value(value) == text

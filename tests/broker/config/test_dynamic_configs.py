@@ -1,0 +1,71 @@
+"""Properties set while a broker ran are there at its next start."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.config.dynamic_configs import FILE, DynamicConfigs
+from kafkalog_spark.errors import UnsupportedFormat
+
+
+def loaded(*directories, node=1):
+    configs = DynamicConfigs(directories, node)
+    configs.load()
+    return configs
+
+
+@pytest.fixture
+def two(tmp_path):
+    directories = tmp_path / "a", tmp_path / "b"
+    for directory in directories:
+        directory.mkdir()
+    return directories
+
+
+def test_what_was_saved_is_loaded(two):
+    loaded(*two).save({"log.retention.ms": "5"}, {"message.max.bytes": "6"})
+    again = loaded(*two)
+    assert (again.default, again.broker) == ({"log.retention.ms": "5"}, {"message.max.bytes": "6"})
+
+
+def test_the_newest_copy_wins(two):
+    configs = loaded(*two)
+    configs.save({"a": "1"}, {})
+    old = (two[0] / FILE).read_bytes()
+    configs.save({"a": "2"}, {})
+    (two[0] / FILE).write_bytes(old)
+    assert loaded(*two).default == {"a": "2"}
+
+
+def test_other_nodes_keep_theirs(two):
+    loaded(*two, node=1).save({}, {"a": "1"})
+    loaded(*two, node=2).save({}, {"a": "2"})
+    assert loaded(*two, node=1).broker == {"a": "1"}
+    assert loaded(*two, node=2).broker == {"a": "2"}
+
+
+def test_a_directory_that_fails_loses_nothing(two):
+    configs = loaded(*two)
+    two[0].rmdir()
+    configs.save({"a": "1"}, {})
+    assert loaded(*two).default == {"a": "1"}
+    (two[1] / FILE).unlink()
+    two[1].rmdir()
+    with pytest.raises(OSError, match="No such file"):
+        configs.save({"a": "2"}, {})
+    assert configs.default == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b'{"version": 0}', b'{"version":0,"generation":1,"default":{"a":1},"brokers":{}}']
+)
+def test_a_damaged_copy_is_passed_over(two, damage):
+    loaded(*two).save({"a": "1"}, {})
+    (two[0] / FILE).write_bytes(damage)
+    assert loaded(*two).default == {"a": "1"}
+
+
+def test_a_file_of_a_later_release_stops_the_broker(two):
+    (two[0] / FILE).write_bytes(b'{"version": 1}')
+    with pytest.raises(UnsupportedFormat, match="version 1"):
+        loaded(*two)

@@ -1,0 +1,63 @@
+"""The command line: what it makes of files, overrides and mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.cli import WRONG_USAGE, configuration, main, parser
+from broker.config.definition import ConfigError
+from broker.config.listeners import Listener
+
+
+def config(*argv):
+    return configuration(parser().parse_args(argv))
+
+
+def test_a_log_directory_is_enough(tmp_path):
+    made = config("--log-dir", str(tmp_path))
+    assert made.log_dirs == (str(tmp_path),)
+    assert made.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+    assert made.auto_create_topics_enable
+    assert made.group_initial_rebalance_delay_ms == 0
+
+
+def test_a_file_is_kafkas_and_has_kafkas_defaults(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"# Kafka's\nnode.id = 3\nlog.dirs=/data \\\n  ,/more\nlisteners=PLAINTEXT\\://h:9093\n")
+    made = config(str(file))
+    assert (made.node_id, made.log_dirs) == (3, ("/data", "/more"))
+    assert made.listeners == (Listener("PLAINTEXT", "h", 9093),)
+    assert made.group_initial_rebalance_delay_ms == 3000
+
+
+def test_overrides_win_over_the_file_and_may_hold_equals_signs(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nlog.dirs=/data\n")
+    made = config(str(file), "--override", "num.partitions=4", "--override", "broker.rack=a=b", "--log-dir", "/else")
+    assert (made.num_partitions, made.broker_rack, made.log_dirs) == (4, "a=b", ("/else",))
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "Give --log-dir DIR or a configuration file"),
+        (["--log-dir", "/x", "--override", "num.partition=1"], "did you mean num.partitions?"),
+        (["--log-dir", "/x", "--override", "num.partitions=no"], "Invalid value no for configuration num.partitions"),
+        (["--log-dir", "/x", "--override", "num.partitions"], "expected NAME=VALUE"),
+        (["/no/such/server.properties"], "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_mistake_ends_with_one_line_that_names_it(argv, said, capsys):
+    assert main(argv) == WRONG_USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.startswith("kafkalog-broker: ")
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_java_could_not_read_is_refused_with_its_line(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("a=1\nb=\\u12\n")
+    with pytest.raises(ConfigError, match="line 2"):
+        config(str(file))
