@@ -8,9 +8,10 @@ from pathlib import Path
 
 from broker.clock import ManualClock
 from broker.config.broker_config import BrokerConfig
+from broker.storage.log import Log
 from broker.storage.log_dir import LogDirs, open_log_dirs
 from broker.storage.log_manager import LogManager
-from broker.storage.topic_registry import TopicRegistry
+from broker.storage.topic_registry import Topic, TopicRegistry
 from tests.broker.storage.storage_helpers import read_all, validated
 
 NOW = 1_700_000_000_000
@@ -30,8 +31,18 @@ class Started:
         self.logs.create_topic(topic)
         return topic
 
+    def topic(self, name="orders") -> Topic:
+        topic = self.topics.get(name)
+        assert topic is not None
+        return topic
+
+    def log(self, topic="orders", partition=0) -> Log:
+        log = self.logs.get(topic, partition)
+        assert log is not None
+        return log
+
     def append(self, topic="orders", partition=0, count=1, **fields):
-        return self.logs.get(topic, partition).append(validated(count, **fields), self.clock.now_ms())
+        return self.log(topic, partition).append(validated(count, **fields), self.clock.now_ms())
 
     def tick(self, ms=0):
         self.logs.tick(self.clock.advance(ms))
@@ -60,9 +71,9 @@ def killed(path: Path, target: Path) -> Path:
 
 
 def offsets_of(broker: Started, topic="orders", partition=0):
-    log = broker.logs.get(topic, partition)
+    log = broker.log(topic, partition)
     return log.log_start_offset, log.log_end_offset
 
 
 def content(broker: Started, topic="orders", partition=0):
-    return read_all(broker.logs.get(topic, partition))
+    return read_all(broker.log(topic, partition))

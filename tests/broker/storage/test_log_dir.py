@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import logging
+import uuid
+from functools import partial
 
 import pytest
 
-from broker.storage import log_dir as log_dir_module
 from broker.storage.log_dir import LogDirError, fewest_partitions, new_uuid, open_log_dirs
 from broker.storage.log_dir_lock import LogDirLock, LogDirLocked
 from kafkalog_spark.log.meta_properties import read_meta_properties
@@ -19,7 +20,7 @@ def opened(*paths, node_id=1, cluster_id=None):
 
 def test_new_directories_are_made_and_get_one_cluster_and_an_id_each(tmp_path):
     dirs = opened(tmp_path / "a", tmp_path / "deep" / "b")
-    metas = [read_meta_properties(log_dir.path / "meta.properties") for log_dir in dirs.all]
+    metas = [meta for log_dir in dirs.all if (meta := read_meta_properties(log_dir.path / "meta.properties"))]
     assert {meta.cluster_id for meta in metas} == {dirs.cluster_id}
     assert [meta.directory_id for meta in metas] == [log_dir.id for log_dir in dirs.all]
     assert metas[0].directory_id != metas[1].directory_id
@@ -122,21 +123,20 @@ def test_one_directory_given_twice_is_one_directory(tmp_path):
 def test_a_new_partition_goes_where_the_fewest_are(tmp_path):
     dirs = opened(tmp_path / "a", tmp_path / "b", tmp_path / "c")
     a, b, c = dirs.all
-    assert fewest_partitions(dirs.all, {}) is a
-    assert fewest_partitions(dirs.all, {a.path: 2, b.path: 1, c.path: 1}) is b
+    choose = partial(fewest_partitions, dirs.all)
+    assert choose({}) == a
+    assert choose({a.path: 2, b.path: 1, c.path: 1}) == b
     b.fail(OSError("gone"))
-    assert fewest_partitions(dirs.all, {a.path: 2, b.path: 1, c.path: 1}) is c
+    assert choose({a.path: 2, b.path: 1, c.path: 1}) == c
     a.fail(OSError("gone"))
     c.fail(OSError("gone"))
-    assert fewest_partitions(dirs.all, {}) is None
+    assert choose({}) is None
     dirs.close()
 
 
 def test_ids_never_begin_with_a_dash(monkeypatch):
-    import uuid
-
     given = iter([uuid.UUID(bytes=b"\xfb" + bytes(15)), uuid.UUID(bytes=bytes(15) + b"\x01")])
-    monkeypatch.setattr(log_dir_module.uuid, "uuid4", lambda: next(given))
+    monkeypatch.setattr(uuid, "uuid4", lambda: next(given))
     assert not uuid_to_text(new_uuid()).startswith("-")
     with pytest.raises(StopIteration):
         next(given)

@@ -21,6 +21,7 @@ def test_a_second_broker_is_refused_and_told_the_directory(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+    assert child.stdout is not None
     with child:
         assert child.stdout.readline() == "held\n"
         with pytest.raises(LogDirLocked, match=r"another process holds the lock") as caught:

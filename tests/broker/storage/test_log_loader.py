@@ -163,7 +163,7 @@ def test_segments_behind_a_bad_batch_are_removed(tmp_path, caplog):
 
 def test_only_segments_from_the_recovery_point_on_are_scanned(tmp_path):
     directory = write_log(tmp_path / "t-0", [records(0)], [records(1), records(2)], [records(3)])
-    scanned = []
+    scanned: list = []
     loaded = load_log(request(directory, recovery_point=2), scanned.append)
     assert [segment.base_offset for segment in loaded.recovered] == [1, 3]
     assert sum(scanned) == bytes_to_recover(directory, 2) == 3 * len(records(0))
@@ -334,7 +334,7 @@ def test_open_and_aborted_transactions_are_found_again(tmp_path):
     loaded = load_log(request(directory))
     assert load_transaction_index(directory / name(0, ".txnindex")) == [(5, 0, 3, 2)]
     assert loaded.producers.first_unstable_offset(loaded.log_end_offset) == 5
-    assert loaded.producers.producer(6).coordinator_epoch == 2
+    assert {producer.id: producer.coordinator_epoch for producer in loaded.producers.producers()} == {5: 1, 6: 2, 7: -1}
     again = load_log(request(directory, clean=True))
     assert again.producers.first_unstable_offset(again.log_end_offset) == 5
 

@@ -28,6 +28,12 @@ def refused(code, call, *args):
     return str(caught.value)
 
 
+def topic_id_in(directory):
+    metadata = read_partition_metadata(directory / "partition.metadata")
+    assert metadata is not None
+    return metadata.topic_id
+
+
 # ---- start and stop
 
 
@@ -73,7 +79,7 @@ def test_after_a_crash_the_logs_are_recovered_with_progress(tmp_path, caplog):
         broker.append(partition=partition, count=partition + 1)
     before = [content(broker, partition=partition) for partition in range(3)]
     crashed = killed(tmp_path / "a", tmp_path / "b")
-    progress = []
+    progress: list = []
     with caplog.at_level(logging.WARNING):
         again = started(crashed, progress=progress.append)
     assert "was not shut down cleanly" in caplog.text
@@ -104,7 +110,7 @@ def test_a_killed_broker_loses_nothing_wherever_its_last_batches_were_cut(tmp_pa
     sizes = []
     for count in (1, 2, 3):
         broker.append(count=count, producer_id=7, producer_epoch=0, base_sequence=sum(range(count)))
-        sizes.append(broker.logs.get("orders", 0).size_bytes)
+        sizes.append(broker.log().size_bytes)
     path = f"orders-0/{0:020d}.log"
     for cut in range(sizes[-1] + 1):
         crashed = killed(tmp_path / "a", tmp_path / "b")
@@ -129,12 +135,12 @@ def test_a_crash_right_after_each_step_of_a_topics_life_is_survived(tmp_path):
     broker = started(tmp_path / "a")
     steps = [
         lambda: broker.topics.create("orders", 2),
-        lambda: broker.logs.create_topic(broker.topics.get("orders")),
+        lambda: broker.logs.create_topic(broker.topic()),
         lambda: broker.append(count=4),
         lambda: broker.tick(60_000),
         lambda: broker.topics.add_partitions("orders", 3),
-        lambda: broker.logs.create_topic(broker.topics.get("orders")),
-        lambda: broker.logs.get("orders", 0).delete_records(2),
+        lambda: broker.logs.create_topic(broker.topic()),
+        lambda: broker.log().delete_records(2),
         lambda: broker.tick(60_000),
         lambda: broker.topics.delete("orders"),
         lambda: broker.logs.delete("orders", 0),
@@ -162,7 +168,7 @@ def test_a_new_topic_of_an_old_name_does_not_inherit_its_offsets(tmp_path):
     broker = started(tmp_path / "a")
     topic = broker.create("orders")
     broker.append(count=9)
-    broker.logs.get("orders", 0).delete_records(5)
+    broker.log().delete_records(5)
     broker.tick(60_000)
     assert read_offset_checkpoint(tmp_path / "a" / START) == {("orders", 0): 5}
     broker.topics.delete("orders")
@@ -174,11 +180,11 @@ def test_a_new_topic_of_an_old_name_does_not_inherit_its_offsets(tmp_path):
 
 
 def test_a_late_checkpoint_does_not_bring_old_offsets_back(tmp_path):
-    waiting = []
+    waiting: list = []
     broker = started(tmp_path, options={"run_blocking": waiting.append})
     topic = broker.create("orders")
     broker.append(count=9)
-    broker.logs.get("orders", 0).delete_records(5)
+    broker.log().delete_records(5)
     broker.tick(60_000)
     broker.topics.delete("orders")
     broker.logs.delete_topic(topic)
@@ -198,14 +204,14 @@ def test_a_directory_of_a_real_kafka_is_served(golden_copy, golden, caplog):
         broker = started(directory)
     assert "their configuration overrides are not known" in caplog.text.replace("\n", " ")
     for (topic, partition), end in read_offset_checkpoint(golden / RECOVERY).items():
-        log = broker.logs.get(topic, partition)
+        log = broker.log(topic, partition)
         assert log.log_end_offset == end
-        assert log.topic_id == broker.topics.get(topic).id
-        assert log.topic_id == read_partition_metadata(golden / f"{topic}-{partition}" / "partition.metadata").topic_id
-    assert broker.logs.get("deleted-prefix", 0).log_start_offset == 1537
-    assert broker.topics.get("segments").partitions == 3
-    assert broker.topics.get("compacted").configs["cleanup.policy"] == "compact"
-    assert broker.topics.get("__consumer_offsets").configs["cleanup.policy"] == "compact"
+        assert log.topic_id == broker.topic(topic).id
+        assert log.topic_id == topic_id_in(golden / f"{topic}-{partition}")
+    assert broker.log("deleted-prefix", 0).log_start_offset == 1537
+    assert broker.topic("segments").partitions == 3
+    assert broker.topic("compacted").configs["cleanup.policy"] == "compact"
+    assert broker.topic("__consumer_offsets").configs["cleanup.policy"] == "compact"
     broker.tick(10**12)  # decades later: nothing of it is deleted
     assert offsets_of(broker, "segments", 0) == (0, 6000)
     broker.logs.shutdown()
@@ -215,7 +221,7 @@ def test_a_directory_of_a_real_kafka_is_served(golden_copy, golden, caplog):
 
 def test_the_crashed_directory_of_a_real_kafka_is_recovered_to_what_kafka_recovered(golden_copy, golden):
     broker = started(golden_copy(crashed=True))
-    found = {key: broker.logs.get(*key).log_end_offset for key in broker.logs.partitions()}
+    found = {key: broker.log(*key).log_end_offset for key in broker.logs.partitions()}
     ends = read_offset_checkpoint(golden / RECOVERY)
     assert len(found) == 5
     assert found.pop(("segments", 0)) == 0  # not in the copy that was kept: an empty one is made
@@ -231,9 +237,9 @@ def test_topics_are_taken_in_again_when_the_registry_is_damaged(tmp_path, caplog
     (tmp_path / TOPICS_FILE).write_bytes(b"{")
     with caplog.at_level(logging.WARNING):
         again = started(tmp_path)
-    assert again.topics.get("orders").id == topic.id
-    assert again.topics.get("orders").partitions == 2
-    assert again.topics.get("orders").configs == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert again.topic("orders").id == topic.id
+    assert again.topic("orders").partitions == 2
+    assert again.topic("orders").configs == {"retention.ms": "-1", "retention.bytes": "-1"}
     assert offsets_of(again) == (0, 3)
     again.logs.shutdown()
 
@@ -246,7 +252,7 @@ def test_a_lost_topic_id_is_written_again(tmp_path):
     (tmp_path / "orders-1" / "partition.metadata").write_bytes(b"")
     again = started(tmp_path)
     for partition in range(2):
-        assert read_partition_metadata(tmp_path / f"orders-{partition}/partition.metadata").topic_id == topic.id
+        assert topic_id_in(tmp_path / f"orders-{partition}") == topic.id
     again.logs.shutdown()
 
 
@@ -318,8 +324,9 @@ def test_partitions_go_where_the_fewest_are_and_are_found_there_again(tmp_path):
 def test_a_directory_that_fails_takes_only_its_partitions_offline(tmp_path, caplog):
     broker = started(tmp_path / "a", tmp_path / "b")
     broker.create("orders", 4)
-    log = broker.logs.get("orders", 0)
+    log = broker.log()
     with caplog.at_level(logging.ERROR):
+        assert log.on_failure is not None
         log.on_failure(log, OSError(5, "Input/output error"))
     assert caplog.text.count("is offline, its partitions too") == 1
     for partition in (0, 2):
@@ -344,7 +351,7 @@ def test_a_directory_that_fails_for_the_registry_takes_its_logs_offline(tmp_path
     broker = started(tmp_path / "a", tmp_path / "b")
     broker.create("orders", 2)
     woken = []
-    broker.logs.get("orders", 0).subscribe(lambda: woken.append(True))
+    broker.log().subscribe(lambda: woken.append(True))
     (tmp_path / "a" / (TOPICS_FILE + ".tmp")).mkdir()
     broker.topics.set_configs("orders", {"retention.ms": "5"})
     assert woken
@@ -425,7 +432,7 @@ def test_a_deleted_partition_goes_after_the_delay(tmp_path):
     topic = broker.create("orders", 2, file_delete_delay_ms=1000)
     broker.append()
     woken = []
-    broker.logs.get("orders", 0).subscribe(lambda: woken.append(True))
+    broker.log().subscribe(lambda: woken.append(True))
     broker.logs.delete_topic(broker.topics.delete("orders"))
     assert woken
     assert broker.logs.get("orders", 0) is None
@@ -451,8 +458,8 @@ def test_checkpoints_are_written_at_their_intervals(tmp_path):
     assert not (tmp_path / HIGH).exists()
     broker.tick(1)
     assert read_offset_checkpoint(tmp_path / HIGH) == {("orders", 0): 3}
-    broker.logs.get("orders", 0).flush()
-    broker.logs.get("orders", 0).delete_records(2)
+    broker.log().flush()
+    broker.log().delete_records(2)
     broker.tick(54_999)
     assert not (tmp_path / RECOVERY).exists()
     broker.tick(1)
@@ -466,7 +473,7 @@ def test_a_checkpoint_keeps_what_it_said_of_logs_that_are_not_open(tmp_path):
     broker.create("orders", 2)
     for partition in range(2):
         broker.append(partition=partition, count=4)
-        broker.logs.get("orders", partition).delete_records(3)
+        broker.log("orders", partition).delete_records(3)
     broker.logs.shutdown()
     again = started(tmp_path)
     again.append(partition=1)
@@ -480,7 +487,7 @@ def test_flush_ms_flushes_in_the_background(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 1, flush_ms=500)
     broker.append(count=3)
-    log = broker.logs.get("orders", 0)
+    log = broker.log()
     broker.tick(499)
     assert log.recovery_point == 0
     broker.tick(1)
@@ -489,7 +496,7 @@ def test_flush_ms_flushes_in_the_background(tmp_path):
 
 
 def test_a_log_is_not_flushed_twice_at_once(tmp_path):
-    waiting = []
+    waiting: list = []
     broker = started(tmp_path, options={"run_blocking": waiting.append})
     broker.create("orders", 1, flush_ms=500)
     broker.append(count=3)
@@ -501,7 +508,7 @@ def test_a_log_is_not_flushed_twice_at_once(tmp_path):
     broker.tick(500)
     assert len(waiting) == 1
     waiting.pop()()
-    assert broker.logs.get("orders", 0).recovery_point == 4
+    assert broker.log().recovery_point == 4
     broker.logs.shutdown()
 
 
@@ -512,7 +519,7 @@ def test_retention_deletes_old_segments_also_of_logs_that_nobody_opened(tmp_path
     broker.create("young", 1, retention_ms=86_400_000 * 9)
     for topic in ("orders", "young"):
         broker.append(topic, count=2)
-        broker.logs.get(topic, 0).roll(NOW)
+        broker.log(topic, 0).roll(NOW)
         broker.append(topic, timestamp=NOW + 1000)
     if reopened:
         broker.logs.shutdown()
@@ -554,9 +561,9 @@ def test_producers_expire(tmp_path):
     broker = started(tmp_path, properties={"producer.id.expiration.ms": 1000})
     broker.create("orders")
     broker.append(producer_id=5, producer_epoch=0, base_sequence=0)
-    assert len(broker.logs.get("orders", 0).producers()) == 1
+    assert len(broker.log().producers()) == 1
     broker.tick(600_000)
-    assert broker.logs.get("orders", 0).producers() == []
+    assert broker.log().producers() == []
     broker.logs.shutdown()
 
 
@@ -608,4 +615,4 @@ def test_recovered_files_are_believed_by_the_loader(tmp_path):
     again.logs.shutdown()
     loaded = load_log(LoadRequest(directory=tmp_path / "b" / "orders-0", clean=True))
     assert (loaded.log_end_offset, loaded.recovered) == (5, [])
-    assert uuid.UUID(int=0) != again.topics.get("orders").id
+    assert uuid.UUID(int=0) != again.topic("orders").id

@@ -47,12 +47,12 @@ def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, plain):
     for path in log.segments():
         shutil.copyfile(path, tmp_path / path.name)
         dense = log.topic.startswith(DENSE)
-        seen = []
+        seen: list = []
         recovered = recover_segment(
             tmp_path,
             int(path.stem),
             512 if dense else 4096,
-            lambda window, seen=seen: seen.extend(window.table[:, H.LAST_OFFSET].tolist()),
+            lambda window: seen.extend(window.table[:, H.LAST_OFFSET].tolist()),  # noqa: B023 (called here and now)
             plain=plain,
         )
         assert recovered.damage is None
@@ -109,6 +109,7 @@ def test_a_flipped_bit_anywhere_under_the_crc_cuts_the_batch_and_what_follows(tm
         assert recovered.next_offset == 1
         assert recovered.truncated_bytes == len(second) + len(third)
         assert "CRC-32C" in str(recovered.damage)
+        assert recovered.damage is not None
         assert recovered.damage.position == len(first)
         assert files(tmp_path)[0] == first
 
@@ -148,7 +149,7 @@ def test_damage_that_must_not_be_cut_is_raised_and_nothing_changes(tmp_path, pla
 def test_progress_adds_up_to_the_bytes_that_were_good(tmp_path, plain):
     data = batches(*range(50), size=90)
     write(tmp_path, data + b"torn")
-    seen = []
+    seen: list = []
     recover_segment(tmp_path, 0, 4096, on_bytes=seen.append, plain=plain)
     assert sum(seen) == len(data)
 
@@ -156,7 +157,7 @@ def test_progress_adds_up_to_the_bytes_that_were_good(tmp_path, plain):
 def test_a_window_gives_each_batchs_bytes(tmp_path, plain):
     data = batches(*range(30), size=50)
     write(tmp_path, data)
-    seen = []
+    seen: list = []
     recover_segment(
         tmp_path,
         0,
@@ -170,7 +171,7 @@ def test_a_window_gives_each_batchs_bytes(tmp_path, plain):
 def test_a_walk_gives_what_ends_at_or_behind_an_offset_and_changes_nothing(tmp_path):
     data = batches(*range(10)) + batches(20)
     write(tmp_path, data)
-    seen = []
+    seen: list = []
     end = walk_segment(tmp_path, 0, 7, lambda window: seen.extend(window.table[:, H.BASE_OFFSET].tolist()))
     assert (seen, end) == ([7, 8, 9, 20], 21)
     write(tmp_path, data + b"torn")
