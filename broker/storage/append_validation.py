@@ -162,7 +162,7 @@ def _is_whole_batch(rest: memoryview) -> bool:
     if len(rest) < layout.LOG_OVERHEAD:
         return False
     (length,) = struct.unpack_from(">i", rest, layout.LENGTH_AT)
-    return 0 <= length <= len(rest) - layout.LOG_OVERHEAD
+    return bool(0 <= length <= len(rest) - layout.LOG_OVERHEAD)
 
 
 def _check_records(
@@ -188,13 +188,13 @@ def _check_records(
     code = ErrorCode.invalid_record
     for record in plain_records(records, count, base_timestamp):
         if is_compacted and not record.has_key:
-            errors.append((record.index, "a compacted topic takes no record without a key"))
+            errors.append((record.place, "a compacted topic takes no record without a key"))
         elif append_time_set:
-            errors.append((record.index, "a producer does not set the timestamp type to LogAppendTime"))
+            errors.append((record.place, "a producer does not set the timestamp type to LogAppendTime"))
             code = ErrorCode.invalid_timestamp
         elif record.timestamp != layout.NO_TIMESTAMP and not lowest <= record.timestamp <= highest:
             errors.append(
-                (record.index, f"timestamp {record.timestamp} is out of range, it should be within {lowest}, {highest}")
+                (record.place, f"timestamp {record.timestamp} is out of range, it should be within {lowest}, {highest}")
             )
             code = ErrorCode.invalid_timestamp
     raise InvalidRecordErrors(code, errors)

@@ -240,7 +240,8 @@ class LogSegment:
             return self.writer.max_timestamp, self.writer.offset_of_max_timestamp
         if self._max_timestamp is None:
             last = self.time_index().last
-            self._max_timestamp = (layout.NO_TIMESTAMP, self.base_offset) if last is None else tuple(last)
+            found = (layout.NO_TIMESTAMP, self.base_offset) if last is None else (last.timestamp, last.offset)
+            self._max_timestamp = found
         return self._max_timestamp
 
     @property

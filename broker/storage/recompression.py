@@ -123,7 +123,7 @@ def _renumbered(records: memoryview, count: int, base_timestamp: int) -> bytes:
     for record in plain_records(records, count, base_timestamp):
         body = (
             bytes(records[record.body : record.offset_delta_at])
-            + varint(record.index)
+            + varint(record.place)
             + bytes(records[record.offset_delta_end : record.end])
         )
         pieces += (varint(len(body)), body)

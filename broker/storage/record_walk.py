@@ -57,7 +57,7 @@ class F(IntEnum):
 class RecordFacts(NamedTuple):
     """What a batch's records say. Timestamps in ms; `low` is above `high` when no record has a timestamp."""
 
-    count: int
+    records: int
     end: int
     max_timestamp: int
     max_index: int
@@ -70,7 +70,7 @@ class RecordFacts(NamedTuple):
 class RecordView(NamedTuple):
     """One record of a plain walk: where it lies, and the parts of it that a broker looks at."""
 
-    index: int
+    place: int  # in the batch, from 0
     start: int
     body: int  # behind the length
     offset_delta_at: int
@@ -127,7 +127,7 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int) -> Record
     status = kernel.walk(data, 0, data.size, count, base_timestamp, facts)
     found = RecordFacts(*facts.tolist())
     if status:
-        raise _fault(Walk(status), found.count, count)
+        raise _fault(Walk(status), found.records, count)
     return found
 
 
@@ -191,10 +191,10 @@ def _plain_facts(payload: memoryview, count: int, base_timestamp: int) -> Record
     for record in plain_records(payload, count, base_timestamp):
         timestamp = record.timestamp
         if timestamp > max_timestamp:
-            max_timestamp, max_index = timestamp, record.index
+            max_timestamp, max_index = timestamp, record.place
         if timestamp != -1:
             low, high = min(low, timestamp), max(high, timestamp)
-        if record.offset_delta != record.index:
+        if record.offset_delta != record.place:
             in_sequence = 0
         null_keys += not record.has_key
     return RecordFacts(count, len(payload), max_timestamp, max_index, low, high, in_sequence, null_keys)

@@ -5,6 +5,8 @@ Importing this loads Numba (0.1 s, 60 MB), which a broker that serves small batc
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit, types
 
@@ -27,9 +29,9 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
     low = np.int64(2**63 - 1)
     high = np.int64(-(2**63))
     in_sequence = np.int64(1)
-    null_keys = np.int64(0)
-    status = np.int64(0)
-    index = np.int64(0)
+    null_keys: Any = np.int64(0)
+    status: Any = np.int64(0)
+    index: Any = np.int64(0)
     while index < count:
         size, body = varint(payload, at, end)
         if body > end:
