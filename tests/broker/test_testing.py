@@ -1,0 +1,96 @@
+"""running_broker and the fixture kafkalog_broker: a broker of one's own, with real clients."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from broker.pytest_plugin import kafkalog_broker  # noqa: F401 - also where the plugin is not installed
+from broker.testing import BrokerDied, running_broker
+
+
+def produce(bootstrap, topic, *values):
+    failures = []
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert failures == []
+
+
+def consume(bootstrap, topic, count):
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        return [message.value() for message in consumer.consume(count, 30)]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.kafkalog(properties={"num.partitions": 1}, topics={"orders": {"partitions": 2, "retention.ms": 60_000}})
+def test_the_fixture_serves_clients_with_the_topics_asked_for(kafkalog_broker):  # noqa: F811
+    topics = AdminClient({"bootstrap.servers": kafkalog_broker.bootstrap}).list_topics(timeout=10).topics
+    assert len(topics["orders"].partitions) == 2
+    produce(kafkalog_broker.bootstrap, "payments", b"a", b"b")
+    assert consume(kafkalog_broker.bootstrap, "payments", 2) == [b"a", b"b"]
+
+
+def test_records_survive_a_clean_stop_and_a_crash(tmp_path):
+    with running_broker(log_dir=tmp_path / "data") as broker:
+        produce(broker.bootstrap, "t", b"1")
+        port = broker.port
+        broker.stop()
+        broker.start()
+        assert broker.port == port
+        produce(broker.bootstrap, "t", b"2")
+        broker.kill()
+        broker.start()
+        assert consume(broker.bootstrap, "t", 2) == [b"1", b"2"]
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_temporary_directory_is_removed():
+    with running_broker() as broker:
+        directory = broker.log_dir
+        assert (directory / "meta.properties").exists()
+    assert not directory.exists()
+    assert broker.pid is None
+
+
+def test_a_broker_that_cannot_start_says_why():
+    with pytest.raises(BrokerDied, match=r"did you mean num\.partitions"), running_broker({"num.partition": 1}):
+        pass
+
+
+def test_a_second_broker_on_the_same_directory_refuses(tmp_path):
+    data = tmp_path / "data"
+    with running_broker(log_dir=data), pytest.raises(BrokerDied, match=str(data)), running_broker(log_dir=data):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_broker_cleanly(tmp_path, number):
+    command = [
+        sys.executable,
+        "-m",
+        "broker",
+        "--log-dir",
+        str(tmp_path),
+        "--override",
+        "listeners=PLAINTEXT://127.0.0.1:0",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        assert line.startswith("kafkalog-broker serves 127.0.0.1:")
+        assert f", log.dirs {tmp_path}, 0 partitions, started in " in line
+        os.kill(process.pid, number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "stopped cleanly" in said
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
