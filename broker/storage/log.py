@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from uuid import UUID
 
 from broker.errors import BrokerError, ErrorCode
-from broker.storage import log_read, log_time, retention
+from broker.storage import log_time, retention
 from broker.storage.append_validation import ValidatedBatch
 from broker.storage.batch_builder import build_batch, parsed_batch
 from broker.storage.file_handles import FileHandles
 from broker.storage.leader_epochs import LeaderEpochs
-from broker.storage.log_flush import Flushing
+from broker.storage.local_log import LocalLog
+from broker.storage.log_read import ReadResult
 from broker.storage.log_segment import ActiveSegment, LogSegment
 from broker.storage.log_time import TimestampAndOffset
 from broker.storage.producer_state import AppendFacts, Marker, Producer, ProducerState
@@ -33,7 +34,6 @@ from kafkalog_spark.log.encoded_batch import EncodedBatch, control_batch
 from kafkalog_spark.log.layout import ControlType
 from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata, write_partition_metadata
 from kafkalog_spark.log.producer_snapshot import write_producer_snapshot
-from kafkalog_spark.log.rolling import should_roll
 from kafkalog_spark.log.transaction_index import AbortedTransaction, collect_aborted
 
 if TYPE_CHECKING:
@@ -101,27 +101,16 @@ class Log:
         self.is_closed = False
         self.on_failure = on_failure
         self.call_soon = call_soon
-        self._handles = handles
-        self._jitter = jitter or random.Random()
+        self._local = LocalLog(
+            loaded.directory, config, loaded.base_offsets, loaded.log_end_offset, loaded.recovery_point, now_ms,
+            handles, jitter or random.Random(),
+        )  # fmt: skip
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self._last_snapshot = -1
-        self._positions = log_read.ReadPositions()
         self._subscribers: set[Callable[[], None]] = set()
-        self._segments: tuple[LogSegment, ...] = tuple(self._known_segments(loaded, now_ms))
-        self._log_end_offset = loaded.log_end_offset
         # One replica: whatever was in the log when it was opened is as replicated as it will ever be.
         self.high_watermark = loaded.log_end_offset
-        self._flushing = Flushing(self.directory, loaded.recovery_point)
-
-    def _known_segments(self, loaded: LoadedLog, now_ms: int) -> Iterable[LogSegment]:
-        ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
-        for base_offset, next_offset in zip(loaded.base_offsets, ends, strict=True):
-            path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
-            yield LogSegment(
-                self.directory, base_offset, self._handles, size=path.stat().st_size, next_offset=next_offset,
-                created_ms=now_ms, jitter_ms=self._draw_jitter(),
-            )  # fmt: skip
 
     @classmethod
     def create(
@@ -155,7 +144,7 @@ class Log:
         return cls(identity, config, loaded, now_ms, **options)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"<Log {self.name} {self.log_start_offset}..{self._log_end_offset}>"
+        return f"<Log {self.name} {self.log_start_offset}..{self._local.log_end_offset}>"
 
     # ---- what it is
 
@@ -167,7 +156,7 @@ class Log:
     @property
     def log_end_offset(self) -> int:
         """LEO: the offset of the next record."""
-        return self._log_end_offset
+        return self._local.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -184,16 +173,16 @@ class Log:
     @property
     def recovery_point(self) -> int:
         """Everything below is on disk."""
-        return self._flushing.recovery_point
+        return self._local.flushing.recovery_point
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
+        return sum(segment.size for segment in self._local.segments)
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
         """By base offset; the last one is the active one."""
-        return self._segments
+        return self._local.segments
 
     @property
     def producer_state(self) -> ProducerState:
@@ -228,7 +217,7 @@ class Log:
     ) -> AppendInfo:
         """Write the marker that ends a producer's transaction. Raises as append."""
         marker = control_batch(
-            control_type, self._log_end_offset, now_ms, producer_id=producer_id, producer_epoch=producer_epoch,
+            control_type, self._local.log_end_offset, now_ms, producer_id=producer_id, producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
         )  # fmt: skip
         return self._append(
@@ -239,15 +228,15 @@ class Log:
         from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
 
         params = BatchParams(leader_epoch=self.leader_epoch)
-        first = self._log_end_offset
+        first = self._local.log_end_offset
         for encoded in encode_batches(table, first, params, now_ms):
             self._append(parsed_batch(encoded.data), now_ms, from_client=False, marker=None)
-        return AppendInfo(first, self._log_end_offset - 1, -1, self.log_start_offset)
+        return AppendInfo(first, self._local.log_end_offset - 1, -1, self.log_start_offset)
 
     def _append(self, batch: ValidatedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
         self._check_online()
         data = batch.data
-        base_offset = self._log_end_offset
+        base_offset = self._local.log_end_offset
         last_offset = base_offset + batch.record_count - 1
         if len(data) > self.config.segment_bytes:
             raise BrokerError(
@@ -262,7 +251,8 @@ class Log:
         try:
             if epoch != self._epochs.latest:
                 self._epochs.assign(epoch, base_offset)
-            segment = self._segment_for(encoded, now_ms)
+            if self._local.is_time_to_roll(encoded, now_ms):
+                self._roll(now_ms)
             facts = None
             if batch.producer_id >= 0:
                 facts = AppendFacts(
@@ -275,11 +265,7 @@ class Log:
                         known.base_offset, known.last_offset,
                         known.timestamp if batch.log_append_time_ms >= 0 else -1, self.log_start_offset, True,
                     )  # fmt: skip
-            writer = segment.writer
-            assert writer is not None
-            writer.append(encoded)
-            self._log_end_offset = last_offset + 1
-            segment.end = (writer.size, last_offset + 1)
+            segment = self._local.append(encoded)
             if facts is not None:
                 aborted = self._producers.appended(facts)
                 if aborted is not None:
@@ -288,7 +274,7 @@ class Log:
                 self._producers.end_offset = last_offset + 1
         except (OSError, CorruptLog) as error:
             self._fail(error)
-        self._flushing.appended(now_ms)
+        self._local.flushing.appended(now_ms)
         if self.config.flush_messages != _EVERY_APPEND:
             self.high_watermark = last_offset + 1
             self._wake()
@@ -299,7 +285,7 @@ class Log:
     def roll(self, now_ms: int) -> bool:
         """Begin a new segment at the log end offset; False while the active one is empty."""
         self._check_online()
-        if not self._segments[-1].size:
+        if not self._local.active.size:
             return False
         try:
             self._roll(now_ms)
@@ -307,62 +293,21 @@ class Log:
             self._fail(error)
         return True
 
-    def _segment_for(self, batch: EncodedBatch, now_ms: int) -> LogSegment:
-        """The active segment with its writer, a new one if it is time for it."""
-        segment, config = self._segments[-1], self.config
-        writer = segment.writer
-        if writer is None:
-            writer = segment.open_writer(config.index_interval_bytes, config.segment_index_bytes)
-        if (
-            should_roll(
-                size=writer.size,
-                base_offset=segment.base_offset,
-                first_timestamp=writer.first_timestamp,
-                created_ms=segment.created_ms,
-                indexes_full=writer.indexes_full,
-                incoming_size=len(batch.data),
-                incoming_last_offset=batch.last_offset,
-                incoming_max_timestamp=batch.max_timestamp,
-                now_ms=now_ms,
-                segment_bytes=config.segment_bytes,
-                segment_ms=config.segment_ms,
-                jitter_ms=segment.jitter_ms,
-            )
-            # An empty segment whose index has no room (KAFKA-6388) is not replaced by one of the same name.
-            and batch.base_offset > segment.base_offset
-        ):
-            segment = self._roll(now_ms)
-        return segment
-
-    def _roll(self, now_ms: int) -> LogSegment:
-        old, config = self._segments[-1], self.config
-        base_offset = self._log_end_offset
-        old.open_writer(config.index_interval_bytes, config.segment_index_bytes).on_become_inactive()
-        new = LogSegment(
-            self.directory, base_offset, self._handles, size=0, next_offset=base_offset, created_ms=now_ms,
-            jitter_ms=self._draw_jitter(),
-        )  # fmt: skip
-        new.create(config.index_interval_bytes, config.segment_index_bytes)
-        self._flushing.rolled()
-        self._segments = (*self._segments, new)
-        self._producers.end_offset = base_offset
+    def _roll(self, now_ms: int) -> None:
+        self._local.roll(now_ms)
+        self._producers.end_offset = self._local.log_end_offset
         self._snapshot_producers()
-        return new
-
-    def _draw_jitter(self) -> int:
-        most = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return self._jitter.randrange(most) if most > 0 else 0
 
     def _snapshot_producers(self) -> bool:
         """Write the producer snapshot of the log end offset, once (ProducerStateManager.takeSnapshot); the next flush
         syncs it. False when it is there already, or nothing was ever appended."""
-        offset = self._log_end_offset
+        offset = self._local.log_end_offset
         path = self._snapshot_path(offset)
         if offset <= self._last_snapshot or offset == 0 or path.exists():
             return False
         write_producer_snapshot(path, self._producers.entries(), sync=False)
         self._last_snapshot = offset
-        self._flushing.snapshot_taken(path)
+        self._local.flushing.snapshot_taken(path)
         return True
 
     def _snapshot_path(self, offset: int) -> Path:
@@ -374,9 +319,7 @@ class Log:
         """Whether flush.messages or flush.ms ask for a flush, or a rolled segment waits for one."""
         if self.failure is not None or self.is_closed:
             return False
-        return self._flushing.is_due(
-            now_ms, self.config.flush_messages, self.config.flush_ms, self._segments, self._log_end_offset
-        )
+        return self._local.needs_flush(now_ms)
 
     def flush(self, up_to: int | None = None) -> None:
         """Return when everything below `up_to` (default: what is in the log now) is on disk. Blocks; for a thread.
@@ -384,13 +327,12 @@ class Log:
         One fsync serves all that wait: whoever finds its records flushed by another's returns at once. Raises
         BrokerError kafka_storage_error; a failed fsync is never tried again, since the next one may claim success.
         """
-        with self._flushing.lock:
-            if up_to is not None and self._flushing.recovery_point >= up_to:
+        with self._local.flushing.lock:
+            if up_to is not None and self._local.flushing.recovery_point >= up_to:
                 return
             self._check_online()
             try:
-                end = self._log_end_offset  # before the segments are read: they hold everything below then
-                self._flushing.flush(self._segments, end)
+                end = self._local.flush()
             except OSError as error:
                 self._fail(error)
         if self.config.flush_messages == _EVERY_APPEND and self.high_watermark < end:
@@ -408,12 +350,12 @@ class Log:
         """
         return self.read_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one).chunks
 
-    def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> log_read.ReadResult:
+    def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
         """As read, with the offset behind what was read."""
         while True:
             self.check_fetch_offset(offset)
             try:
-                result = log_read.read_log(self._segments, self._positions, offset, max_bytes, up_to, at_least_one)
+                result = self._local.read(offset, max_bytes, up_to, at_least_one)
                 if offset >= self.log_start_offset:  # else retention took the beginning meanwhile
                     return result
             except FileNotFoundError as error:
@@ -425,10 +367,10 @@ class Log:
     def check_fetch_offset(self, offset: int) -> None:
         """Raise BrokerError offset_out_of_range unless the log holds `offset`, or will next."""
         self._check_online()
-        if not self.log_start_offset <= offset <= self._log_end_offset:
+        if not self.log_start_offset <= offset <= self._local.log_end_offset:
             raise BrokerError(
                 ErrorCode.offset_out_of_range,
-                f"offset {offset}, the log goes from {self.log_start_offset} to {self._log_end_offset}",
+                f"offset {offset}, the log goes from {self.log_start_offset} to {self._local.log_end_offset}",
                 topic_partition=self.name,
                 offset=offset,
             )
@@ -439,7 +381,7 @@ class Log:
         self._check_online()
         found: list[AbortedTransaction] = []
         try:
-            for segment in self._segments[max(log_read.segment_slot(self._segments, offset), 0) :]:
+            for segment in self._local.segments_from(offset):
                 search = collect_aborted(segment.aborted(), offset, up_to)
                 found += search.transactions
                 if search.complete:
@@ -452,7 +394,7 @@ class Log:
         """(timestamp, offset, leader epoch) of the first record with a timestamp of at least `timestamp` ms."""
         self._check_online()
         try:
-            return log_time.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+            return log_time.offset_for_timestamp(self._local.segments, timestamp, self.log_start_offset)
         except (OSError, CorruptLog) as error:
             self._fail(error)
 
@@ -460,7 +402,7 @@ class Log:
         """As offset_for_timestamp, for the largest timestamp; None when no record has one."""
         self._check_online()
         try:
-            return log_time.max_timestamp_offset(self._segments)
+            return log_time.max_timestamp_offset(self._local.segments)
         except (OSError, CorruptLog) as error:
             self._fail(error)
 
@@ -468,7 +410,7 @@ class Log:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset), (-1, -1) when it is not known: OffsetForLeaderEpoch's answer."""
-        return self._epochs.end_offset_for(epoch, self._log_end_offset)
+        return self._epochs.end_offset_for(epoch, self._local.log_end_offset)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch that wrote `offset`; -1 when it is not known."""
@@ -527,14 +469,14 @@ class Log:
             deletion = retention.decide(
                 [
                     retention.SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp)
-                    for segment in self._segments
+                    for segment in self._local.segments
                 ],
                 retention.RetentionPolicy(
                     self.config.retention_ms, self.config.retention_bytes, "delete" in self.config.cleanup_policy
                 ),
                 log_start_offset=self.log_start_offset,
                 high_watermark=self.high_watermark,
-                log_end_offset=self._log_end_offset,
+                log_end_offset=self._local.log_end_offset,
                 now_ms=now_ms,
             )
             if not deletion:
@@ -542,29 +484,27 @@ class Log:
             if deletion.roll_first:
                 self._roll(now_ms)
             self._move_log_start(deletion.log_start_offset)
-            removed = self._segments[: deletion.count]
-            self._segments = self._segments[deletion.count :]
-            return [path for segment in removed for path in self._remove(segment)]
+            gone: list[Path] = []
+            for segment, files in self._local.remove_first(deletion.count):
+                gone += files + self._remove_snapshot(segment.base_offset)
+            return gone
         except OSError as error:
             self._fail(error)
 
-    def _remove(self, segment: LogSegment) -> list[Path]:
-        renamed = segment.rename_for_deletion()
-        self._flushing.removed(segment)
-        snapshot = self._snapshot_path(segment.base_offset)
-        if snapshot.exists():
-            target = snapshot.with_name(snapshot.name + names.DELETED_SUFFIX)
-            snapshot.rename(target)
-            renamed.append(target)
-        return renamed
+    def _remove_snapshot(self, offset: int) -> list[Path]:
+        """A producer snapshot goes with the segment that begins where it was taken."""
+        snapshot = self._snapshot_path(offset)
+        if not snapshot.exists():
+            return []
+        return [snapshot.rename(snapshot.with_name(snapshot.name + names.DELETED_SUFFIX))]
 
     # ---- housekeeping
 
     def update_config(self, config: LogConfig) -> None:
         """What changes for segments applies from the next one on."""
-        self.config = config
-        if config.flush_messages != _EVERY_APPEND and self.high_watermark < self._log_end_offset:
-            self.high_watermark = self._log_end_offset
+        self.config = self._local.config = config
+        if config.flush_messages != _EVERY_APPEND and self.high_watermark < self._local.log_end_offset:
+            self.high_watermark = self._local.log_end_offset
             self._wake()
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
@@ -576,15 +516,11 @@ class Log:
 
         Without effect while a flush is going on.
         """
-        segment = self._segments[-1]
-        if segment.writer is None or self.failure or not self._flushing.lock.acquire(blocking=False):
-            return
-        try:
-            segment.close_writer()
-        except OSError as error:
-            self._fail(error)
-        finally:
-            self._flushing.lock.release()
+        if self.failure is None and not self.is_closed:
+            try:
+                self._local.release_files()
+            except (OSError, CorruptLog) as error:
+                self._fail(error)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback`, without arguments, whenever the high watermark or the log start offset moves, or the log
@@ -608,15 +544,15 @@ class Log:
             return
         try:
             if self.failure is None:
-                self._producers.end_offset = self._log_end_offset
-                news = self._snapshot_producers() or self.recovery_point < self._log_end_offset
-                active = self._segments[-1]
+                self._producers.end_offset = self._local.log_end_offset
+                news = self._snapshot_producers() or self.recovery_point < self._local.log_end_offset
+                active = self._local.active
                 if active.writer is not None:
                     active.writer.on_become_inactive()
                     news = True
                 if news:  # a log that nobody wrote to costs nothing here
-                    with self._flushing.lock:
-                        self._flushing.flush(self._segments, self._log_end_offset, whole=True)
+                    with self._local.flushing.lock:
+                        self._local.flush(whole=True)
                         active.close_writer()
         except (OSError, CorruptLog) as error:
             self._fail(error)
@@ -626,10 +562,7 @@ class Log:
     def discard(self) -> None:
         """Let go of the files as they are: the partition is deleted, or its directory has failed. Twice is harmless."""
         self.is_closed = True
-        with self._flushing.lock:
-            self._flushing.abandon()
-            for segment in self._segments:
-                segment.abandon()
+        self._local.abandon()
         self._wake()
         self._subscribers.clear()
 

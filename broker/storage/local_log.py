@@ -1,0 +1,153 @@
+"""The segments of one log and the log end offset: appending to the active one, rolling, reading, removing (LocalLog).
+
+What the offsets mean to producers and consumers is log.py's matter. All but `read` and `flush` belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.storage import log_read
+from broker.storage.file_handles import FileHandles
+from broker.storage.log_flush import Flushing
+from broker.storage.log_segment import LogSegment
+from kafkalog_spark.log import names
+from kafkalog_spark.log.encoded_batch import EncodedBatch
+from kafkalog_spark.log.rolling import should_roll
+
+if TYPE_CHECKING:
+    from broker.config.log_config import LogConfig
+
+
+class LocalLog:
+    """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
+    hold one picture of them. flushing: what is on disk. jitter: draws what is taken off segment.ms."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        base_offsets: Sequence[int],
+        log_end_offset: int,
+        recovery_point: int,
+        now_ms: int,
+        handles: FileHandles,
+        jitter: random.Random,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.log_end_offset = log_end_offset
+        self.flushing = Flushing(directory, recovery_point)
+        self._handles = handles
+        self._jitter = jitter
+        self._positions = log_read.ReadPositions()
+        self.segments = tuple(
+            self._segment(base_offset, next_offset, now_ms)
+            for base_offset, next_offset in zip(base_offsets, [*base_offsets[1:], log_end_offset], strict=True)
+        )
+
+    def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
+        path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+        most = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return LogSegment(
+            self.directory,
+            base_offset,
+            self._handles,
+            size=0 if is_new else path.stat().st_size,
+            next_offset=next_offset,
+            created_ms=now_ms,
+            jitter_ms=self._jitter.randrange(most) if most > 0 else 0,
+        )
+
+    @property
+    def active(self) -> LogSegment:
+        return self.segments[-1]
+
+    def is_time_to_roll(self, batch: EncodedBatch, now_ms: int) -> bool:
+        """Whether `batch` goes into a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
+        segment, config = self.segments[-1], self.config
+        writer = segment.writer or segment.open_writer(config.index_interval_bytes, config.segment_index_bytes)
+        due = should_roll(
+            size=writer.size,
+            base_offset=segment.base_offset,
+            first_timestamp=writer.first_timestamp,
+            created_ms=segment.created_ms,
+            indexes_full=writer.indexes_full,
+            incoming_size=len(batch.data),
+            incoming_last_offset=batch.last_offset,
+            incoming_max_timestamp=batch.max_timestamp,
+            now_ms=now_ms,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            jitter_ms=segment.jitter_ms,
+        )
+        # An empty segment whose index has no room (KAFKA-6388) is not replaced by one of the same name.
+        return due and batch.base_offset > segment.base_offset
+
+    def append(self, batch: EncodedBatch) -> LogSegment:
+        """Write to the active segment, whose writer is open. Raises OSError, CorruptBatch; nothing has changed then."""
+        segment = self.segments[-1]
+        writer = segment.writer
+        assert writer is not None
+        writer.append(batch)
+        end = batch.last_offset + 1
+        self.log_end_offset = end
+        segment.end = (writer.size, end)
+        return segment
+
+    def roll(self, now_ms: int) -> None:
+        """Go on in a new segment at the log end offset. Raises OSError; the old one stays the active one then."""
+        old, config, base_offset = self.segments[-1], self.config, self.log_end_offset
+        old.open_writer(config.index_interval_bytes, config.segment_index_bytes).on_become_inactive()
+        new = self._segment(base_offset, base_offset, now_ms, is_new=True)
+        new.create(config.index_interval_bytes, config.segment_index_bytes)
+        self.flushing.rolled()
+        self.segments = (*self.segments, new)
+
+    def read(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> log_read.ReadResult:
+        """As log_read.read_log."""
+        return log_read.read_log(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
+
+    def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
+        """The segment that holds `offset`, and those behind it."""
+        segments = self.segments
+        return segments[max(log_read.segment_slot(segments, offset), 0) :]
+
+    def remove_first(self, count: int) -> list[tuple[LogSegment, list[Path]]]:
+        """Let go of the oldest segments; each with its files, renamed `.deleted`. Raises OSError."""
+        removed, self.segments = self.segments[:count], self.segments[count:]
+        renamed = []
+        for segment in removed:
+            renamed.append((segment, segment.rename_for_deletion()))
+            self.flushing.removed(segment)
+        return renamed
+
+    def needs_flush(self, now_ms: int) -> bool:
+        config = self.config
+        return self.flushing.is_due(
+            now_ms, config.flush_messages, config.flush_ms, self.segments, self.log_end_offset
+        )  # fmt: skip
+
+    def flush(self, *, whole: bool = False) -> int:
+        """Put everything on disk; up to which offset that was. The caller holds flushing.lock. Raises OSError."""
+        end = self.log_end_offset  # before the segments are read: they hold everything below then
+        self.flushing.flush(self.segments, end, whole=whole)
+        return end
+
+    def release_files(self) -> None:
+        """Close the active segment's writer cleanly, unless a flush is going on. Raises OSError."""
+        if self.active.writer is not None and self.flushing.lock.acquire(blocking=False):
+            try:
+                self.active.close_writer()
+            finally:
+                self.flushing.lock.release()
+
+    def abandon(self) -> None:
+        """Close all files as they are."""
+        with self.flushing.lock:
+            self.flushing.abandon()
+            for segment in self.segments:
+                segment.abandon()
