@@ -24,10 +24,11 @@ $(VENV)/installed: pyproject.toml
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,broker,test,dev]'
 	@touch $@
 
-$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py)
+$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py broker/storage/*_kernel.py)
 	@echo "compiling the kernels, once ..."
-	@rm -f kafkalog_spark/log/kernels/__pycache__/*.nb[ci]  # numba does not see a change in a module that kernels call
+	@rm -f {kafkalog_spark/log/kernels,broker/storage}/__pycache__/*.nb[ci]  # numba does not see a change in a module that kernels call
 	@$(RUN) -m kafkalog_spark.warm
+	@$(RUN) -c 'from broker.storage.record_walk import load_kernel; load_kernel()'
 	@touch $@
 
 # Spark takes the java of JAVA_HOME when that is set, and the one on PATH otherwise; so does this check.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from broker.errors import BrokerError, ErrorCode
-from broker.groups.group_config import OFFSETS_TOPIC, offsets_topic_configs
+from broker.groups.group_config import OFFSETS_TOPIC
 from broker.groups.offset_batches import OffsetsBatch, Record, decode_batches, encode_batch
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _READ_BYTES = 1 << 20
 
 
 class OffsetsTopic:
-    """Made on the first use of a group, with offsets.topic.num.partitions partitions."""
+    """FindCoordinator creates it, with offsets.topic.num.partitions partitions."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -26,6 +26,10 @@ class OffsetsTopic:
     def partitions(self) -> int:
         topic = self._broker.topics.get(OFFSETS_TOPIC)
         return self._broker.config.offsets_topic_num_partitions if topic is None else topic.partitions
+
+    def owned(self) -> range:
+        """The partitions that are here: all of them, or none before the topic exists."""
+        return range(self.partitions if OFFSETS_TOPIC in self._broker.topics else 0)
 
     def append(self, partition: int, records: Sequence[Record]) -> None:
         """One batch. In the page cache on return: as safe as a record acknowledged with the default flush policy."""
@@ -44,12 +48,7 @@ class OffsetsTopic:
             offset = found.next_offset
 
     def _log(self, partition: int) -> Log:
-        broker = self._broker
-        if OFFSETS_TOPIC not in broker.topics:
-            broker.create_topic(
-                OFFSETS_TOPIC, broker.config.offsets_topic_num_partitions, offsets_topic_configs(broker.config)
-            )
         try:
-            return broker.log(OFFSETS_TOPIC, partition)
+            return self._broker.log(OFFSETS_TOPIC, partition)
         except BrokerError as error:
             raise BrokerError(ErrorCode.coordinator_not_available, str(error)) from error

@@ -19,13 +19,15 @@ from typing import Any, TypeVar
 from broker import api
 from broker.clock import Clock, SystemClock
 from broker.config.broker_config import BrokerConfig
+from broker.config.definition import Source
 from broker.config.dynamic_configs import DynamicConfigs
 from broker.config.listeners import Listener, with_bound_ports
 from broker.config.log_config import LogConfig
 from broker.errors import BrokerError, ErrorCode
 from broker.fetching.fetch_session import FetchSessions
-from broker.groups.group_config import GroupConfig
+from broker.groups.group_config import OFFSETS_TOPIC, GroupConfig
 from broker.groups.group_coordinator import GroupCoordinator
+from broker.groups.loading import load
 from broker.net.dispatch import dispatcher
 from broker.net.limits import NetworkLimits, connections_within, raise_open_files_limit
 from broker.net.listener import Network
@@ -35,6 +37,7 @@ from broker.storage.log_dir import LogDirs, open_log_dirs
 from broker.storage.log_manager import LogManager
 from broker.storage.producer_ids import ProducerIds
 from broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_spark.errors import KafkalogError
 
 _logger = logging.getLogger("kafkalog.broker")
 
@@ -42,7 +45,7 @@ _THREADS = 8
 """For fsync and for unfolding batches: both wait or leave the interpreter free."""
 _TICK_S = 1.0
 """How often the log manager and the groups are asked whether something is due; each knows its own intervals."""
-_NO_FLUSH = 2**63 - 1  # the default of flush.messages
+_EVERY_APPEND = 1  # the flush.messages with which only what is on disk is acknowledged
 T = TypeVar("T")
 
 
@@ -67,6 +70,7 @@ class Broker:
         self.producer_ids: ProducerIds
         self.network: Network
         self._ticks: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
         self._flushing: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -105,13 +109,28 @@ class Broker:
                 append=offsets.append,
                 scan=offsets.scan,
                 partition_count=lambda: offsets.partitions,
+                owned=offsets.owned,
             )
+            for partition in offsets.owned():
+                self.groups.begin_loading(partition)
+            self._loading = asyncio.create_task(self._load_groups(offsets))
             await self._listen()
         except BaseException:
             self._dirs.close()
             self._executor.shutdown(wait=False)
             raise
         self._ticks = asyncio.create_task(self._tick())
+
+    async def _load_groups(self, offsets: OffsetsTopic) -> None:
+        """Read __consumer_offsets while the broker serves: its groups are COORDINATOR_LOAD_IN_PROGRESS meanwhile."""
+        for partition in offsets.owned():
+            try:
+                loaded = await self.run_blocking(lambda number: load(offsets.scan(number)), partition)
+            except KafkalogError as error:
+                _logger.error("the groups of %s-%d cannot be loaded: %s", OFFSETS_TOPIC, partition, error)
+                self.groups.give_up(partition)
+            else:
+                self.groups.open(partition, loaded)
 
     async def _listen(self) -> None:
         config, files = self.config, raise_open_files_limit()
@@ -121,8 +140,9 @@ class Broker:
             max_connections_per_ip=config.max_connections_per_ip,
             max_idle_ms=config.connections_max_idle_ms,
             backlog=config.socket_listen_backlog_size,
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            max_connections_per_ip_overrides=_per_ip(config.max_connections_per_ip_overrides),
+            send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+            receive_buffer_bytes=_buffer(config, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
         )
         self.network = Network(dispatcher(self), limits)
         try:
@@ -137,9 +157,10 @@ class Broker:
 
     async def stop(self) -> None:
         """A clean stop: nothing that comes afterwards has to be recovered."""
-        if self._ticks is not None:
-            self._ticks.cancel()
-            await asyncio.gather(self._ticks, return_exceptions=True)
+        for task in (self._ticks, self._loading):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         self.groups.shutdown()
         await self.network.stop()
         await asyncio.gather(*self._flushing.values(), return_exceptions=True)
@@ -180,11 +201,10 @@ class Broker:
         return topic
 
     async def flush_if_due(self, log: Log) -> None:
-        """Flush as flush.messages and flush.ms say: with flush.messages the answer waits for it, otherwise nobody
-        does."""
+        """Flush as flush.messages and flush.ms say. With flush.messages=1 the answer waits, otherwise nobody does."""
         if not log.needs_flush(self.clock.now_ms()):
             return
-        if log.config.flush_messages != _NO_FLUSH:
+        if log.config.flush_messages == _EVERY_APPEND:
             await self.run_blocking(log.flush, log.log_end_offset)
         elif log.name not in self._flushing:
             task = asyncio.create_task(self.run_blocking(log.flush))
@@ -195,3 +215,15 @@ class Broker:
         del self._flushing[name]
         if not task.cancelled() and task.exception() is not None:
             _logger.error("flushing %s failed: %s", name, task.exception())
+
+
+def _buffer(config: BrokerConfig, name: str, size: int) -> int:
+    """A socket buffer's size where somebody chose one; Kafka's default of 100 kB would switch off what Linux does by
+    itself, which is faster."""
+    return size if any(layer[2] is not Source.DEFAULT for layer in config.sources(name)) else -1
+
+
+def _per_ip(text: str) -> dict[str, int]:
+    """max.connections.per.ip.overrides: `host:number,...`."""
+    pairs = (item.rpartition(":") for item in text.split(",") if item.strip())
+    return {host.strip(): int(number) for host, _, number in pairs}

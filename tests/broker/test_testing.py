@@ -86,7 +86,7 @@ def test_a_signal_stops_the_broker_cleanly(tmp_path, number):
         "listeners=PLAINTEXT://127.0.0.1:0",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        line = process.stdout.readline()
+        line = process.stdout.readline()  # type: ignore[union-attr]
         assert line.startswith("kafkalog-broker serves 127.0.0.1:")
         assert f", log.dirs {tmp_path}, 0 partitions, started in " in line
         os.kill(process.pid, number)

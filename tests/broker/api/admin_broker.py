@@ -99,8 +99,8 @@ def _decoded(request: Request, answer: Any) -> Any:
         body, start = b"".join(answer), 0
     else:
         frame = b"".join(bytes(piece) for piece in encode_response(request, answer))[4:]
-        _, start = entity_reader(response.__header_schema__)(frame, 0)
+        _, start = entity_reader(response.__header_schema__)(frame, 0)  # type: ignore[attr-defined]
         body = frame
-    entity, size = entity_reader(response)(body, start)
+    entity, size = entity_reader(response)(body, start)  # type: ignore[var-annotated]
     assert start + size == len(body)
     return entity

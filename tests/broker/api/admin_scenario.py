@@ -96,7 +96,11 @@ def total(name: str, count: int, nodes: list[list[int]] | None = None) -> dict[s
 
 
 def metadata(
-    names: list[str] | None, versions: tuple[int, ...] = (13,), *, create_missing: bool = False, ids: list[str] = ()
+    names: list[str] | None,
+    versions: tuple[int, ...] = (13,),
+    *,
+    create_missing: bool = False,
+    ids: list[str] = (),  # type: ignore[assignment]
 ) -> Step:
     topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
     if topics is not None:

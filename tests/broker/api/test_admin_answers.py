@@ -57,7 +57,7 @@ def compared(answer):
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
     """(what was asked, Kafka's answer, ours) of each request."""
-    found, ids = [], {}
+    found, ids = [], {}  # type: ignore[var-annotated]
     with AdminBroker(tmp_path_factory.mktemp("admin")) as broker:
         recorded = iter(ANSWERS)
         for key, versions, values in steps():

@@ -13,20 +13,20 @@ def values(key_type: int = 0) -> dict[str, object]:
 @pytest.mark.parametrize("version", versions(FIND))
 def test_this_broker_coordinates_every_group(version: int) -> None:
     broker = FakeBroker()
-    answer = call(broker, FIND, version, **values())
+    answer = call(broker, FIND, version, **values())  # type: ignore[arg-type]
     here = {"node_id": 7, "host": "broker.example", "port": 9092, "error_code": "none"}
     if version >= 4:
         assert answer == {"coordinators": [here | {"key": key, "error_message": ""} for key in ("g", "h")]}
     else:
         assert answer == here | ({"error_message": "NONE"} if version >= 1 else {})
     assert broker.created == [("__consumer_offsets", 50, "compact")]
-    call(broker, FIND, version, **values())
+    call(broker, FIND, version, **values())  # type: ignore[arg-type]
     assert broker.created == [("__consumer_offsets", 50, "compact")]
 
 
 @pytest.mark.parametrize("version", versions(FIND))
 def test_there_is_no_coordinator_without_its_topic(version: int) -> None:
-    answer = call(FakeBroker(refuses=ErrorCode.policy_violation), FIND, version, **values())
+    answer = call(FakeBroker(refuses=ErrorCode.policy_violation), FIND, version, **values())  # type: ignore[arg-type]
     for told in answer.get("coordinators", [answer]):
         assert (told["error_code"], told["node_id"], told["host"], told["port"]) == (
             "coordinator_not_available", -1, "", -1,
@@ -35,6 +35,6 @@ def test_there_is_no_coordinator_without_its_topic(version: int) -> None:
 
 @pytest.mark.parametrize("key_type", [1, 2])
 def test_other_coordinators_are_refused(key_type: int) -> None:
-    answer = call(FakeBroker(), FIND, 6, **values(key_type))
+    answer = call(FakeBroker(), FIND, 6, **values(key_type))  # type: ignore[arg-type]
     assert {told["error_code"] for told in answer["coordinators"]} == {"invalid_request"}
     assert error_answer(FIND, 0, ErrorCode.not_controller, **values())["error_code"] == "not_controller"

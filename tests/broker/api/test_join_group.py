@@ -13,7 +13,7 @@ def test_a_member_joins_in_every_version(version: int) -> None:
     answer = join(broker, version)
     told = {"member_id": "app-0", "metadata": subscription("orders")}
     if version >= 5:
-        told["group_instance_id"] = None
+        told["group_instance_id"] = None  # type: ignore[assignment]
     assert answer["error_code"] == "none"
     assert answer["members"] == [told]
     assert (answer["generation_id"], answer["leader"], answer["member_id"]) == (1, "app-0", "app-0")

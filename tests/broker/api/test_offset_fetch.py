@@ -30,7 +30,7 @@ def only_group(answer: dict[str, Any], version: int) -> dict[str, Any]:
     if version < 8:
         return answer
     (group,) = answer["groups"]
-    return group
+    return group  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("version", versions(FETCH))

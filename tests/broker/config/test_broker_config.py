@@ -49,7 +49,7 @@ SET_BY_KAFKA_ITSELF = "min.insync.replicas"
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_of_a_broker_is_what_kafka_says(case):
     kafkas = {row[0]: row for row in CASES[case]["broker"]}
-    ours = rows(broker_entries(OnlyConfig(config_of(case))))
+    ours = rows(broker_entries(OnlyConfig(config_of(case))))  # type: ignore[arg-type]
     assert set(ours) == set(kafkas)
     for name, row in kafkas.items():
         if name == SET_BY_KAFKA_ITSELF:
@@ -62,7 +62,7 @@ def test_what_is_said_of_a_broker_is_what_kafka_says(case):
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_of_a_topic_is_what_kafka_says(case):
     kafkas = {row[0]: row for row in CASES[case]["topic"]}
-    ours = rows(topic_entries(OnlyConfig(config_of(case)), CASES[case]["topic_configs"]))
+    ours = rows(topic_entries(OnlyConfig(config_of(case)), CASES[case]["topic_configs"]))  # type: ignore[arg-type]
     assert set(ours) == set(kafkas)
     for name, row in kafkas.items():
         if name != SET_BY_KAFKA_ITSELF:
@@ -72,7 +72,7 @@ def test_what_is_said_of_a_topic_is_what_kafka_says(case):
 @pytest.mark.parametrize("case", CASES)
 def test_of_all_brokers_only_what_was_set_for_all_is_said(case):
     kafkas = {row[0]: row for row in CASES[case]["all brokers"] if row[0] != SET_BY_KAFKA_ITSELF}
-    assert rows(all_brokers_entries(OnlyConfig(config_of(case)))) == kafkas
+    assert rows(all_brokers_entries(OnlyConfig(config_of(case)))) == kafkas  # type: ignore[arg-type]
 
 
 def made(**properties):

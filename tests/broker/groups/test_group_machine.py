@@ -145,11 +145,11 @@ class GroupMachine(RuleBasedStateMachine):
         if not group.is_in(GroupState.COMPLETING_REBALANCE):
             assert all(m.awaiting_sync is None for m in group.members.values()), "a sync waits for nothing"
         if group.is_in(GroupState.PREPARING_REBALANCE):
-            assert ("join", "g") in self._timers, "nothing will ever end the join phase"
+            assert ("join", "g") in self._timers, "nothing will ever end the join phase"  # type: ignore[operator]
         if group.is_in(GroupState.COMPLETING_REBALANCE):
-            assert ("sync", "g") in self._timers or not group.pending_sync
+            assert ("sync", "g") in self._timers or not group.pending_sync  # type: ignore[operator]
         for member_id in (*group.members, *group.pending_members):
-            assert ("heartbeat", "g", member_id) in self._timers or self._waits(group, member_id)
+            assert ("heartbeat", "g", member_id) in self._timers or self._waits(group, member_id)  # type: ignore[operator]
 
     @property
     def _timers(self) -> object:

@@ -249,7 +249,7 @@ def test_with_flush_messages_1_nothing_is_shown_before_it_is_on_disk(tmp_path):
 def test_one_fsync_serves_all_that_wait(tmp_path, monkeypatch):
     log = new_log(tmp_path, flush_messages=1)
     log.flush()
-    synced = []
+    synced = []  # type: ignore[var-annotated]
     monkeypatch.setattr("broker.storage.log_segment.os.fdatasync", synced.append)
     ends = [log.append(validated(1), NOW).last_offset + 1 for _ in range(5)]
     for end in ends:
@@ -291,7 +291,7 @@ def test_a_flush_covers_segments_that_recovery_left_unflushed(tmp_path, monkeypa
     log.discard()
     again = reopened(tmp_path, clean=False)
     assert again.recovery_point == 0
-    synced = []
+    synced = []  # type: ignore[var-annotated]
     monkeypatch.setattr("broker.storage.log_segment.os.fsync", synced.append)
     again.flush()
     assert len(synced) == 3 * 3 + 1  # .log, .index and .timeindex of the closed segments, and the directory

@@ -65,7 +65,7 @@ def as_sent(header, batch):
 def replayed(golden, directory, *, close=True):
     """A log in `directory` with the golden one's batches, closed cleanly."""
     dense = golden.topic.startswith(DENSE)
-    config = log_config(
+    config = log_config(  # type: ignore[arg-type]
         message_timestamp_after_max_ms=2**62,
         index_interval_bytes=512 if dense else 4096,
         **CONFIG.get(golden.topic, {}),
@@ -79,8 +79,13 @@ def replayed(golden, directory, *, close=True):
         now = header.max_timestamp
         if header.is_control:
             marker = read_marker(memoryview(batch))
+            assert marker is not None
             info = log.append_control(
-                marker.control_type, header.producer_id, header.producer_epoch, marker.coordinator_epoch, now
+                marker.control_type,
+                header.producer_id,
+                header.producer_epoch,
+                marker.coordinator_epoch,
+                now,
             )
         else:
             info = log.append(validate_batch(as_sent(header, batch), config, now), now)

@@ -41,7 +41,8 @@ def test_ids_begin_above_those_that_a_real_kafka_gave(tmp_path: Path) -> None:
 
 def test_the_largest_number_of_all_directories_counts(tmp_path: Path) -> None:
     one, two = tmp_path / "1", tmp_path / "2"
-    one.mkdir(), two.mkdir()
+    one.mkdir()
+    two.mkdir()
     ProducerIds([one]).next()
     assert ProducerIds([one, two]).next() == BLOCK
     assert ProducerIds([two]).next() == 2 * BLOCK

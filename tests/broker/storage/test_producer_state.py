@@ -123,7 +123,7 @@ def test_a_snapshot_keeps_the_last_batch_only(state):
     loaded = ProducerState()
     loaded.load(state.entries(), 6)
     assert loaded.end_offset == 6
-    assert loaded.check_append(data(4, 99, count=2)).base_offset == 4
+    assert loaded.check_append(data(4, 99, count=2)).base_offset == 4  # type: ignore[union-attr]
     assert code_of(loaded, data(2, 99, count=2)) == ErrorCode.out_of_order_sequence_number
 
 

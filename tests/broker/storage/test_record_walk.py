@@ -46,7 +46,7 @@ def both(data, count, base=BASE):
         try:
             answers.append(walk_records(memoryview(data), count, base))
         except CorruptBatch as error:
-            answers.append(error.what)
+            answers.append(error.what)  # type: ignore[arg-type]
         finally:
             record_walk.PLAIN_RECORDS = original
     return answers
