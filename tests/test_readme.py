@@ -43,3 +43,9 @@ def test_the_file_map_names_every_module_and_no_other() -> None:
 def test_make_test_is_the_test_command_that_ci_runs() -> None:
     assert "make test" in README
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_the_number_of_apis_is_the_one_that_is_served() -> None:
+    from broker import api
+
+    assert f" {len(api.load_all())} APIs " in README
