@@ -1,16 +1,21 @@
-"""make demo: read a log directory that a real Kafka 4.3.0 wrote, with Spark and without a broker.
+"""make demo: read a log directory that a real Kafka 4.3.0 wrote, with Spark and without a broker. Then start our
+broker, let four producers write, and read the live partitions.
 
     python examples/demo.py [LOG_DIRECTORY]      (default: the one shipped in tests/golden)
 
-Prints the table's schema, sample rows, and a summary per partition.
+Prints the table's schema, sample rows, a summary per partition, and throughput.
 """
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
+import queue
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 SHIPPED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "kafka-4.3.0" / "data"
 
@@ -83,8 +88,75 @@ def main(directory: str) -> None:
             .count()
         )
         print(f"  transactions, {level:16}: {rows} records")
-    print(f"\n{time.perf_counter() - began:.1f} s after Spark was up. No broker was started.")
+    print(f"\n{time.perf_counter() - began:.1f} s after Spark was up. No broker was started so far.\n")
+    live(spark)
     spark.stop()
+
+
+TOPIC, PRODUCERS, RECORDS = "live", 4, 250_000  # records of each producer
+_PROGRESS_EVERY = 5_000
+
+
+def live(spark) -> None:  # type: ignore[no-untyped-def]
+    """Start the broker, run four producers in parallel, read the partitions with Spark while they write."""
+    from tqdm import tqdm
+
+    from broker.testing import running_broker
+
+    began = time.perf_counter()
+    with running_broker(topics={TOPIC: PRODUCERS}) as broker:
+        print(f"kafkalog-broker serves {broker.bootstrap} after {time.perf_counter() - began:.1f} s")
+        frame = spark.read.format("kafkalog").option("subscribe", TOPIC).option("columns", "partition,offset")
+        seen: list[int] = []
+        context = multiprocessing.get_context("spawn")  # a fork of a process with a JVM bridge is no good
+        progress = context.Queue()
+        with (
+            context.Pool(PRODUCERS, initializer=_take_queue, initargs=(progress,)) as pool,
+            tqdm(total=PRODUCERS * RECORDS, unit=" records", unit_scale=True, desc="4 producers") as bar,
+        ):
+            working = pool.map_async(produce, [(broker.bootstrap, partition) for partition in range(PRODUCERS)])
+            while not working.ready() or not progress.empty():
+                with contextlib.suppress(queue.Empty):
+                    bar.update(progress.get(timeout=0.2))
+                if bar.n > (len(seen) + 1) * PRODUCERS * RECORDS // 4:
+                    seen.append(frame.load(str(broker.log_dir)).count())
+            took = max(working.get())
+        print(f"counted by Spark meanwhile: {', '.join(f'{count:,}' for count in seen)} records")
+        print(f"{PRODUCERS * RECORDS / took:,.0f} records/s of 100 bytes acknowledged (acks=all)")
+        frame.load(str(broker.log_dir)).groupBy("partition").count().orderBy("partition").show()
+    print("the broker has stopped cleanly, its directory is removed")
+
+
+_queue: Any = None
+
+
+def _take_queue(progress: Any) -> None:
+    global _queue
+    _queue = progress
+
+
+def produce(task: tuple[str, int]) -> float:
+    """Send RECORDS records to one partition; the seconds from the first to the last acknowledgement."""
+    from confluent_kafka import Producer
+
+    bootstrap, partition = task
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "batch.size": 262_144})
+    producer.list_topics(TOPIC, timeout=10)
+    value = os.urandom(50) + b"kafkalog. " * 5
+    began = time.perf_counter()
+    for number in range(1, RECORDS + 1):
+        while True:
+            try:
+                producer.produce(TOPIC, value, partition=partition)
+                break
+            except BufferError:  # the queue is full: let deliveries in
+                producer.poll(0.05)
+        if number % _PROGRESS_EVERY == 0:
+            producer.poll(0)
+            _queue.put(_PROGRESS_EVERY)
+    if producer.flush(60):
+        raise RuntimeError("records were not acknowledged in a minute")
+    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

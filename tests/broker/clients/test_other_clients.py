@@ -27,7 +27,7 @@ def test_kafka_python_produces_and_consumes(broker: RunningBroker, codec: str | 
         auto_offset_reset="earliest",
         consumer_timeout_ms=20_000,
     )
-    records = [record for record, _ in zip(consumer, range(100), strict=False)]
+    records = [record for _, record in zip(range(100), consumer, strict=False)]
     assert [(record.offset, record.key, record.value) for record in records] == [
         (n, b"%d" % n, b"value" * n) for n in range(100)
     ]

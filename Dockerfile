@@ -1,0 +1,24 @@
+# The broker, and with the extra `spark` what reads its directory.
+#   docker build -t kafkalog .                           the broker
+#   docker build -t kafkalog-spark --target spark .      Spark with format("kafkalog")
+FROM python:3.12-slim AS broker
+WORKDIR /app
+COPY pyproject.toml README.md LICENSE pyspark_kafkalog.py ./
+COPY kafkalog_spark kafkalog_spark
+COPY broker broker
+RUN pip install --no-cache-dir '.[broker]' \
+ && python -c 'from broker.storage.record_walk import load_kernel; load_kernel()' \
+ && useradd --system kafkalog && install -d -o kafkalog /var/lib/kafkalog
+USER kafkalog
+VOLUME /var/lib/kafkalog
+EXPOSE 9092
+ENTRYPOINT ["kafkalog-broker", "--log-dir", "/var/lib/kafkalog", "--override", "listeners=PLAINTEXT://:9092"]
+
+FROM broker AS spark
+USER root
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless || \
+    apt-get install -y --no-install-recommends default-jre-headless; rm -rf /var/lib/apt/lists/*
+RUN pip install --no-cache-dir '.[spark]' && python -m kafkalog_spark.warm
+COPY examples examples
+USER kafkalog
+ENTRYPOINT ["python"]
