@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from broker.config.internal_topics import OFFSETS_TOPIC
 from broker.errors import BrokerError, ErrorCode
-from broker.groups.group_config import OFFSETS_TOPIC
 from broker.groups.offset_batches import OffsetsBatch, Record, decode_batches, encode_batch
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class OffsetsTopic:
     def append(self, partition: int, records: Sequence[Record]) -> None:
         """One batch. In the page cache on return: as safe as a record acknowledged with the default flush policy."""
         now_ms = self._broker.clock.now_ms()
-        self._log(partition).append_records(encode_batch(records, now_ms), now_ms)
+        self.log(partition).append_records(encode_batch(records, now_ms), now_ms)
 
     def scan(self, partition: int) -> Iterator[OffsetsBatch]:
         """All batches of a partition, in order."""
-        log = self._log(partition)
+        log = self.log(partition)
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
             found = log.read_range(offset, _READ_BYTES, up_to=end, at_least_one=True)
@@ -47,7 +47,8 @@ class OffsetsTopic:
             yield from decode_batches(found.chunks)
             offset = found.next_offset
 
-    def _log(self, partition: int) -> Log:
+    def log(self, partition: int) -> Log:
+        """Raises BrokerError coordinator_not_available when it cannot be had."""
         try:
             return self._broker.log(OFFSETS_TOPIC, partition)
         except BrokerError as error:

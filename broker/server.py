@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from broker import api
+from broker.admin import topic_changes
 from broker.clock import Clock, SystemClock
 from broker.config.broker_config import BrokerConfig
 from broker.config.definition import Source
 from broker.config.dynamic_configs import DynamicConfigs
+from broker.config.internal_topics import OFFSETS_TOPIC
 from broker.config.listeners import Listener, with_bound_ports
-from broker.config.log_config import LogConfig
 from broker.errors import BrokerError, ErrorCode
 from broker.fetching.fetch_session import FetchSessions
-from broker.groups.group_config import OFFSETS_TOPIC, GroupConfig
+from broker.groups.group_config import GroupConfig
 from broker.groups.group_coordinator import GroupCoordinator
 from broker.groups.loading import load
 from broker.net.dispatch import dispatcher
@@ -97,11 +97,11 @@ class Broker:
                 self.topics,
                 self.clock,
                 call_soon=self._loop.call_soon_threadsafe,
-                run_blocking=self._executor.submit,
+                run_blocking=self._in_background,
             )
             await self.run_blocking(self.logs.load, progress)
             self.producer_ids = ProducerIds(online)
-            offsets = OffsetsTopic(self)
+            self.offsets_topic = offsets = OffsetsTopic(self)
             self.groups = GroupCoordinator(
                 GroupConfig.of(self.config),
                 clock=self.clock,
@@ -133,18 +133,9 @@ class Broker:
                 self.groups.open(partition, loaded)
 
     async def _listen(self) -> None:
-        config, files = self.config, raise_open_files_limit()
-        limits = NetworkLimits(
-            max_request_bytes=config.socket_request_max_bytes,
-            max_connections=connections_within(files, config.max_connections),
-            max_connections_per_ip=config.max_connections_per_ip,
-            max_idle_ms=config.connections_max_idle_ms,
-            backlog=config.socket_listen_backlog_size,
-            max_connections_per_ip_overrides=_per_ip(config.max_connections_per_ip_overrides),
-            send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
-            receive_buffer_bytes=_buffer(config, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
-        )
-        self.network = Network(dispatcher(self), limits)
+        config = self.config
+        self._open_files = raise_open_files_limit()
+        self.network = Network(dispatcher(self), _network_limits(config, self._open_files))
         try:
             bound = {
                 listener.name: (await self.network.listen(listener.name, listener.host, listener.port)).port
@@ -182,6 +173,10 @@ class Broker:
         """Run what blocks, or takes long without the interpreter, in a thread."""
         return await self._loop.run_in_executor(self._executor, partial(function, *arguments, **named))
 
+    def _in_background(self, function: Callable[[], object]) -> None:
+        """Run it in a thread; nobody waits, so what it raises is told in the log."""
+        self._executor.submit(function).add_done_callback(_tell_failure)
+
     # ---- what handlers ask for
 
     def log(self, topic: str, partition: int) -> Log:
@@ -191,14 +186,15 @@ class Broker:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
         return log
 
-    def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str] | None = None, topic_id: uuid.UUID | None = None
-    ) -> Topic:
-        """A new topic with its logs. Raises BrokerError (topic_already_exists, invalid_topic_exception ...)."""
-        LogConfig.of(self.config, configs or {})  # a bad override changes nothing
-        topic = self.topics.create(name, partitions, configs or {}, topic_id)
-        self.logs.create_topic(topic)
-        return topic
+    async def ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+        """The topic, created with its logs when it is missing: for internal topics. Raises BrokerError."""
+        return await topic_changes.ensure_topic(self, topic_changes.NewTopic(name, partitions, configs=configs))
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Dynamic properties have changed: logs and new connections go by them from now on."""
+        self.config = config
+        self.logs.update_config(config)
+        self.network.limits = _network_limits(config, self._open_files)
 
     async def flush_if_due(self, log: Log) -> None:
         """Flush as flush.messages and flush.ms say. With flush.messages=1 the answer waits, otherwise nobody does."""
@@ -211,10 +207,35 @@ class Broker:
             self._flushing[log.name] = task
             task.add_done_callback(lambda done: self._flushed(log.name, done))
 
+    async def flush_offsets(self, group_id: str) -> None:
+        """As `flush_if_due`, for what was just committed to a group's partition of __consumer_offsets."""
+        if OFFSETS_TOPIC in self.topics:
+            await self.flush_if_due(self.offsets_topic.log(self.groups.partition_for(group_id)))
+
     def _flushed(self, name: str, task: asyncio.Task[None]) -> None:
         del self._flushing[name]
         if not task.cancelled() and task.exception() is not None:
             _logger.error("flushing %s failed: %s", name, task.exception())
+
+
+def _tell_failure(done: Future[object]) -> None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None:
+        _logger.error("work in the background failed: %s: %s", type(error).__name__, error, exc_info=error)
+
+
+def _network_limits(config: BrokerConfig, open_files: int) -> NetworkLimits:
+    return NetworkLimits(
+        max_request_bytes=config.socket_request_max_bytes,
+        max_connections=connections_within(open_files, config.max_connections),
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connection_creation_rate=config.max_connection_creation_rate,
+        max_idle_ms=config.connections_max_idle_ms,
+        backlog=config.socket_listen_backlog_size,
+        max_connections_per_ip_overrides=_per_ip(config.max_connections_per_ip_overrides),
+        send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        receive_buffer_bytes=_buffer(config, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+    )
 
 
 def _buffer(config: BrokerConfig, name: str, size: int) -> int:

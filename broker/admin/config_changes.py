@@ -96,8 +96,7 @@ async def apply(broker: Broker, planned: Plan) -> None:
             await broker.run_blocking(broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
-        broker.config = config
-        broker.logs.update_config(config)
+        broker.update_config(config)
         whose = f"broker {planned.name}" if planned.name else "all brokers"
         # Names only: a value may be a password.
         _log.info("configuration of %s is changed: %s", whose, ", ".join(sorted(planned.overrides)) or "nothing is set")

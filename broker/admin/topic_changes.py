@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from broker.config.definition import ConfigError
 from broker.config.log_config import LogConfig
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kafkalog.broker")
 
+_ensuring: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
 DEFAULT = -1
 MAX_PARTITIONS_PER_REQUEST = 10_000  # ReplicationControlManager.MAX_PARTITIONS_PER_BATCH
 
@@ -77,9 +79,19 @@ async def create_topic(broker: Broker, new: NewTopic) -> Topic:
     check_total(partitions)
     overrides = {name: value for name, value in new.configs.items() if value is not None}
     topic: Topic = await broker.run_blocking(broker.topics.create, new.name, partitions, overrides)
-    await _create_logs(broker, topic, range(partitions), config)
+    try:
+        await _create_logs(broker, topic, range(partitions), config)
+    except BrokerError:
+        await _forget(broker, topic)
+        raise
     _log.info("topic %s is created with %d partitions and %s", new.name, partitions, overrides or "default settings")
     return topic
+
+
+async def ensure_topic(broker: Broker, new: NewTopic) -> Topic:
+    """The topic of that name, created when there is none; whoever asks meanwhile waits. Raises BrokerError."""
+    async with _ensuring.setdefault(broker, asyncio.Lock()):
+        return broker.topics.get(new.name) or await create_topic(broker, new)
 
 
 def check_assignment(broker: Broker, nodes: Sequence[int]) -> None:
@@ -126,7 +138,13 @@ async def add_partitions(broker: Broker, name: str, total: int) -> Topic:
     """Enlarge a topic. Raises BrokerError."""
     before = check_more_partitions(broker, name, total, None)
     topic: Topic = await broker.run_blocking(broker.topics.add_partitions, name, total)
-    await _create_logs(broker, topic, range(before.partitions, total), LogConfig.of(broker.config, topic.configs))
+    try:
+        await _create_logs(broker, topic, range(before.partitions, total), LogConfig.of(broker.config, topic.configs))
+    except BrokerError:
+        await broker.run_blocking(broker.topics.take_partitions_back, topic, before.partitions)
+        for index in range(before.partitions, total):
+            broker.logs.delete(name, index)
+        raise
     _log.info("topic %s has %d partitions now, it had %d", name, total, before.partitions)
     return topic
 
@@ -141,12 +159,30 @@ async def delete_topic(broker: Broker, name: str) -> Topic:
 
 
 async def _create_logs(broker: Broker, topic: Topic, indexes: range, config: LogConfig) -> None:
-    """Log by log, since each waits for the disk a few times and others want to be served."""
-    for index in indexes:
-        if broker.topics.by_id(topic.id) is None:
-            return  # deleted in the meantime
-        broker.logs.create(topic.name, index, topic.id, config)
-        await asyncio.sleep(0)
+    """The directories first, with one fsync for all; then log by log, since others want to be served.
+
+    Raises BrokerError when one of them fails; the caller takes back what was made.
+    """
+    places = broker.logs.place(topic.name, indexes)
+    try:
+        await broker.run_blocking(places.make)
+        for index in indexes:
+            if broker.topics.by_id(topic.id) is None:
+                return  # deleted in the meantime
+            broker.logs.create(topic.name, index, topic.id, config, places)
+            await asyncio.sleep(0)
+    finally:
+        places.remove_unused()
+
+
+async def _forget(broker: Broker, topic: Topic) -> None:
+    """A topic whose logs could not all be made is taken back, so that it can be created again."""
+    try:
+        if broker.topics.by_id(topic.id) is not None:
+            await broker.run_blocking(broker.topics.delete, topic.name)
+        broker.logs.delete_topic(topic)
+    except BrokerError as error:  # the disk that failed is likely to fail here too
+        _log.error("topic %s could not be created, and is not all gone: %s", topic.name, error)
 
 
 def _log_config(broker: Broker, configs: Mapping[str, str | None]) -> LogConfig:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.admin.nodes import OPERATIONS_NOT_ASKED_FOR
 from broker.errors import BrokerError, ErrorCode
 from broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
+from broker.storage.log_home import LogEntry
 from broker.storage.topic_registry import Topic
 from kafkalog_spark.log.names import is_internal
 
@@ -22,15 +23,25 @@ ZERO_ID = UUID(int=0)
 def partition_metadata(broker: Broker, topic: Topic, index: int) -> PartitionMetadata:
     """This node leads every partition that it has; one in a failed log directory has no leader."""
     nodes = (broker.node_id,)
-    try:
-        log = broker.logs.get(topic.name, index) if broker.logs.is_online(topic.name, index) else None
-    except BrokerError:  # its directory went offline just now
-        log = None
-    if log is None:
-        return PartitionMetadata(
-            index, NO_LEADER, nodes, nodes, 0, nodes, error_code=int(ErrorCode.leader_not_available)
-        )
-    return PartitionMetadata(index, broker.node_id, nodes, nodes, log.leader_epoch)
+    if broker.logs.is_online(topic.name, index):
+        try:
+            return PartitionMetadata(index, broker.node_id, nodes, nodes, broker.logs.leader_epoch(topic.name, index))
+        except BrokerError:  # its directory went offline just now
+            pass
+    return PartitionMetadata(index, NO_LEADER, nodes, nodes, 0, nodes, error_code=int(ErrorCode.leader_not_available))
+
+
+async def learn_leader_epochs(broker: Broker, topics: Iterable[Topic]) -> None:
+    """Before topics are described: logs that were not opened yet, maybe thousands, are looked at in a thread, so that
+    others are served meanwhile."""
+    unknown = broker.logs.unknown_leader_epochs(topics)
+    if unknown:
+        await broker.run_blocking(_read_leader_epochs, unknown)
+
+
+def _read_leader_epochs(entries: Sequence[LogEntry]) -> None:
+    for entry in entries:
+        entry.read_leader_epoch()
 
 
 def topic_metadata(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.admin.nodes import TOPIC_OPERATIONS
-from broker.admin.topic_listing import missing_topic, topic_metadata
+from broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
 from broker.errors import BrokerError, ErrorCode
 from broker.protocol.api_registry import Request, api, on_error
 from broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
@@ -25,6 +25,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     asked = request.entity
     module = response_module(request)
     names = _names(asked, broker)
+    await learn_leader_epochs(broker, [topic for name in names if (topic := broker.topics.get(name)) is not None])
     limit = max(1, min(asked.response_partition_limit, broker.config.max_request_partition_size_limit))
     cursor = asked.cursor
     found: list[TopicMetadata] = []

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.admin.nodes import this_node
+from broker.config.internal_topics import OFFSETS_TOPIC, internal_topic_configs
 from broker.errors import BrokerError, ErrorCode
-from broker.groups.group_config import OFFSETS_TOPIC, offsets_topic_configs
 from broker.protocol.api_registry import Request, api, on_error
 from broker.protocol.response_entity import entity, response_module
 
@@ -41,9 +41,8 @@ async def handle(request: Request, broker: Broker) -> Any:
         kind = "transactions" if key_type == _TRANSACTION else f"key type {key_type}"
         return _answer(request, _Found(ErrorCode.invalid_request, message=f"this broker does not coordinate {kind}"))
     try:
-        if broker.topics.get(OFFSETS_TOPIC) is None:
-            partitions = broker.config.offsets_topic_num_partitions
-            broker.create_topic(OFFSETS_TOPIC, partitions, offsets_topic_configs(broker.config))
+        configs = internal_topic_configs(broker.config)[OFFSETS_TOPIC]
+        await broker.ensure_topic(OFFSETS_TOPIC, broker.config.offsets_topic_num_partitions, configs)
     except BrokerError as error:
         return _answer(request, _Found(ErrorCode.coordinator_not_available, message=error.what))
     node = this_node(broker, request.connection)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.admin.nodes import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED_FOR, TOPIC_OPERATIONS, this_node
 from broker.admin.topic_changes import NewTopic, create_topic
-from broker.admin.topic_listing import missing_topic, topic_metadata
+from broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
 from broker.errors import BrokerError, ErrorCode
 from broker.protocol.api_registry import Encoded, Request, api
 from broker.protocol.metadata_response import TopicMetadata, encode_metadata_response
@@ -33,6 +33,7 @@ async def handle(request: Request, broker: Broker) -> Encoded:
         TOPIC_OPERATIONS if getattr(asked, "include_topic_authorized_operations", False) else OPERATIONS_NOT_ASKED_FOR
     )
     if asked.topics is None or (request.version == 0 and not asked.topics):
+        await learn_leader_epochs(broker, broker.topics)
         topics = [topic_metadata(broker, topic, operations=operations) for topic in broker.topics]
     else:
         topics = await _asked_topics(asked, broker, operations)
@@ -53,7 +54,7 @@ async def handle(request: Request, broker: Broker) -> Encoded:
 async def _asked_topics(asked: Any, broker: Broker, operations: int) -> list[TopicMetadata]:
     """Those that exist first, each once."""
     create = getattr(asked, "allow_auto_topic_creation", True)
-    found: dict[str, TopicMetadata] = {}
+    found: dict[str, Topic] = {}
     missing: dict[Any, TopicMetadata] = {}
     for wanted in asked.topics:
         topic_id = getattr(wanted, "topic_id", None)
@@ -68,9 +69,10 @@ async def _asked_topics(asked: Any, broker: Broker, operations: int) -> list[Top
                 missing[wanted.name] = answer
                 continue
             topic = answer
-        if topic.name not in found:
-            found[topic.name] = topic_metadata(broker, topic, operations=operations)
-    return [*found.values(), *missing.values()]
+        found[topic.name] = topic
+    await learn_leader_epochs(broker, found.values())
+    known = [topic_metadata(broker, topic, operations=operations) for topic in found.values()]
+    return [*known, *missing.values()]
 
 
 async def _by_name(broker: Broker, name: str, operations: int, *, create: bool) -> Topic | TopicMetadata:

@@ -40,7 +40,7 @@ class _Asked(NamedTuple):
 async def handle(request: Request, broker: Broker) -> Any:
     asked = _asked(request, broker)
     wanted = tuple(part.commit for part in asked if part.commit is not None)
-    codes = iter(_commit(request, broker, wanted) if wanted else [])
+    codes = iter(await _commit(request, broker, wanted) if wanted else [])
     return _answer(request, [part.code if part.commit is None else next(codes) for part in asked])
 
 
@@ -68,7 +68,7 @@ def _asked(request: Request, broker: Broker) -> list[_Asked]:
     return found
 
 
-def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
+async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
     asked = request.entity
     retention = getattr(asked, "retention_time", None)
     commit = CommitRequest(
@@ -82,6 +82,8 @@ def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartiti
     )
     try:
         codes: list[ErrorCode] = broker.groups.commit(commit)
+        # As for any append, an answer waits for the disk where flush.messages of the topic is 1.
+        await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
         return [write_error(error.code)] * len(partitions)
     return codes

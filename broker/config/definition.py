@@ -126,7 +126,18 @@ class ThrottledReplicas:
         )
 
 
-Allowed = Between | OneOf | NotEmpty | ThrottledReplicas | None
+@dataclass(frozen=True, slots=True)
+class AddressLimits:
+    """`address:number,...`, also with IPv6 addresses."""
+
+    def complaint(self, value: Value) -> Complaint | None:
+        for item in filter(None, map(str.strip, str(value).split(","))):
+            if not re.fullmatch(r".+:\s*[0-9]{1,9}", item):
+                return Complaint("String must be a list of address:number, separated by commas", item)
+        return None
+
+
+Allowed = Between | OneOf | NotEmpty | ThrottledReplicas | AddressLimits | None
 
 _REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 _BOUNDS = {

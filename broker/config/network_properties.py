@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.config.definition import Between, OneOf, Property, PropertyType, Update
+from broker.config.definition import AddressLimits, Between, OneOf, Property, PropertyType, Update
 
 STRING = PropertyType.STRING
 INT = PropertyType.INT
@@ -68,7 +68,7 @@ NETWORK_PROPERTIES = (
              "Connections the broker holds at a time.", CLUSTER),
     Property("max.connections.per.ip", INT, "2147483647", Between(0), MEDIUM,
              "Connections from one address.", CLUSTER),
-    Property("max.connections.per.ip.overrides", STRING, "", None, MEDIUM,
+    Property("max.connections.per.ip.overrides", STRING, "", AddressLimits(), MEDIUM,
              "Other limits for single addresses: address:limit, separated by commas.", CLUSTER),
     Property("max.connection.creation.rate", INT, "2147483647", Between(0), MEDIUM,
              "Connections accepted per second.", CLUSTER),

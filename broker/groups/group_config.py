@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-OFFSETS_TOPIC = "__consumer_offsets"
-"""Where groups and committed offsets are kept (Kafka's Topic.GROUP_METADATA_TOPIC_NAME)."""
-
 _MINUTE_MS = 60_000
 
 
@@ -39,15 +36,6 @@ class GroupConfig:
             offsets_retention_ms=broker_config.offsets_retention_minutes * _MINUTE_MS,
             offsets_retention_check_interval_ms=broker_config.offsets_retention_check_interval_ms,
         )
-
-
-def offsets_topic_configs(broker_config: Any) -> dict[str, str]:
-    """The topic overrides with which Kafka creates __consumer_offsets (GroupCoordinator.groupMetadataTopicConfigs)."""
-    return {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": str(broker_config.offsets_topic_segment_bytes),
-    }
 
 
 def partition_for(group_id: str, partition_count: int) -> int:

@@ -50,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._ending = False  # no further frames will come, or none are wanted
         self._busy = False  # a request is being handled
+        self._waits = False  # for its turn, under max.connection.creation.rate
         self._unsent_bytes = 0  # when idleness was last looked at
         self._last_active = self._loop.time()
 
@@ -65,7 +66,9 @@ class Connection(asyncio.BufferedProtocol):
             self._ending = True
             transport.abort()
             return
-        self._task = self._loop.create_task(self._serve(), name=f"connection {self.info}")
+        turn_in_s = self._network.turn_in_s()
+        self._waits = turn_in_s > 0
+        self._task = self._loop.create_task(self._serve(turn_in_s), name=f"connection {self.info}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._assembler.buffer()
@@ -122,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frames.clear()
         self._tell_closed()
         self._wake_up()
+        if self._waits:
+            self.abort()
 
     def abort(self) -> None:
         """Close without waiting for anything."""
@@ -151,10 +156,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the life of a connection
 
-    async def _serve(self) -> None:
+    async def _serve(self, turn_in_s: float) -> None:
         dispatch = self._network.dispatch
         frames = self._frames
         try:
+            if self._waits:
+                await asyncio.sleep(turn_in_s)
+                self._waits = False
             while True:
                 if not frames:
                     if self._ending:

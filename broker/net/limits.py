@@ -6,6 +6,9 @@ import resource
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+UNLIMITED = 2**31 - 1
+"""Kafka's default of properties that limit connections."""
+
 FILES_FOR_LOGS = 0.25
 """The share of open files that connections leave to segments and everything else."""
 
@@ -15,13 +18,31 @@ class NetworkLimits:
     """`max_connections` counts over all listeners. A buffer size of -1 leaves it to the operating system."""
 
     max_request_bytes: int = 100 << 20  # socket.request.max.bytes
-    max_connections: int = 2**31 - 1  # max.connections
-    max_connections_per_ip: int = 2**31 - 1  # max.connections.per.ip
+    max_connections: int = UNLIMITED  # max.connections
+    max_connections_per_ip: int = UNLIMITED  # max.connections.per.ip
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = UNLIMITED  # max.connection.creation.rate, per second
     max_idle_ms: int = 600_000  # connections.max.idle.ms, negative: no limit
     backlog: int = 50  # socket.listen.backlog.size
     send_buffer_bytes: int = -1  # socket.send.buffer.bytes
     receive_buffer_bytes: int = -1  # socket.receive.buffer.bytes
+
+
+class CreationRate:
+    """When new connections may begin under max.connection.creation.rate.
+
+    Those of one second come at once; what comes faster waits its turn, as Kafka's acceptors wait (ConnectionQuotas).
+    """
+
+    def __init__(self) -> None:
+        self._last_turn = 0.0  # in the clock of the caller
+
+    def wait_s(self, rate: int, now_s: float) -> float:
+        """How long a connection that comes now has to wait. `rate`: connections a second, at least 1."""
+        if rate >= UNLIMITED:
+            return 0.0
+        self._last_turn = max(self._last_turn, now_s - 1.0) + 1.0 / rate
+        return max(0.0, self._last_turn - now_s)
 
 
 def raise_open_files_limit() -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from broker.net.connection import Connection
 from broker.net.dispatch import Dispatch
-from broker.net.limits import NetworkLimits
+from broker.net.limits import CreationRate, NetworkLimits
 from broker.protocol.frames import receive_buffer
 from kafkalog_spark.errors import KafkalogError
 
@@ -30,7 +30,10 @@ class Listener:
 
 
 class Network:
-    """All listeners and connections of a broker. To be made and used inside its event loop."""
+    """All listeners and connections of a broker. To be made and used inside its event loop.
+
+    limits: may be replaced while it runs; connections that are open stay.
+    """
 
     def __init__(self, dispatch: Dispatch, limits: NetworkLimits | None = None) -> None:
         self.dispatch = dispatch
@@ -41,6 +44,7 @@ class Network:
         self._servers: list[asyncio.AbstractServer] = []
         self._connections: set[Connection] = set()
         self._per_ip: Counter[str] = Counter()
+        self._creation_rate = CreationRate()
         self._refusing: set[str] = set()  # reasons that have been logged and still hold
         self._idle_check: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -103,6 +107,8 @@ class Network:
             reason = f"max.connections={limits.max_connections} are open"
         elif self._per_ip[host] >= allowed:
             reason = f"max.connections.per.ip={allowed} are open from {host}"
+        elif not limits.max_connection_creation_rate:
+            reason = "max.connection.creation.rate=0"
         if reason is None:
             self._connections.add(connection)
             self._per_ip[host] += 1
@@ -110,6 +116,10 @@ class Network:
             self._refusing.add(reason)
             _logger.warning("connection %s refused: %s; the same for others until one ends", connection.info, reason)
         return reason
+
+    def turn_in_s(self) -> float:
+        """How long a new connection has to wait until its requests are handled: max.connection.creation.rate."""
+        return self._creation_rate.wait_s(self.limits.max_connection_creation_rate, self.loop.time())
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended."""

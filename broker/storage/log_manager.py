@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
+from broker.config.internal_topics import internal_topic_configs
 from broker.config.log_config import LogConfig
 from broker.errors import BrokerError, ErrorCode
 from broker.storage.checkpoints import OffsetCheckpoint
@@ -31,6 +33,7 @@ from broker.storage.log_home import Key, LogEntry
 from broker.storage.log_housekeeper import LogHousekeeper
 from broker.storage.log_loader import bytes_to_recover
 from broker.storage.log_table import CallSoon, LogConfigOf, LogTable, storage_error
+from broker.storage.new_partitions import NewPartitions
 from broker.storage.partition_dirs import PartitionPlace, Reconciled, find_partition_dirs, reconcile
 from broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.log.checkpoint import CLEANER_OFFSET_CHECKPOINT
@@ -92,7 +95,8 @@ class LogManager:
             except OSError as error:
                 home.log_dir.fail(error)
         self._topics_of(places)
-        plan = reconcile(places, self._topics.topics, self._topics.deleted, compacted, new_uuid)
+        internal = internal_topic_configs(self._table.config)
+        plan = reconcile(places, self._topics.topics, self._topics.deleted, compacted, new_uuid, internal)
         self._take_in(plan)
         self._recover(progress or (lambda _: None))
         self._create_missing(plan)
@@ -199,14 +203,49 @@ class LogManager:
         entry = self._table.entries.get((topic, partition))
         return entry is not None and entry.is_online
 
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """The leader epoch of a partition; opens its log only when LogEntry.read_leader_epoch did not learn it.
+
+        Raises BrokerError: unknown_topic_or_partition, kafka_storage_error.
+        """
+        entry = self._table.entries.get((topic, partition))
+        epoch = None if entry is None else entry.leader_epoch
+        if epoch is not None:
+            return epoch
+        log = self.get(topic, partition)
+        if log is None:
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
+        return log.leader_epoch
+
+    def unknown_leader_epochs(self, topics: Iterable[Topic]) -> list[LogEntry]:
+        """The partitions of these topics that `leader_epoch` would open."""
+        entries = (
+            self._table.entries.get((topic.name, partition))
+            for topic in topics
+            for partition in range(topic.partitions)
+        )
+        return [entry for entry in entries if entry is not None and entry.is_online and entry.leader_epoch is None]
+
     def dirs(self) -> list[LogDirUsage]:
         """What DescribeLogDirs tells of each log directory."""
         return self._table.usage()
 
     # ---- creating and deleting
 
-    def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        """A new, empty log, in the directory with the fewest partitions. Blocks for a few fsyncs.
+    def place(self, topic: str, partitions: Iterable[int]) -> NewPartitions:
+        """Where new partitions go: each into the log directory with the fewest. Raises BrokerError kafka_storage_error
+        when there is none. For `create`, after `make`."""
+        planned: Counter[Path] = Counter()
+        homes = {}
+        for partition in partitions:
+            homes[partition] = home = self._table.home_of_next(planned)
+            planned[home.path] += 1
+        return NewPartitions(topic, homes)
+
+    def create(
+        self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, places: NewPartitions | None = None
+    ) -> Log:
+        """A new, empty log. places: with its directory made; without, it is made here, which takes an fsync.
 
         Raises BrokerError: kafka_storage_error, topic_already_exists when there is such a partition.
         """
@@ -214,11 +253,16 @@ class LogManager:
         if key in self._table.entries or key in self._table.absent:
             raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
         while True:
-            home = self._table.home_of_next()
+            placed = None if places is None else places.home_of(partition)
+            home = placed or self._table.home_of_next()
             path = home.path / f"{topic}-{partition}"
             try:
                 home.forget_checkpointed(key)
-                path.mkdir()
+                if places is not None and placed is not None:
+                    places.take(partition)
+                else:
+                    path.mkdir()
+                    fsync_directory(home.path)
                 log = Log.create(
                     LogIdentity(topic, partition, topic_id),
                     config,
@@ -228,7 +272,6 @@ class LogManager:
                     call_soon=self._table.call_soon,
                     on_failure=self._table.on_failure(home),
                 )
-                fsync_directory(home.path)
             except FileExistsError as error:
                 raise storage_error(topic, partition, f"{path} is there already, and not its log") from error
             except OSError as error:
@@ -236,15 +279,6 @@ class LogManager:
                 continue  # with the directories that are left
             self._table.add(LogEntry(topic, partition, topic_id, home, path, log))
             return log
-
-    def create_topic(self, topic: Topic) -> list[Log]:
-        """The logs that a topic of the registry has not got yet: of a new one, or after add_partitions."""
-        config = self._table.config_of(topic)
-        return [
-            self.create(topic.name, partition, topic.id, config)
-            for partition in range(topic.partitions)
-            if (topic.name, partition) not in self._table.entries
-        ]
 
     def delete(self, topic: str, partition: int) -> bool:
         """Take a partition away: its directory gets the suffix -delete, and goes after file.delete.delay.ms.

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
@@ -145,9 +146,12 @@ class LogTable:
     def home_of(self, log_dir: LogDir) -> LogHome:
         return next(home for home in self.homes if home.log_dir is log_dir)
 
-    def home_of_next(self) -> LogHome:
-        """Where a new partition goes. Raises BrokerError kafka_storage_error when no directory takes one."""
-        counts = {home.path: home.partitions for home in self.homes}
+    def home_of_next(self, planned: Mapping[Path, int] = MappingProxyType({})) -> LogHome:
+        """Where a new partition goes. planned: others that are going to each directory.
+
+        Raises BrokerError kafka_storage_error when no directory takes one.
+        """
+        counts = {home.path: home.partitions + planned.get(home.path, 0) for home in self.homes}
         cordoned = {Path(path) for path in self.config.cordoned_log_dirs}
         chosen = fewest_partitions([home.log_dir for home in self.homes if home.path not in cordoned], counts)
         if chosen is None:

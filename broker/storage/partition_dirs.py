@@ -22,13 +22,6 @@ from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, read_
 
 _log = logging.getLogger("kafkalog.broker")
 
-_COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
-INTERNAL_TOPIC_CONFIGS: Mapping[str, Mapping[str, str]] = {
-    "__consumer_offsets": {**_COMPACTED, "compression.type": "producer"},
-    "__transaction_state": {**_COMPACTED, "compression.type": "uncompressed"},
-}
-"""What brokers create these topics with (GroupCoordinatorConfig, TransactionStateManager)."""
-
 KEPT_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Of a topic whose configuration is not known: nothing of it is deleted until somebody says so."""
 
@@ -97,8 +90,10 @@ def reconcile(
     deleted_ids: frozenset[uuid.UUID],
     compacted: Iterable[str],
     new_id: Callable[[], uuid.UUID],
+    internal: Mapping[str, Mapping[str, str]],
 ) -> Reconciled:
-    """Bring directories and registry together. compacted: topics that a cleaner checkpoint names.
+    """Bring directories and registry together. compacted: topics that a cleaner checkpoint names. internal: the
+    overrides of internal topics (config.internal_topics).
 
     Raises LogDirError when a partition lies in two log directories.
     """
@@ -112,7 +107,7 @@ def reconcile(
             result.deleted.append(place)
             continue
         if known is None:
-            known = Topic(place.topic, place.topic_id or new_id(), 0, _configs_of(place.topic, compacted))
+            known = Topic(place.topic, place.topic_id or new_id(), 0, _configs_of(place.topic, compacted, internal))
         elif place.topic_id not in (None, known.id):
             result.strays.append(place)
             continue
@@ -137,7 +132,7 @@ def reconcile(
     return result
 
 
-def _configs_of(topic: str, compacted: frozenset[str]) -> Mapping[str, str]:
-    if topic in INTERNAL_TOPIC_CONFIGS:
-        return INTERNAL_TOPIC_CONFIGS[topic]
+def _configs_of(topic: str, compacted: frozenset[str], internal: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+    if topic in internal:
+        return internal[topic]
     return {**KEPT_CONFIGS, "cleanup.policy": "compact"} if topic in compacted else KEPT_CONFIGS

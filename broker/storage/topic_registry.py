@@ -221,6 +221,14 @@ class TopicRegistry:
                 )
             return self._replace(replace(topic, partitions=total))
 
+    def take_partitions_back(self, topic: Topic, total: int) -> None:
+        """Undo `add_partitions`, which returned `topic`, when the logs could not be made; nothing when the topic is
+        another by now. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
+        with self._guard:
+            known = self._by_id.get(topic.id)
+            if known is not None and known.partitions == topic.partitions:
+                self._replace(replace(known, partitions=total))
+
     def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
         """Replace all overrides of a topic. Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
         with self._guard:

@@ -64,6 +64,10 @@ class AdminBroker:
     async def run_blocking(self, function: Any, *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
 
+    def update_config(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.logs.update_config(config)
+
     def log(self, topic: str, partition: int) -> Any:
         log = self.logs.get(topic, partition)
         if log is None:

@@ -43,6 +43,7 @@ class FakeBroker:
     topics: Topics = field(default_factory=lambda: Topics(orders=Topic("orders", UUID(int=5), 2)))
     created: list[tuple[str, int, str]] = field(default_factory=list)
     refuses: ErrorCode | None = None
+    flushed: list[str] = field(default_factory=list)
 
     @property
     def groups(self) -> Any:
@@ -54,15 +55,22 @@ class FakeBroker:
     )
     config: Any = field(
         default_factory=lambda: SimpleNamespace(
-            broker_rack=None, offsets_topic_num_partitions=50, offsets_topic_segment_bytes=104_857_600
+            broker_rack=None,
+            offsets_topic_num_partitions=50,
+            offsets_topic_segment_bytes=104_857_600,
+            transaction_state_log_segment_bytes=104_857_600,
         )
     )
 
-    def create_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+    async def ensure_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
         if self.refuses is not None:
             raise BrokerError(self.refuses, "no room")
-        self.created.append((name, partitions, configs["cleanup.policy"]))
-        self.topics[name] = Topic(name, UUID(int=9), partitions, configs)
+        if name not in self.topics:
+            self.created.append((name, partitions, configs["cleanup.policy"]))
+            self.topics[name] = Topic(name, UUID(int=9), partitions, configs)
+
+    async def flush_offsets(self, group_id: str) -> None:
+        self.flushed.append(group_id)
 
 
 def versions(key: int) -> range:

@@ -83,6 +83,62 @@ def test_new_partitions_have_logs(broker):
     assert broker.log("orders", 2).config.retention_ms == 5
 
 
+def test_a_topic_whose_logs_cannot_be_made_is_taken_back_and_can_be_made_again(broker, tmp_path):
+    (tmp_path / "data" / "orders-2").write_text("in the way")
+    failed = one(ask(broker, create(new_topic("orders", 4))))
+    assert failed.error_code is ErrorCode.kafka_storage_error
+    assert "orders-2 is there already" in failed.error_message
+    assert "orders" not in broker.topics
+    assert broker.logs.partitions("orders") == []
+    live = {path.name for path in (tmp_path / "data").glob("orders-?")}
+    assert live == {"orders-2"}, "no empty directory is left, which would be a partition at the next start"
+    (tmp_path / "data" / "orders-2").unlink()
+    assert one(ask(broker, create(new_topic("orders", 4)))).error_code is ErrorCode.none
+    assert len(broker.logs.partitions("orders")) == 4
+
+
+def test_partitions_that_cannot_all_be_added_are_not_added(broker, tmp_path):
+    ask(broker, create(new_topic("orders", 2)))
+    (tmp_path / "data" / "orders-3").mkdir()
+    failed = one(ask(broker, more(total("orders", 5))))
+    assert failed.error_code is ErrorCode.kafka_storage_error
+    assert broker.topics.get("orders").partitions == 2
+    assert sorted(broker.logs.partitions("orders")) == [("orders", 0), ("orders", 1)]
+    (tmp_path / "data" / "orders-3").rmdir()
+    assert one(ask(broker, more(total("orders", 5)))).error_code is ErrorCode.none
+    assert len(broker.logs.partitions("orders")) == 5
+
+
+def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatch):
+    synced = []
+
+    def fsync_directory(path):
+        synced.append((path.name, len(list(path.glob("orders-*")))))
+
+    monkeypatch.setattr("broker.storage.new_partitions.fsync_directory", fsync_directory)
+    monkeypatch.setattr("broker.storage.log_manager.fsync_directory", fsync_directory)
+    with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
+        ask(broker, create(new_topic("orders", 20)))
+        assert synced == [("a", 10), ("b", 10)]
+        assert len(broker.logs.partitions("orders")) == 20
+
+
+def test_a_log_directory_that_cannot_be_synced_gets_none_of_the_new_partitions(tmp_path, monkeypatch):
+    with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
+        monkeypatch.setattr("broker.storage.new_partitions.fsync_directory", failing_for(tmp_path / "a"))
+        assert one(ask(broker, create(new_topic("orders", 4)))).error_code is ErrorCode.none
+        assert {broker.log("orders", index).directory.parent.name for index in range(4)} == {"b"}
+        assert list((tmp_path / "a").glob("orders-*")) == []
+
+
+def failing_for(directory):
+    def fsync_directory(path):
+        if path == directory:
+            raise OSError(5, "Input/output error")
+
+    return fsync_directory
+
+
 def test_a_deleted_topic_is_gone_and_its_groups_are_told(broker, tmp_path):
     ask(broker, create(new_topic("orders", 2)))
     ask(broker, delete("orders"))

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from broker.net.limits import connections_within, raise_open_files_limit
+from broker.net.limits import UNLIMITED, CreationRate, connections_within, raise_open_files_limit
 from tests.broker.net.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
@@ -150,3 +151,48 @@ def test_connections_leave_open_files_to_the_logs() -> None:
     assert connections_within(1, 100) == 1
     assert connections_within(-1, 100) == 100
     assert raise_open_files_limit() > 0
+
+
+def test_connections_come_at_the_rate_that_is_allowed_after_those_of_one_second() -> None:
+    rate = CreationRate()
+    assert [rate.wait_s(4, 100.0) for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0.25, 0.5, 0.75])
+    assert rate.wait_s(4, 101.0) == 0.0
+    assert rate.wait_s(4, 200.0) == 0.0
+    assert [rate.wait_s(4, 200.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.25])
+    assert [CreationRate().wait_s(UNLIMITED, 1.0) for _ in range(3)] == [0.0] * 3
+
+
+@in_a_loop
+async def test_a_connection_above_the_creation_rate_is_served_when_its_turn_comes() -> None:
+    net = network(Handler(), max_connection_creation_rate=2)
+    peers = [Peer(net) for _ in range(3)]
+    for peer in peers:
+        peer.send(framed(b"hello"))
+    await settle()
+    assert [peer.responses for peer in peers] == [[b"hello"], [b"hello"], []]
+    end = asyncio.get_running_loop().time() + 20
+    while not peers[2].responses and asyncio.get_running_loop().time() < end:
+        await asyncio.sleep(0.01)
+    assert peers[2].responses == [b"hello"]
+
+
+@in_a_loop
+async def test_a_connection_that_waits_for_its_turn_does_not_hold_up_the_end() -> None:
+    net = network(Handler(), max_connection_creation_rate=1)
+    peers = [Peer(net) for _ in range(30)]
+    before = asyncio.get_running_loop().time()
+    await net.stop(grace_s=20)
+    assert asyncio.get_running_loop().time() - before < 19
+    assert [peer.transport.lost for peer in peers] == [True] * 30
+
+
+@in_a_loop
+async def test_limits_hold_for_new_connections_as_soon_as_they_are_changed() -> None:
+    net = network(Handler(), max_connections=3)
+    peers = [Peer(net), Peer(net)]
+    net.limits = replace(net.limits, max_connections=1)
+    peers.append(Peer(net))
+    net.limits = replace(net.limits, max_connection_creation_rate=0, max_connections=9)
+    peers.append(Peer(net))
+    await settle()
+    assert [peer.transport.lost for peer in peers] == [False, False, True, True]

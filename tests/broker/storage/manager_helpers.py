@@ -8,6 +8,7 @@ from pathlib import Path
 
 from broker.clock import ManualClock
 from broker.config.broker_config import BrokerConfig
+from broker.config.log_config import LogConfig
 from broker.storage.log import Log
 from broker.storage.log_dir import LogDirs, open_log_dirs
 from broker.storage.log_manager import LogManager
@@ -25,11 +26,23 @@ class Started:
     topics: TopicRegistry
     logs: LogManager
     clock: ManualClock
+    config: BrokerConfig
 
     def create(self, name, partitions=1, **configs):
         topic = self.topics.create(name, partitions, {key.replace("_", "."): str(v) for key, v in configs.items()})
-        self.logs.create_topic(topic)
+        self.create_logs(topic)
         return topic
+
+    def create_logs(self, topic):
+        """The logs that a topic of the registry has not got yet: of a new one, or after add_partitions."""
+        new = [number for number in range(topic.partitions) if (topic.name, number) not in self.logs.partitions()]
+        places = self.logs.place(topic.name, new)
+        places.make()
+        config = LogConfig.of(self.config, topic.configs)
+        try:
+            return [self.logs.create(topic.name, number, topic.id, config, places) for number in new]
+        finally:
+            places.remove_unused()
 
     def topic(self, name="orders") -> Topic:
         topic = self.topics.get(name)
@@ -62,7 +75,7 @@ def started(*paths, clock=None, progress=None, properties=None, options=None) ->
     topics.load()
     logs = LogManager(dirs, config, topics, clock, **(options or {}))
     logs.load(progress)
-    return Started(dirs, topics, logs, clock)
+    return Started(dirs, topics, logs, clock, config)
 
 
 def killed(path: Path, target: Path) -> Path:

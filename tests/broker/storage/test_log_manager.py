@@ -135,11 +135,11 @@ def test_a_crash_right_after_each_step_of_a_topics_life_is_survived(tmp_path):
     broker = started(tmp_path / "a")
     steps = [
         lambda: broker.topics.create("orders", 2),
-        lambda: broker.logs.create_topic(broker.topic()),
+        lambda: broker.create_logs(broker.topic()),
         lambda: broker.append(count=4),
         lambda: broker.tick(60_000),
         lambda: broker.topics.add_partitions("orders", 3),
-        lambda: broker.logs.create_topic(broker.topic()),
+        lambda: broker.create_logs(broker.topic()),
         lambda: broker.log().delete_records(2),
         lambda: broker.tick(60_000),
         lambda: broker.topics.delete("orders"),
@@ -413,7 +413,7 @@ def test_without_a_directory_that_takes_partitions_nothing_is_created(tmp_path):
     broker = started(tmp_path)
     (tmp_path / "orders-0").write_text("in the way")
     topic = broker.topics.create("orders", 1)
-    refused("kafka_storage_error", broker.logs.create_topic, topic)
+    refused("kafka_storage_error", broker.create_logs, topic)
     broker.logs.shutdown()
 
 

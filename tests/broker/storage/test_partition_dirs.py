@@ -13,6 +13,7 @@ from broker.storage.topic_registry import Topic
 A, B, NEW = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=99)
 HOME, OTHER = LogDir(Path("/a"), "a"), LogDir(Path("/b"), "b")
 ORDERS = Topic("orders", A, 2, {"retention.ms": "5"})
+INTERNAL = {"__consumer_offsets": {"cleanup.policy": "compact"}}
 
 
 def place(topic, partition, topic_id=None, home=HOME):
@@ -20,7 +21,7 @@ def place(topic, partition, topic_id=None, home=HOME):
 
 
 def reconciled(*places, topics=(ORDERS,), deleted=(), compacted=()):
-    return reconcile(places, {t.name: t for t in topics}, frozenset(deleted), compacted, lambda: NEW)
+    return reconcile(places, {t.name: t for t in topics}, frozenset(deleted), compacted, lambda: NEW, INTERNAL)
 
 
 def test_directories_of_known_topics_are_served():

@@ -1,0 +1,30 @@
+"""The topics that coordinators keep their state in, and the overrides that brokers create them with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Groups and committed offsets (Topic.GROUP_METADATA_TOPIC_NAME)."""
+TRANSACTION_TOPIC = "__transaction_state"
+"""Transactional ids and their transactions (Topic.TRANSACTION_STATE_TOPIC_NAME)."""
+
+
+def internal_topic_configs(broker_config: Any) -> Mapping[str, Mapping[str, str]]:
+    """Name to overrides (GroupCoordinator.groupMetadataTopicConfigs, TransactionStateManager).
+
+    broker_config: a BrokerConfig; of it the segment sizes.
+    """
+    return {
+        OFFSETS_TOPIC: {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(broker_config.offsets_topic_segment_bytes),
+        },
+        TRANSACTION_TOPIC: {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "segment.bytes": str(broker_config.transaction_state_log_segment_bytes),
+        },
+    }
