@@ -131,13 +131,20 @@ def run_tool(name: str, *args: object, version: str = VERSION, stdin: str | None
     `name`: a class, with or without its package. Raises RuntimeError with its output when it ends with another code
     than 0. Note that DumpLogSegments ends with 0 whatever it finds: read its text.
     """
-    package = _TOOL_PACKAGES.get(name, "org.apache.kafka.tools")
-    java_class = name if "." in name else f"{package}.{name}"
-    command = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classpath(version), java_class, *map(str, args)]
-    ran = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout)
+    ran = try_tool(name, *args, version=version, stdin=stdin, timeout=timeout)
     if ran.returncode:
         raise RuntimeError(f"{name} ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}")
     return ran.stdout
+
+
+def try_tool(
+    name: str, *args: object, version: str = VERSION, stdin: str | None = None, timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """As `run_tool`, whatever code it ends with."""
+    package = _TOOL_PACKAGES.get(name, "org.apache.kafka.tools")
+    java_class = name if "." in name else f"{package}.{name}"
+    command = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classpath(version), java_class, *map(str, args)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout)
 
 
 class RealKafka:
