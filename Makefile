@@ -53,6 +53,10 @@ test-slow: java setup ## the long ones: searches and big logs
 test-interop: java setup ## against a real Kafka (needs Maven, which fetches its jars once)
 	$(RUN) -m pytest -m interop
 
+.PHONY: test-suites
+test-suites: setup ## the integration suites of Kafka clients against the broker (SUITES="kafka-python" for some of them)
+	$(RUN) -m tests.broker.suites.run $(SUITES)
+
 .PHONY: test-all
 test-all: java setup ## all of them
 	$(RUN) -m pytest
