@@ -82,7 +82,9 @@ async def create_topic(broker: Broker, new: NewTopic) -> Topic:
     try:
         await _create_logs(broker, topic, range(partitions), config)
     except BrokerError:
-        await _forget(broker, topic)
+        if _take_back(broker, topic, range(partitions)):
+            await broker.run_blocking(_forget, broker, topic)
+            broker.logs.delete_topic(topic)
         raise
     _log.info("topic %s is created with %d partitions and %s", new.name, partitions, overrides or "default settings")
     return topic
@@ -141,9 +143,8 @@ async def add_partitions(broker: Broker, name: str, total: int) -> Topic:
     try:
         await _create_logs(broker, topic, range(before.partitions, total), LogConfig.of(broker.config, topic.configs))
     except BrokerError:
-        await broker.run_blocking(broker.topics.take_partitions_back, topic, before.partitions)
-        for index in range(before.partitions, total):
-            broker.logs.delete(name, index)
+        if _take_back(broker, topic, range(before.partitions, total)):
+            await broker.run_blocking(broker.topics.take_partitions_back, topic, before.partitions)
         raise
     _log.info("topic %s has %d partitions now, it had %d", name, total, before.partitions)
     return topic
@@ -175,14 +176,28 @@ async def _create_logs(broker: Broker, topic: Topic, indexes: range, config: Log
         places.remove_unused()
 
 
-async def _forget(broker: Broker, topic: Topic) -> None:
-    """A topic whose logs could not all be made is taken back, so that it can be created again."""
+def _take_back(broker: Broker, topic: Topic, indexes: range) -> bool:
+    """Delete the logs of partitions that could not all be made. False when somebody has written to one of them already:
+    then they stay, and those that are missing are offline until the next start."""
+    made = [index for name, index in broker.logs.partitions(topic.name) if index in indexes]
+    if any(_holds_records(broker, topic.name, index) for index in made):
+        broker.logs.miss(topic.name, set(indexes) - set(made))
+        return False
+    for index in made:
+        broker.logs.delete(topic.name, index)
+    return True
+
+
+def _holds_records(broker: Broker, topic: str, index: int) -> bool:
     try:
-        if broker.topics.by_id(topic.id) is not None:
-            await broker.run_blocking(broker.topics.delete, topic.name)
-        broker.logs.delete_topic(topic)
-    except BrokerError as error:  # the disk that failed is likely to fail here too
-        _log.error("topic %s could not be created, and is not all gone: %s", topic.name, error)
+        return broker.log(topic, index).log_end_offset > 0
+    except BrokerError:  # offline: nobody can have written to it
+        return False
+
+
+def _forget(broker: Broker, topic: Topic) -> None:
+    if broker.topics.by_id(topic.id) is not None:
+        broker.topics.delete(topic.name)
 
 
 def _log_config(broker: Broker, configs: Mapping[str, str | None]) -> LogConfig:

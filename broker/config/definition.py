@@ -132,7 +132,7 @@ class AddressLimits:
 
     def complaint(self, value: Value) -> Complaint | None:
         for item in filter(None, map(str.strip, str(value).split(","))):
-            if not re.fullmatch(r".+:\s*[0-9]{1,9}", item):
+            if not re.fullmatch(r".+:\s*[0-9]{1,10}", item):
                 return Complaint("String must be a list of address:number, separated by commas", item)
         return None
 

@@ -38,6 +38,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, network: Network, listener: str) -> None:
         self.info = ConnectionInfo(listener=listener)
+        self.turn_in_s = 0.0  # until requests are handled; set when it is admitted
         self._network = network
         self._loop = network.loop
         self._assembler = FrameAssembler(network.receive_buffer, network.limits.max_request_bytes)
@@ -66,9 +67,8 @@ class Connection(asyncio.BufferedProtocol):
             self._ending = True
             transport.abort()
             return
-        turn_in_s = self._network.turn_in_s()
-        self._waits = turn_in_s > 0
-        self._task = self._loop.create_task(self._serve(turn_in_s), name=f"connection {self.info}")
+        self._waits = self.turn_in_s > 0
+        self._task = self._loop.create_task(self._serve(), name=f"connection {self.info}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._assembler.buffer()
@@ -114,6 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         self._tell_closed()
         self.resume_writing()
         self._wake_up()
+        if self._waits and self._task is not None:
+            self._task.cancel()
         if _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("connection %s ended%s", self.info, f": {exc}" if exc else "")
 
@@ -156,12 +158,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the life of a connection
 
-    async def _serve(self, turn_in_s: float) -> None:
+    async def _serve(self) -> None:
         dispatch = self._network.dispatch
         frames = self._frames
         try:
             if self._waits:
-                await asyncio.sleep(turn_in_s)
+                await asyncio.sleep(self.turn_in_s)
                 self._waits = False
             while True:
                 if not frames:

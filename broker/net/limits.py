@@ -31,18 +31,26 @@ class NetworkLimits:
 class CreationRate:
     """When new connections may begin under max.connection.creation.rate.
 
-    Those of one second come at once; what comes faster waits its turn, as Kafka's acceptors wait (ConnectionQuotas).
+    Those of one second come at once; what comes faster waits its turn. With Kafka it is the acceptor that waits, and
+    connections in the socket's backlog (ConnectionQuotas); so no more than a backlog waits here.
     """
 
     def __init__(self) -> None:
         self._last_turn = 0.0  # in the clock of the caller
 
-    def wait_s(self, rate: int, now_s: float) -> float:
-        """How long a connection that comes now has to wait. `rate`: connections a second, at least 1."""
+    def wait_s(self, rate: int, backlog: int, now_s: float) -> float | None:
+        """How long a connection that comes now has to wait; None, and it takes no turn, when `backlog` of them wait.
+
+        rate: connections a second, at least 1.
+        """
         if rate >= UNLIMITED:
             return 0.0
-        self._last_turn = max(self._last_turn, now_s - 1.0) + 1.0 / rate
-        return max(0.0, self._last_turn - now_s)
+        turn = max(self._last_turn, now_s - 1.0) + 1.0 / rate
+        wait = turn - now_s
+        if wait * rate > max(backlog, 1):
+            return None
+        self._last_turn = turn
+        return max(0.0, wait)
 
 
 def raise_open_files_limit() -> int:

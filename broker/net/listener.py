@@ -107,8 +107,10 @@ class Network:
             reason = f"max.connections={limits.max_connections} are open"
         elif self._per_ip[host] >= allowed:
             reason = f"max.connections.per.ip={allowed} are open from {host}"
-        elif not limits.max_connection_creation_rate:
-            reason = "max.connection.creation.rate=0"
+        elif (turn_in_s := self._turn_in_s()) is None:
+            reason = f"more than max.connection.creation.rate={limits.max_connection_creation_rate} come"
+        else:
+            connection.turn_in_s = turn_in_s
         if reason is None:
             self._connections.add(connection)
             self._per_ip[host] += 1
@@ -116,10 +118,6 @@ class Network:
             self._refusing.add(reason)
             _logger.warning("connection %s refused: %s; the same for others until one ends", connection.info, reason)
         return reason
-
-    def turn_in_s(self) -> float:
-        """How long a new connection has to wait until its requests are handled: max.connection.creation.rate."""
-        return self._creation_rate.wait_s(self.limits.max_connection_creation_rate, self.loop.time())
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -131,6 +129,10 @@ class Network:
                 del self._per_ip[host]
             if self._refusing:
                 self._refusing.clear()
+
+    def _turn_in_s(self) -> float | None:
+        rate = self.limits.max_connection_creation_rate
+        return self._creation_rate.wait_s(rate, self.limits.backlog, self.loop.time()) if rate else None
 
     def close_idle(self) -> int:
         """Close connections on which nothing has moved for connections.max.idle.ms; how many there were."""

@@ -280,6 +280,10 @@ class LogManager:
             self._table.add(LogEntry(topic, partition, topic_id, home, path, log))
             return log
 
+    def miss(self, topic: str, partitions: Iterable[int]) -> None:
+        """These partitions of a topic could not be made: they are offline, and made at the next start."""
+        self._table.absent.update((topic, partition) for partition in partitions)
+
     def delete(self, topic: str, partition: int) -> bool:
         """Take a partition away: its directory gets the suffix -delete, and goes after file.delete.delay.ms.
 

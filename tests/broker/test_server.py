@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
+from uuid import UUID
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kio.schema.metadata.v12.request import MetadataRequest
 
+from broker.config.broker_config import BrokerConfig
+from broker.config.internal_topics import OFFSETS_TOPIC, internal_topic_configs
+from broker.groups.messages import CommitRequest, CommittedPartition
+from broker.server import Broker
 from broker.testing import RunningBroker, running_broker
 
 SECONDS = 30
@@ -57,16 +63,62 @@ def test_a_limit_that_cannot_be_read_changes_nothing(kafkalog_broker: RunningBro
     assert is_served(kafkalog_broker)
 
 
-@pytest.mark.kafkalog(topics={"orders": 1}, properties={"log.flush.interval.messages": 1})
-def test_a_committed_offset_is_on_disk_where_flush_messages_is_1(kafkalog_broker: RunningBroker) -> None:
-    consumer = Consumer({"bootstrap.servers": kafkalog_broker.bootstrap, "group.id": "g", "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition("orders", 0, 5)], asynchronous=False)
-    consumer.close()
-    kafkalog_broker.stop()
-    kafkalog_broker.start()
-    again = Consumer({"bootstrap.servers": kafkalog_broker.bootstrap, "group.id": "g"})
-    assert again.committed([TopicPartition("orders", 0)], SECONDS)[0].offset == 5
-    again.close()
+@pytest.mark.parametrize(("flush_messages", "flushed"), [("1", True), ("9223372036854775807", False)])
+def test_a_committed_offset_is_on_disk_where_flush_messages_is_1(
+    tmp_path: Path, flush_messages: str, flushed: bool
+) -> None:
+    async def go() -> None:
+        broker = Broker(
+            BrokerConfig.from_properties(
+                {
+                    "log.dirs": str(tmp_path),
+                    "listeners": "PLAINTEXT://127.0.0.1:0",
+                    "offsets.topic.num.partitions": 1,
+                    "log.flush.interval.messages": flush_messages,
+                }
+            )
+        )
+        await broker.start()
+        try:
+            await broker.flush_offsets("g")  # there is no topic yet
+            await broker.ensure_topic(OFFSETS_TOPIC, 1, internal_topic_configs(broker.config)[OFFSETS_TOPIC])
+            broker.groups.commit(CommitRequest("g", (CommittedPartition("orders", 0, 5, -1, None, UUID(int=1)),)))
+            await broker.flush_offsets("g")
+            log = broker.log(OFFSETS_TOPIC, 0)
+            assert log.log_end_offset == 1
+            assert (log.recovery_point == 1) is flushed
+        finally:
+            await broker.stop()
+
+    asyncio.run(go())
+
+
+def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_path: Path) -> None:
+    async def go() -> None:
+        properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        broker = Broker(BrokerConfig.from_properties(properties))
+        await broker.start()
+        try:
+            topics = await asyncio.gather(*(broker.ensure_topic("internal", 20, {}) for _ in range(3)))
+            assert len({topic.id for topic in topics}) == 1
+            assert len(broker.logs.partitions("internal")) == 20
+        finally:
+            await broker.stop()
+
+    asyncio.run(go())
+
+
+def test_what_fails_in_the_background_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def go() -> None:
+        properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        broker = Broker(BrokerConfig.from_properties(properties))
+        await broker.start()
+        broker.logs.tick(broker.clock.now_ms())
+        broker._in_background(lambda: 1 // 0)
+        await broker.stop()
+
+    asyncio.run(go())
+    assert "work in the background failed: ZeroDivisionError" in caplog.text
 
 
 def test_topics_of_unopened_logs_are_told_with_the_leader_epochs_of_their_files(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from broker.errors import ErrorCode
+from broker.errors import BrokerError, ErrorCode
 from tests.broker.api.admin_broker import AdminBroker
 from tests.broker.api.admin_scenario import (
     APPEND,
@@ -107,6 +107,26 @@ def test_partitions_that_cannot_all_be_added_are_not_added(broker, tmp_path):
     (tmp_path / "data" / "orders-3").rmdir()
     assert one(ask(broker, more(total("orders", 5)))).error_code is ErrorCode.none
     assert len(broker.logs.partitions("orders")) == 5
+
+
+def test_a_record_that_was_acknowledged_meanwhile_keeps_a_topic_that_could_not_be_made_whole(broker, monkeypatch):
+    create_log = broker.logs.create
+
+    def create_and_produce(topic, index, *rest):
+        if index == 2:
+            raise BrokerError(ErrorCode.kafka_storage_error, "the disk is full")
+        log = create_log(topic, index, *rest)
+        log.append_records([(b"key", b"value")], broker.clock.now_ms())
+        return log
+
+    monkeypatch.setattr(broker.logs, "create", create_and_produce)
+    assert one(ask(broker, create(new_topic("orders", 4)))).error_code is ErrorCode.kafka_storage_error
+    assert broker.topics.get("orders").partitions == 4
+    assert [broker.log("orders", index).log_end_offset for index in range(2)] == [1, 1]
+    for index in (2, 3):
+        with pytest.raises(BrokerError) as offline:
+            broker.log("orders", index)
+        assert offline.value.code is ErrorCode.kafka_storage_error
 
 
 def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatch):

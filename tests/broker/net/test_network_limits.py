@@ -155,11 +155,17 @@ def test_connections_leave_open_files_to_the_logs() -> None:
 
 def test_connections_come_at_the_rate_that_is_allowed_after_those_of_one_second() -> None:
     rate = CreationRate()
-    assert [rate.wait_s(4, 100.0) for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0.25, 0.5, 0.75])
-    assert rate.wait_s(4, 101.0) == 0.0
-    assert rate.wait_s(4, 200.0) == 0.0
-    assert [rate.wait_s(4, 200.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.25])
-    assert [CreationRate().wait_s(UNLIMITED, 1.0) for _ in range(3)] == [0.0] * 3
+    assert [rate.wait_s(4, 50, 100.0) for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0.25, 0.5, 0.75])
+    assert rate.wait_s(4, 50, 101.0) == 0.0
+    assert rate.wait_s(4, 50, 200.0) == 0.0
+    assert [rate.wait_s(4, 50, 200.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.25])
+    assert [CreationRate().wait_s(UNLIMITED, 50, 1.0) for _ in range(3)] == [0.0] * 3
+
+
+def test_no_more_connections_wait_for_their_turn_than_a_backlog_holds() -> None:
+    rate = CreationRate()
+    assert [rate.wait_s(2, 3, 100.0) for _ in range(7)] == [0, 0, 0.5, 1.0, 1.5, None, None]
+    assert rate.wait_s(2, 3, 100.5) == 1.5
 
 
 @in_a_loop
@@ -176,14 +182,29 @@ async def test_a_connection_above_the_creation_rate_is_served_when_its_turn_come
     assert peers[2].responses == [b"hello"]
 
 
+def test_a_connection_that_waits_for_its_turn_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        net = network(Handler(), max_connection_creation_rate=1)
+        peers = [Peer(net) for _ in range(30)]
+        await net.stop(grace_s=20)
+        assert [peer.transport.lost for peer in peers] == [True] * 30
+
+    run(test)
+    assert "did not finish" not in caplog.text
+
+
 @in_a_loop
-async def test_a_connection_that_waits_for_its_turn_does_not_hold_up_the_end() -> None:
-    net = network(Handler(), max_connection_creation_rate=1)
-    peers = [Peer(net) for _ in range(30)]
-    before = asyncio.get_running_loop().time()
-    await net.stop(grace_s=20)
-    assert asyncio.get_running_loop().time() - before < 19
-    assert [peer.transport.lost for peer in peers] == [True] * 30
+async def test_a_connection_that_goes_while_it_waits_is_forgotten() -> None:
+    net = network(Handler(), max_connection_creation_rate=1, backlog=5)
+    peers = [Peer(net) for _ in range(7)]
+    await settle()
+    assert [peer.transport.lost for peer in peers] == [False] * 6 + [True]
+    peers[5].transport.abort()
+    await settle()
+    task = peers[5].connection.task
+    assert task is not None
+    assert task.done()
+    assert net.connection_count == 5
 
 
 @in_a_loop

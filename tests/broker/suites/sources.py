@@ -37,6 +37,7 @@ class Suite:
     repository: str | None = None  # None: the source distribution has the tests
     tag: str = ""
     own_client: bool = False
+    keep: tuple[str, ...] = ()  # of a clone's top level; all without
     properties: Mapping[str, object] = field(default_factory=dict)  # of the broker
     dynamic: Mapping[str, str] = field(default_factory=dict)  # of all brokers, set while it runs
     options: tuple[str, ...] = ()  # of pytest
@@ -97,6 +98,7 @@ SUITES = {
             ),
             "aiokafka_suite",
             repository="https://github.com/aio-libs/aiokafka",
+            keep=("tests",),  # not its client, which lacks the compiled parts and would be found first
             tag="v0.14.0",
             properties={"num.partitions": 2, "group.initial.rebalance.delay.ms": 0},
             options=("--noconftest",),  # its conftest starts Docker
@@ -129,8 +131,14 @@ def _download(suite: Suite) -> None:
 
 
 def _clone(suite: Suite) -> None:
+    cloned = WORK / f"{suite.name}.cloned"
+    shutil.rmtree(cloned, ignore_errors=True)
     command = ["git", "clone", "--quiet", "--depth", "1", "--branch", suite.tag]
-    _run(suite, [*command, str(suite.repository), str(suite.directory)])
+    _run(suite, [*command, str(suite.repository), str(cloned)])
+    for entry in cloned.iterdir():
+        if suite.keep and entry.name not in suite.keep:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    cloned.rename(suite.directory)
 
 
 def _run(suite: Suite, command: list[str]) -> None:
