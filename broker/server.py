@@ -187,8 +187,9 @@ class Broker:
         return log
 
     async def ensure_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """The topic, created with its logs when it is missing: for internal topics. Raises BrokerError."""
-        return await topic_changes.ensure_topic(self, topic_changes.NewTopic(name, partitions, configs=configs))
+        """The topic, created with its logs when it is missing. For internal topics: they have one replica, whatever
+        default.replication.factor is. Raises BrokerError."""
+        return await topic_changes.ensure_topic(self, topic_changes.NewTopic(name, partitions, 1, configs=configs))
 
     def update_config(self, config: BrokerConfig) -> None:
         """Dynamic properties have changed: logs and new connections go by them from now on."""

@@ -177,8 +177,11 @@ async def _create_logs(broker: Broker, topic: Topic, indexes: range, config: Log
 
 
 def _take_back(broker: Broker, topic: Topic, indexes: range) -> bool:
-    """Delete the logs of partitions that could not all be made. False when somebody has written to one of them already:
-    then they stay, and those that are missing are offline until the next start."""
+    """Delete the logs of partitions that could not all be made. False when there is nothing to take back: the topic was
+    deleted meanwhile, or somebody has written to one of them already. Then they stay, and those that are missing are
+    offline until the next start."""
+    if broker.topics.by_id(topic.id) is None:
+        return False
     made = [index for name, index in broker.logs.partitions(topic.name) if index in indexes]
     if any(_holds_records(broker, topic.name, index) for index in made):
         broker.logs.miss(topic.name, set(indexes) - set(made))

@@ -95,7 +95,11 @@ def test_a_committed_offset_is_on_disk_where_flush_messages_is_1(
 
 def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_path: Path) -> None:
     async def go() -> None:
-        properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        properties = {
+            "log.dirs": str(tmp_path),
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "default.replication.factor": "3",
+        }
         broker = Broker(BrokerConfig.from_properties(properties))
         await broker.start()
         try:
