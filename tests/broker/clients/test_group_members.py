@@ -18,7 +18,7 @@ from broker.testing import RunningBroker, running_broker
 
 SECONDS = 30
 PARTITIONS = 6
-SESSION = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300, "auto.offset.reset": "earliest"}
+SESSION = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 300, "auto.offset.reset": "earliest"}
 
 _CRASHING = """
 import sys
@@ -100,6 +100,12 @@ def share(*members: Member) -> bool:
     return sum(sizes) == PARTITIONS == len(set.union(*owned)) and max(sizes) - min(sizes) <= 1
 
 
+def stable_with(broker: RunningBroker, group: str, members: int) -> bool:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    told = admin.describe_consumer_groups([group])[group].result(SECONDS)
+    return (told.state.name, len(told.members)) == ("STABLE", members)
+
+
 def create_topic(broker: RunningBroker, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(SECONDS)
@@ -138,6 +144,8 @@ def test_members_join_leave_and_crash(broker: RunningBroker, strategy: str) -> N
         fourth = subprocess.Popen([sys.executable, "-c", _CRASHING, topic, *arguments])
         cleanup.callback(fourth.wait)
         cleanup.callback(fourth.kill)
+        # Members own fewer partitions also on the way there, so the group has to be stable before.
+        until(lambda: stable_with(broker, group, 4), "the group is stable with four members")
         until(lambda: sum(len(member.owned) for member in members) in (4, 5), "the fourth member has its share")
         taken = sum(len(member.taken) for member in members) - taken
         if strategy == "range":
