@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 from kafkalog_spark.log import layout
+from kafkalog_spark.log.kernels.choose import first_out_of_order
 from kafkalog_spark.log.kernels.decode_legacy import decode_legacy, inspect_message_set
 from kafkalog_spark.log.kernels.decode_v2 import decode_v2
 from kafkalog_spark.log.kernels.header_rows import rows_from_headers
@@ -18,6 +19,7 @@ from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.log.kernels.sweep import end_of_records, sweep
 from kafkalog_spark.log.layout import H
 from kafkalog_spark.log.row_buffers import RowBuffers
+from kafkalog_spark.log.run_decoder import Chosen
 from kafkalog_spark.log.scratch import Scratch
 
 
@@ -27,6 +29,9 @@ def warm() -> None:
     nothing = np.empty(0, np.int64)
     units = np.empty((0, 6), np.int64)
     rows = RowBuffers(("offset",), "t", 0)
+    table = np.empty((0, len(H)), np.int64)
+    first_out_of_order(table, -1, 0, layout.MAX_INT64)
+    Chosen.of(table, np.empty(0, np.uint8), rows, 0, control_records=False)
     sweep(payload, 0, 0, np.empty((1, len(H)), np.int64), CRC32C_TABLE, CRC32_TABLE)
     end_of_records(payload, 0, 0, 0)
     inspect_message_set(payload, 0, 0, 1, CRC32_TABLE)

@@ -18,12 +18,13 @@ from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import computed_crc, crc_text, parse_header, parse_prefix
 from kafkalog_spark.log.batch_order import base_behind, follower_lies, moved_upward
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.kernels.choose import first_out_of_order
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.log.kernels.rows import L
 from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.layout import H
 from kafkalog_spark.log.row_buffers import RowBuffers
-from kafkalog_spark.log.run_decoder import RunDecoder
+from kafkalog_spark.log.run_decoder import Chosen, RunDecoder
 from kafkalog_spark.log.scratch import Scratch
 from kafkalog_spark.log.segment_file import SegmentFile
 from kafkalog_spark.log.transactions import AbortedRanges
@@ -34,6 +35,7 @@ decoding still find its bytes in a cache."""
 _DOUBTED = 16 << 20
 """Bytes of a batch from which on its CRC is asked for before memory is: the length may be damaged."""
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
+_NONE_HIDDEN = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class SegmentScanner:
         self._control_records = control_records
         self._rows = rows
         self._aborted = aborted
+        self._max_decompressed = max_decompressed
         self._window = Scratch(WINDOW)
         self._decoder = RunDecoder(rows, self._window, max_decompressed)
         self._table = np.empty((_TABLE_ROWS, len(H)), np.int64)
@@ -101,7 +104,7 @@ class SegmentScanner:
             count = int(past_end[0]) + 1 if len(past_end) else len(table)
             good, out_of_order = self._check_order(table, count, state.position, swept)
             good, wrong_crc = self._check_crcs(table[:good], state.position)
-            yield from self._decoder.decode(self._choose(table[:good], until), state.position)
+            yield from self._decoder.decode(self._choose(table[:good]), state.position)
             if good:
                 self._last_offset = int(table[good - 1, H.LAST_OFFSET])
                 state.lowest_offset = self._last_offset + 1
@@ -176,29 +179,24 @@ class SegmentScanner:
         Of the first `count` rows; the batch behind them, in the table or at byte `swept` of the window, may show that
         the last one is wrong. Returns the first row that is wrong, and the error; (count, None) when none is.
         """
-        base, last = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET]
-        previous = table[:, H.PREVIOUS]
-        previous[0] = max(self._last_offset, self._file.base_offset - 1)
-        previous[1:] = last[:-1]
-        bad_count = (table[:, H.COUNT] < 0) & (table[:, H.MAGIC] == 2)
-        falls = base <= previous
-        wrong = (last < base) | bad_count | (base < self._file.base_offset) | falls
-        following = self._file.next_base_offset
-        if following is not None:
-            wrong |= last >= following
-        row = int(np.argmax(wrong)) if wrong.any() else len(table)
+        lowest, following = self._file.base_offset, self._file.next_base_offset
+        highest = layout.MAX_INT64 if following is None else following - 1
+        row = int(first_out_of_order(table, max(self._last_offset, lowest - 1), lowest, highest))
         upward = None
         if row == len(table) == count:
             upward = self._moved_upward(table, row, position + swept)
-        elif 0 < row <= count and falls[row]:
+        elif 0 < row <= count and table[row, H.BASE_OFFSET] <= table[row, H.PREVIOUS]:
             upward = self._moved_upward(table, row, position + int(table[row, H.POSITION]))
         if upward is not None:
             return row - 1, upward
         if row >= count:
             return count, None
-        what = f"offsets {int(base[row])} to {int(last[row])} do not follow {int(previous[row])}"
-        if bad_count[row]:
-            what = f"a record count of {int(table[row, H.COUNT])}"
+        base, last, previous, records = (
+            int(table[row, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS, H.COUNT)
+        )
+        what = f"offsets {base} to {last} do not follow {previous}"
+        if records < 0 and table[row, H.MAGIC] == 2:
+            what = f"a record count of {records}"
         elif following is not None:
             what += f", or reach into the next segment at {following}"
         return row, self._wrong(table, row, position, what)
@@ -239,22 +237,7 @@ class SegmentScanner:
                 return row, self._crc_error(batch, magic, position + at, int(table[row, H.BASE_OFFSET]))
         return len(table), None
 
-    def _choose(self, table: np.ndarray, until: int) -> np.ndarray:
-        """The rows of the table that can hold wanted records; provably none is left out (docs/architecture.md,
-        rules)."""
-        limits = self._rows.limits
-        magic, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
-        keep = table[:, H.LAST_OFFSET] >= limits[L.OFFSET_FROM]
-        # what the cleaner leaves of a producer's last batch: a header and no record
-        keep &= (table[:, H.COUNT] != 0) | (table[:, H.SIZE] != layout.BATCH_OVERHEAD)
-        # the first offset of a wrapper is not in its header: it is opened if it can begin before the end
-        keep &= (table[:, H.BASE_OFFSET] < until) | (table[:, H.COUNT] < 0)
-        keep &= table[:, H.MAX_TIMESTAMP] >= limits[L.TIMESTAMP_FROM]
-        v2 = magic == 2
-        log_append = v2 & ((attributes & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0)
-        keep &= ~(log_append & (table[:, H.MAX_TIMESTAMP] > limits[L.TIMESTAMP_LAST]))
-        if not self._control_records:
-            keep &= ~(v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0))
-        if self._aborted is not None:
-            keep &= ~self._aborted.hides(table)
-        return table if keep.all() else table[keep]
+    def _choose(self, table: np.ndarray) -> Chosen:
+        """The rows of the table that can hold wanted records, and how they are decoded."""
+        hidden = self._aborted.hides(table).view(np.uint8) if self._aborted else _NONE_HIDDEN
+        return Chosen.of(table, hidden, self._rows, self._max_decompressed, control_records=self._control_records)
