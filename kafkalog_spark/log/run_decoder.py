@@ -58,7 +58,8 @@ class Chosen:
             table, hidden, rows.limits, int(control_records), int(rows.header_columns_only), int(rows.uses_timestamps),
             max_decompressed // layout.MIN_RECORD_SIZE, *numbers, units,
         )  # fmt: skip
-        return cls(table, *numbers[:, :kept], units[:kept])
+        chosen, kinds, starts, ends = numbers[:, :kept]
+        return cls(table, chosen, kinds, starts, ends, units[:kept])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -80,12 +81,14 @@ class Chosen:
     @property
     def headers(self) -> np.ndarray:
         """int64[n, len(H)], their rows of the header table."""
-        return self.table[self.rows]
+        found: np.ndarray = self.table[self.rows]
+        return found
 
     @property
     def attributes(self) -> np.ndarray:
         """int64[n], batch attributes."""
-        return self.table[self.rows, H.ATTRIBUTES]
+        found: np.ndarray = self.table[self.rows, H.ATTRIBUTES]
+        return found
 
     def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
         """Tell the error that batch `i` of them, in a window from byte `position` of the file, is the bad one."""

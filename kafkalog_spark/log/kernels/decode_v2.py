@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import JIT, copy_bytes, varint
+from kafkalog_spark.log.kernels.primitives import JIT, copy_bytes, load_u64, short_varint, varint
 from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, clear_bit, is_member, put_bytes, set_bit
 
 
@@ -75,6 +75,75 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
         if at < 0:
             first, at, previous_delta = 0, starts[unit], -1
         record = first
+        if not has_lists and base_offset >= offset_from and base_offset + last_delta < offset_until:
+            # Records as most are, while nothing about them needs a second thought: lengths of three bytes at most, no
+            # headers, room in the buffers. The first other one ends it, and is looked at with all care below.
+            safe = end - 16  # a record begins with a length, attributes and two deltas: 10 bytes are looked at
+            key_nulls, value_nulls, without_headers, headers_before = 0, 0, 0, np.int32(cursor[3])
+            while record < count and at <= safe and row < max_rows:
+                size, length = short_varint(load_u64(payload, at))
+                body_end = at + length + size
+                if length == 0 or size < 0 or body_end > end:
+                    break
+                cur = at + length + 1
+                word = load_u64(payload, cur)
+                timestamp_delta, length = short_varint(word)
+                word >>= np.uint64(8 * length)
+                delta, more = short_varint(word)
+                if length == 0 or more == 0 or delta <= previous_delta or delta > last_delta:
+                    break
+                cur += length + more
+                timestamp = max_timestamp if log_append != 0 else base_timestamp + timestamp_delta
+                if timestamp < time_from or timestamp > time_last:
+                    break
+                if want_timestamp and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
+                    break
+                if cur > body_end:
+                    break
+                if want_key or want_value or want_headers:
+                    if cur + 8 > end:
+                        break
+                    key_size, length = short_varint(load_u64(payload, cur))
+                    key_at = cur + length
+                    value_at = key_at + max(key_size, 0)
+                    if length == 0 or key_size < -1 or value_at + 8 > end:
+                        break
+                    value_size, length = short_varint(load_u64(payload, value_at))
+                    value_at += length
+                    cur = value_at + max(value_size, 0)
+                    if length == 0 or value_size < -1 or cur + 1 != body_end or payload[cur] != 0:
+                        break
+                    if want_key and key_filled + max(key_size, 0) > max_key:
+                        break
+                    if want_value and value_filled + max(value_size, 0) > max_value:
+                        break
+                    if want_key:
+                        key_filled = put_bytes(
+                            key_data, key_offsets, key_valid, row, key_filled, payload, key_at, key_size
+                        )
+                        key_nulls += key_size < 0
+                    if want_value:
+                        value_filled = put_bytes(
+                            value_data, value_offsets, value_valid, row, value_filled, payload, value_at, value_size
+                        )
+                        value_nulls += value_size < 0
+                    if want_headers:
+                        clear_bit(lists_valid, row)
+                        without_headers += 1
+                        lists[row + 1] = headers_before
+                if want_offset:
+                    offset_out[row] = base_offset + delta
+                if want_timestamp:
+                    timestamp_out[row] = timestamp * 1000
+                if want_type:
+                    type_out[row] = np.int32(log_append)
+                row += 1
+                previous_delta = delta
+                at = body_end
+                record += 1
+            cursor[6] += key_nulls
+            cursor[7] += value_nulls
+            cursor[8] += without_headers
         while record < count:
             size, body = varint(payload, at, end)
             if body > end or size < 0 or size > end - body:

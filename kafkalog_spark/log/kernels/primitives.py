@@ -5,6 +5,7 @@ Numba compiles these into the kernels that call them. Nothing here checks bounds
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,20 @@ def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type:
         frm = builder.gep(builder.bitcast(frm, ir.IntType(8).as_pointer()), [args[3]])
         cgutils.raw_memcpy(builder, to, frm, args[4], 1)
         return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def load_u64(typingctx, buffer, at):  # type: ignore[no-untyped-def]
+    """The 8 bytes buffer[at:at + 8] as one uint64, the first byte lowest; no bounds check."""
+    signature = types.uint64(buffer, types.int64)
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
+        place = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [args[1]])
+        value = builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()), align=1)
+        return builder.bswap(value) if sys.byteorder == "big" else value
 
     return signature, generate
 
@@ -124,6 +139,24 @@ def varint(buffer, at, end):  # type: ignore[no-untyped-def]
         value |= (byte & np.uint64(0x7F)) << shift
         shift += np.uint64(7)
     return np.int64((value >> np.uint64(1)) ^ (~(value & np.uint64(1)) + np.uint64(1))), at
+
+
+@njit(inline="always")
+def short_varint(word):  # type: ignore[no-untyped-def]
+    """Zigzag varint in the low bytes of a uint64 -> (value, bytes it takes); (0, 0) when it takes more than three."""
+    if word & np.uint64(0x80) == 0:
+        raw, size = word & np.uint64(0x7F), 1
+    elif word & np.uint64(0x8000) == 0:
+        raw, size = (word & np.uint64(0x7F)) | ((word >> np.uint64(1)) & np.uint64(0x3F80)), 2
+    elif word & np.uint64(0x800000) == 0:
+        raw = (
+            (word & np.uint64(0x7F)) | ((word >> np.uint64(1)) & np.uint64(0x3F80))
+            | ((word >> np.uint64(2)) & np.uint64(0x1FC000))
+        )  # fmt: skip
+        size = 3
+    else:
+        return np.int64(0), 0
+    return np.int64((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1))), size
 
 
 @njit(**JIT)
