@@ -314,9 +314,7 @@ def test_batches_behind_damage_are_checked_too(golden_copy: Callable[..., Path])
 
 
 def test_a_sequence_that_comes_twice_is_told(tmp_path: Path) -> None:
-    twice = b"".join(
-        batch(first, records(first), producer_id=5, producer_epoch=0, base_sequence=0) for first in (0, 5)
-    )
+    twice = b"".join(batch(first, records(first), producer_id=5, producer_epoch=0, base_sequence=0) for first in (0, 5))
     directory = write_segments(tmp_path, {0: twice})
     (finding,) = [found for found in check_log_dirs([directory]).findings.kept if found.is_error]
     size = len(twice) // 2
