@@ -4,7 +4,7 @@
         load.rounds(3, seed=1)        # kill -9 at random moments, look at the directory, start again
         load.finish()                 # everything sent is answered, consumed and committed
 
-Each producer sends to each partition the numbers 0, 1, 2 ... Idempotence makes the acknowledged ones a prefix, so the log
+Each producer sends the numbers 0, 1, 2 ... to each partition. Idempotence makes the acknowledged ones a prefix: the log
 must hold exactly 0, 1, 2 ... of each pair in that order, at least as many as were acknowledged.
 """
 
