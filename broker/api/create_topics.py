@@ -5,6 +5,7 @@ Every topic has its own result. Topics named twice are refused, each once, and c
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from broker.admin.config_listing import topic_entries
@@ -17,6 +18,8 @@ from broker.storage.topic_registry import Topic
 
 if TYPE_CHECKING:
     from broker.server import Broker
+
+_log = logging.getLogger("kafkalog.broker")
 
 
 @api(19, 2, 7)
@@ -39,6 +42,7 @@ async def handle(request: Request, broker: Broker) -> Any:
                 made = await create_topic(broker, new)
             results.append(_created(module, broker, made))
         except BrokerError as error:
+            _log.info("topic %r is not created: %s: %s", topic.name, error.code.name, error)
             results.append(_refused(module, topic.name, error.code, error.what))
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
         results.append(_refused(module, name, ErrorCode.invalid_request, "Duplicate topic name."))

@@ -82,6 +82,7 @@ async def _by_name(broker: Broker, name: str, operations: int, *, create: bool) 
     try:
         check_topic_name(name)
     except BrokerError as error:
+        _log.info("topic %r does not exist: %s", name, error)
         return missing_topic(error.code, name, operations=operations)
     # Internal topics have settings of their own: the coordinators make them.
     if create and broker.config.auto_create_topics_enable and not is_internal(name):

@@ -36,6 +36,18 @@ _logger = logging.getLogger("kafkalog.broker")
 ALL, LEADER, NONE = -1, 1, 0
 _OFF_THE_LOOP = 128 << 10
 """Bytes of a compressed batch from which on a thread unfolds it: that takes 1 ms a MB, handing over 0.1 ms."""
+_DEFECTS = frozenset(
+    {
+        ErrorCode.corrupt_message,
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.message_too_large,
+        ErrorCode.record_list_too_large,
+        ErrorCode.unsupported_compression_type,
+    }
+)
+"""What is logged: a batch that no client should send. Unknown topics and sequences are the normal course of things."""
 
 
 @api(0, 3, 13, advertised_min=0)
@@ -43,7 +55,7 @@ async def handle(request: Request, broker: Broker) -> Encoded | None:
     asked: ProduceRequest = request.entity
     answers: list[tuple[str | UUID, list[PartitionProduceResponse]]] = []
     for topic, partitions in asked.topics:
-        told = [await _answer(asked, topic, index, records, broker) for index, records in partitions]
+        told = [await _answer(request, topic, index, records, broker) for index, records in partitions]
         answers.append((topic, told))
     if asked.acks != NONE:
         return encode_produce_response(request.version, answers)
@@ -57,27 +69,24 @@ async def handle(request: Request, broker: Broker) -> Encoded | None:
 
 
 async def _answer(
-    asked: ProduceRequest, topic: str | UUID, index: int, records: memoryview | None, broker: Broker
+    request: Request, topic: str | UUID, index: int, records: memoryview | None, broker: Broker
 ) -> PartitionProduceResponse:
     """What becomes of one partition's batch, errors included: one that is refused says nothing of the others."""
+    asked: ProduceRequest = request.entity
     try:
         if asked.acks not in (ALL, LEADER, NONE):
             raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {asked.acks}")
         log = _log(topic, index, broker)
         info = await _append(log, records, broker)
         return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
-    except InvalidRecordErrors as error:
-        return PartitionProduceResponse(
-            index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
-        )
     except BrokerError as error:
-        _logger.log(_level(error.code), "Produce to %s-%d refused: %s", topic, index, error)
+        level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
+        _logger.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
+        if isinstance(error, InvalidRecordErrors):
+            return PartitionProduceResponse(
+                index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
+            )
         return PartitionProduceResponse(index, error.code, error_message=error.what)
-
-
-def _level(code: ErrorCode) -> int:
-    """Unknown topics are the normal course of things; a corrupt batch is somebody's defect."""
-    return logging.WARNING if code in (ErrorCode.corrupt_message, ErrorCode.kafka_storage_error) else logging.DEBUG
 
 
 def _log(topic: str | UUID, index: int, broker: Broker) -> Log:

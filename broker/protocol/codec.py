@@ -19,6 +19,7 @@ from kio.serial.errors import SerialError
 
 from broker.errors import MalformedRequest, UnsupportedVersion
 from broker.protocol.api_registry import ConnectionInfo, Encoded, Request, registry
+from broker.protocol.array_lengths import array_check
 from broker.protocol.produce_request import parse_produce_request
 from broker.protocol.unknown_tags import without_unknown_tags
 from broker.protocol.wire import skip_tagged_fields
@@ -152,9 +153,11 @@ def _request_codec(api_key: int, version: int) -> _RequestCodec:
     parser = _PARSERS.get(api_key)
     if parser is not None:
         return _RequestCodec(tagged, lambda frame, position: parser(frame, position, version))
-    read = entity_reader(entity)
+    read, check = entity_reader(entity), array_check(entity)
 
     def parse(frame: Body, position: int) -> Any:
+        if check is not None:
+            check(frame, position)
         try:
             return read(frame, position)[0]
         except KeyError:

@@ -18,11 +18,12 @@ from pathlib import Path
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.producer_replay import replay
 from broker.storage.producer_state import ProducerState
-from broker.storage.segment_recovery import RecoveredSegment, Window, recover_segment, walk_segment
+from broker.storage.segment_recovery import RecoveredSegment, recover_segment, walk_segment
 from broker.storage.startup_files import StartupFiles, tidy
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptIndex, CorruptSnapshot, UnsupportedFormat
 from kafkalog_spark.log import names
 from kafkalog_spark.log.durable import replace_file
+from kafkalog_spark.log.header_windows import Window
 from kafkalog_spark.log.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.layout import H
 from kafkalog_spark.log.offset_index import load_offset_index

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from broker.storage.producer_state import BATCHES_KEPT, AppendFacts, Marker, ProducerState
-from broker.storage.segment_recovery import Window
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import BatchHeader
+from kafkalog_spark.log.header_windows import Window
 from kafkalog_spark.log.layout import MAX_INT32, NO_SEQUENCE, ControlType, H
 from kafkalog_spark.log.transaction_index import AbortedTransaction
 

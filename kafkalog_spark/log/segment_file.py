@@ -25,6 +25,7 @@ from kafkalog_spark.log.batch_header import (
     parse_header,
     parse_prefix,
 )
+from kafkalog_spark.log.header_windows import Window, header_windows
 from kafkalog_spark.log.index_file import read_entries
 from kafkalog_spark.log.names import SegmentFiles
 from kafkalog_spark.log.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
@@ -269,6 +270,19 @@ class SegmentFile:
             # a wrapper that may hold the offset, but may begin behind it as well: the one before does not
             entry = self.offset_index.floor(entry.offset - 1)
         return 0
+
+    def windows(self, position: int = 0) -> Iterator[tuple[Window, KafkalogError | None]]:
+        """Every batch from `position` on as header tables, CRCs checked; see header_windows. Raises NotALogDirectory
+        when the file cannot be read."""
+        windows = header_windows(self._fd, self.size, position)
+        while True:
+            try:
+                found = next(windows, None)
+            except OSError as error:
+                raise self._unreadable(error, position) from error
+            if found is None:
+                return
+            yield found
 
     def blame(self, error: KafkalogError) -> KafkalogError:
         """Tell the error where it happened."""

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from broker.storage import segment_recovery
 from broker.storage.log_loader import LoadRequest, bytes_to_recover, load_log
+from kafkalog_spark.log import header_windows
 from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs, write_leader_epochs
 from kafkalog_spark.log.encoded_batch import control_batch
 from kafkalog_spark.log.layout import ControlType
@@ -59,7 +59,7 @@ def write_log(directory, *segments, padded=True):
 def test_recovery_gives_the_files_that_kafkas_recovery_gave(crashed, tmp_path, golden, monkeypatch, plain):
     """The clean golden directory is the crashed one after its restart and clean shutdown. Only leader-epoch-checkpoint
     differs: the restarted leader had a new epoch."""
-    monkeypatch.setattr(segment_recovery, "_PLAIN_BELOW", 1 << 40 if plain else 0)
+    monkeypatch.setattr(header_windows, "_PLAIN_BELOW", 1 << 40 if plain else 0)
     directory = tmp_path / crashed.name
     shutil.copytree(crashed.directory, directory)
     before = contents(directory)

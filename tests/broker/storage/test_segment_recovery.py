@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from broker.storage import segment_recovery
 from broker.storage.segment_recovery import recover_segment, walk_segment
 from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.log import header_windows
 from kafkalog_spark.log.encoded_batch import batches_of
 from kafkalog_spark.log.layout import H
 from kafkalog_spark.log.segment_writer import SegmentWriter
@@ -37,8 +37,8 @@ def files(directory, base=0):
 @pytest.fixture(params=["plain", "swept"])
 def plain(request, monkeypatch):
     """Both scans, the swept one in small windows so that batches lie across their borders."""
-    monkeypatch.setattr(segment_recovery, "_WINDOW", 700)
-    monkeypatch.setattr(segment_recovery, "_TABLE_ROWS", 3)
+    monkeypatch.setattr(header_windows, "_WINDOW", 700)
+    monkeypatch.setattr(header_windows, "_TABLE_ROWS", 3)
     return request.param == "plain"
 
 

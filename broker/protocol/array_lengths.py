@@ -1,0 +1,168 @@
+"""Array lengths of a request held against its bytes, before kio reads it.
+
+kio's native reader makes room for as many elements as an array announces. 2^31 of them are tens of gigabytes, and where
+that is more than the system allows, the whole process is aborted: one small frame would end the broker. Every element
+has at least some bytes, so an honest array never announces more than what is left of the request has room for.
+
+A check follows the same fields in the same order as the reader, so where it finds the request cut short the reader does
+too, before any array behind that place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+
+from broker.errors import MalformedRequest
+from broker.protocol.wire import read_uvarint
+
+Body = bytes | memoryview
+Skip = Callable[[Body, int], int]
+"""(request, position) to the position behind a value. Raises MalformedRequest, struct.error or IndexError."""
+
+_I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
+_FIXED_SIZES = {
+    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4, "timedelta_i32": 4,
+    "int64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
+}  # fmt: skip
+
+
+class _Kind(NamedTuple):
+    """How a value is passed over. size: bytes of it, the fewest when `skip` is given; has_arrays: in it."""
+
+    size: int
+    skip: Skip | None = None
+    has_arrays: bool = False
+
+
+def array_check(entity: type[Any]) -> Skip | None:
+    """The check for one of kio's request classes; None when it has no arrays."""
+    kind = _entity(entity)
+    return kind.skip if kind.has_arrays else None
+
+
+def _entity(entity: type[Any]) -> _Kind:
+    flexible = entity.__flexible__
+    tagged: dict[int, Skip] = {}
+    kinds: list[_Kind] = []
+    for field in dataclasses.fields(entity):
+        if "tag" in field.metadata:
+            kind = _field(field, flexible=True, nullable=False)
+            if kind.has_arrays and kind.skip is not None:
+                tagged[field.metadata["tag"]] = kind.skip
+        else:
+            kinds.append(_field(field, flexible=flexible, nullable=is_optional(field)))
+    if flexible:
+        kinds.append(_Kind(1, _tags_skip(tagged), bool(tagged)))
+    return _sequence(kinds)
+
+
+def _field(field: dataclasses.Field[Any], *, flexible: bool, nullable: bool) -> _Kind:
+    kind = classify_field(field)
+    if isinstance(kind, EntityField):
+        one = _entity(kind.type_)
+        return _Kind(1, _nullable_skip(one), one.has_arrays) if nullable else one
+    if isinstance(kind, EntityTupleField):
+        element = _entity(kind.type_)
+    else:
+        element = _primitive(field.metadata["kafka_type"], flexible=flexible)
+    if not kind.is_array:
+        return element
+    return _Kind(1 if flexible else _I32.size, _array_skip(element, flexible=flexible), True)
+
+
+def _primitive(kafka_type: str, *, flexible: bool) -> _Kind:
+    fixed = _FIXED_SIZES.get(kafka_type)
+    if fixed is not None:
+        return _Kind(fixed)
+    if flexible:
+        return _Kind(1, _compact_skip)
+    return _Kind(_I16.size, _short_skip) if kafka_type == "string" else _Kind(_I32.size, _long_skip)
+
+
+def _sequence(kinds: list[_Kind]) -> _Kind:
+    """Values one after another; those of a fixed size are passed over together."""
+    steps: list[int | Skip] = []
+    for kind in kinds:
+        if kind.skip is not None:
+            steps.append(kind.skip)
+        elif steps and isinstance(steps[-1], int):
+            steps[-1] += kind.size
+        else:
+            steps.append(kind.size)
+    size = sum(kind.size for kind in kinds)
+    if all(isinstance(step, int) for step in steps):
+        return _Kind(size)
+
+    def skip(data: Body, position: int) -> int:
+        for step in steps:
+            position = position + step if isinstance(step, int) else step(data, position)
+        return position
+
+    return _Kind(size, skip, any(kind.has_arrays for kind in kinds))
+
+
+def _array_skip(element: _Kind, *, flexible: bool) -> Skip:
+    smallest, skip_element = max(element.size, 1), element.skip
+
+    def skip(data: Body, position: int) -> int:
+        if flexible:
+            count, position = read_uvarint(data, position)
+            count -= 1
+        else:
+            (count,) = _I32.unpack_from(data, position)
+            position += _I32.size
+        left = len(data) - position
+        if count * smallest > left:
+            raise MalformedRequest(f"an array of {count} elements at byte {position}, {left} bytes are left")
+        if skip_element is None:
+            return position + max(count, 0) * smallest
+        for _ in range(count):
+            position = skip_element(data, position)
+        return position
+
+    return skip
+
+
+def _nullable_skip(one: _Kind) -> Skip:
+    """A nullable struct (KIP-893): one byte says whether it is there."""
+
+    def skip(data: Body, position: int) -> int:
+        if data[position] != 1:
+            return position + 1
+        return position + 1 + one.size if one.skip is None else one.skip(data, position + 1)
+
+    return skip
+
+
+def _tags_skip(tagged: dict[int, Skip]) -> Skip:
+    def skip(data: Body, position: int) -> int:
+        if data[position] == 0:  # no tags: nearly always
+            return position + 1
+        count, position = read_uvarint(data, position)
+        for _ in range(count):
+            tag, position = read_uvarint(data, position)
+            size, position = read_uvarint(data, position)
+            if tag in tagged:
+                tagged[tag](data, position)
+            position += size
+        return position
+
+    return skip
+
+
+def _compact_skip(data: Body, position: int) -> int:
+    length, position = read_uvarint(data, position)
+    return position + max(length - 1, 0)
+
+
+def _short_skip(data: Body, position: int) -> int:
+    return position + _I16.size + max(_I16.unpack_from(data, position)[0], 0)
+
+
+def _long_skip(data: Body, position: int) -> int:
+    return position + _I32.size + max(_I32.unpack_from(data, position)[0], 0)

@@ -1,0 +1,99 @@
+"""kafkalog-check: whether log directories hold what a broker may leave there.
+
+    kafkalog-check /data/kafka-logs                 every batch, index, snapshot and checkpoint; changes nothing
+    kafkalog-check --closed /backup/kafka-logs      of a broker that was stopped cleanly: nothing may be left undone
+
+One line a finding on stdout, and a summary; a progress bar on stderr where that is a terminal.
+Exit codes: 0 no errors (notes are none), 1 errors, 2 the command line is wrong or a path is no log directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.check.finding import Finding
+from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
+
+CLEAN, ERRORS, WRONG_USAGE = 0, 1, 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="kafkalog-check",
+        description="Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing.",
+        epilog="A torn tail that a crash left is a note and no error, unless --closed or the directory's "
+        "clean-shutdown marker says that there was no crash. Exit codes: 0 no errors, 1 errors, 2 wrong usage.",
+    )
+    made.add_argument(
+        "paths", nargs="+", metavar="DIR", help="a log directory (log.dirs), or one partition's directory"
+    )
+    made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
+    made.add_argument("--quiet", action="store_true", help="no notes, only errors and the summary")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check, print, and return the exit code."""
+    arguments = parser().parse_args(argv)
+    begun = time.monotonic()
+    with _Progress() as progress:
+
+        def tell(finding: Finding) -> None:
+            if not arguments.quiet or finding.is_error:
+                progress.print(str(finding))
+
+        try:
+            result = check_log_dirs(arguments.paths, closed=arguments.closed, on_finding=tell, on_bytes=progress.update)
+        except KafkalogError as error:
+            print(f"kafkalog-check: {error}", file=sys.stderr)
+            return WRONG_USAGE
+    print(summary(result, time.monotonic() - begun))
+    return ERRORS if result.findings.errors else CLEAN
+
+
+def summary(result: CheckResult, seconds: float) -> str:
+    """One line: what was looked at, and how much was found."""
+    of = result.partitions.values()
+    rate = result.bytes / 1e6 / seconds if seconds > 0 else 0.0
+    return (
+        f"{len(of)} partitions, {sum(p.segments for p in of)} segments, {sum(p.batches for p in of)} batches, "
+        f"{result.bytes / 1e6:.1f} MB checked in {seconds:.1f} s ({rate:.0f} MB/s): "
+        f"{result.findings.errors} errors, {result.findings.notes} notes"
+    )
+
+
+class _Progress:
+    """A bar on stderr, on a terminal only; findings are printed above it."""
+
+    def __init__(self) -> None:
+        self._bar = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(unit="B", unit_scale=True, desc="checking", leave=False)
+
+    def update(self, done: int, total: int) -> None:
+        if self._bar is not None:
+            self._bar.total = max(total, done)
+            self._bar.update(done - self._bar.n)
+
+    def print(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.clear()
+        print(line, flush=self._bar is not None)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Offset and time index held against the batches that they speak of, a header table at a time. Values only.
+
+An entry is true when it does what an index is for: reading on from its position finds its offset, and no record up to
+its offset is later than its timestamp. Releases differ in which of several right answers they write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kafkalog_spark.errors import CorruptIndex
+from kafkalog_spark.log import offset_index, time_index
+from kafkalog_spark.log.check.finding import Fault
+from kafkalog_spark.log.header_windows import Table
+from kafkalog_spark.log.layout import NO_TIMESTAMP, H
+
+
+def padding(data: bytes, entries: int, entry_size: int) -> int:
+    """Bytes of zeros that follow the entries and fill the file; 0 when there are none, or something else follows."""
+    rest = data[entries * entry_size :]
+    return len(rest) if rest and not any(rest) else 0
+
+
+class OffsetIndexCheck:
+    """The entries of one .index; `faults` at once are those of the file by itself."""
+
+    def __init__(self, data: bytes, base_offset: int) -> None:
+        self._index = offset_index.parse_offset_index(data, base_offset)
+        self.padding = padding(data, len(self._index), offset_index.ENTRY_SIZE)
+        self._next = 0
+        self._waiting: tuple[int, int] | None = None  # (slot, offset) of an entry for several batches
+        self.faults: list[Fault] = []
+        try:
+            offset_index.check_offset_index(data[: len(data) - self.padding], base_offset)
+        except CorruptIndex as error:
+            self.faults.append(Fault(error.what, error.position))
+
+    def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
+        """Entries that point into the batches of `table`, which begin at byte `begin` behind the offset `previous`.
+
+        Those that point before `begin` lie in damage and cannot be told.
+        """
+        index, slot = self._index, self._next
+        positions, last = table[:, H.POSITION], table[:, H.LAST_OFFSET]
+        end = int(positions[-1] + table[-1, H.SIZE])
+        slot = max(slot, int(np.searchsorted(index.positions, begin, side="left")))
+        stop = int(np.searchsorted(index.positions, end, side="left"))
+        yield from self._settle(last, index.positions[slot] if slot < len(index) else end, positions)
+        for entry in range(slot, stop):
+            position, offset = int(index.positions[entry]), int(index.offsets[entry])
+            row = int(np.searchsorted(positions, position))
+            if row == len(positions) or positions[row] != position:
+                yield self._fault(entry, offset, "a position where a batch begins", f"byte {position}, inside a batch")
+                continue
+            before = int(last[row - 1]) if row else previous
+            if table[row, H.COUNT] < 0:  # a wrapper, whose first offset is not in its header
+                if not before < offset:
+                    yield self._fault(entry, offset, f"an offset above {before} for byte {position}", str(offset))
+                continue
+            if offset < table[row, H.BASE_OFFSET]:
+                yield self._fault(entry, offset, f"{int(last[row])} for byte {position}", str(offset))
+            elif offset != last[row]:  # before Kafka 4.1, one entry for an append of several batches
+                self._waiting = (entry, offset)
+                limit = int(index.positions[entry + 1]) if entry + 1 < len(index) else end
+                yield from self._settle(last[row:], limit, positions[row:])
+        self._next = max(slot, stop)
+
+    def _settle(self, last: np.ndarray, limit: int, positions: np.ndarray) -> Iterator[Fault]:
+        """Look for the batch that ends with the waiting entry's offset, among those that begin before byte `limit`."""
+        if self._waiting is None or not len(last):
+            return
+        entry, offset = self._waiting
+        row = int(np.searchsorted(last, offset))
+        if row < len(last):
+            self._waiting = None
+            if last[row] != offset or positions[row] >= limit:
+                at = int(self._index.positions[entry])
+                yield self._fault(
+                    entry, offset, f"the last offset of a batch at or behind byte {at}", f"offset {offset}"
+                )
+
+    def lost(self) -> None:
+        """Damage follows: the batch that an entry waits for may lie in it."""
+        self._waiting = None
+
+    def finish(self, end: int) -> Iterator[Fault]:
+        """The log's good batches end at byte `end`: what points there or behind it, points to nothing."""
+        for entry in range(self._next, len(self._index)):
+            position, offset = int(self._index.positions[entry]), int(self._index.offsets[entry])
+            yield self._fault(entry, offset, f"a position below byte {end}, the end of the log", f"byte {position}")
+        if self._waiting is not None:
+            entry, offset = self._waiting
+            yield self._fault(entry, offset, "the last offset of a batch", f"offset {offset}, behind the last batch")
+
+    def _fault(self, entry: int, offset: int, expected: str, got: str) -> Fault:
+        return Fault(f"entry {entry} of the offset index", entry * offset_index.ENTRY_SIZE, offset, expected, got)
+
+
+class TimeIndexCheck:
+    """The entries of one .timeindex; `faults` at once are those of the file by itself.
+
+    largest: the largest timestamp (ms) so far, reached by the batch that ends with largest_offset.
+    """
+
+    def __init__(self, data: bytes, base_offset: int) -> None:
+        self._index = time_index.parse_time_index(data, base_offset)
+        self.padding = padding(data, len(self._index), time_index.ENTRY_SIZE)
+        self._next = 0
+        self.largest = NO_TIMESTAMP
+        self.largest_offset = base_offset
+        self.faults: list[Fault] = []
+        try:
+            time_index.check_time_index(data[: len(data) - self.padding], base_offset)
+        except CorruptIndex as error:
+            self.faults.append(Fault(error.what, error.position))
+
+    def take(self, table: Table) -> Iterator[Fault]:
+        """Entries whose offset lies in the batches of `table`, which follow those seen before without a hole."""
+        index = self._index
+        last = table[:, H.LAST_OFFSET]
+        running = np.maximum.accumulate(np.concatenate(([self.largest], table[:, H.MAX_TIMESTAMP])))[1:]
+        stop = int(np.searchsorted(index.offsets, int(last[-1]), side="right"))
+        rows = np.searchsorted(last, index.offsets[self._next : stop])
+        for entry, row in enumerate(rows.tolist(), self._next):
+            if index.timestamps[entry] != running[row]:
+                offset = int(index.offsets[entry])
+                yield self._fault(
+                    entry,
+                    offset,
+                    f"{int(running[row])}, the largest timestamp up to there",
+                    str(index.timestamps[entry]),
+                )
+        self._next = max(self._next, stop)
+        if running[-1] > self.largest:
+            self.largest = int(running[-1])
+            self.largest_offset = int(last[int(np.argmax(running == self.largest))])
+
+    def finish(self, *, rolled: bool) -> Iterator[Fault]:
+        """The segment has no further batch. rolled: its last entry must tell its largest timestamp."""
+        for entry in range(self._next, len(self._index)):
+            offset = int(self._index.offsets[entry])
+            yield self._fault(entry, offset, "an offset of the segment", f"offset {offset}, behind its last batch")
+        said = self._index.last
+        if rolled and self.largest > 0 and (said is None or said.timestamp != self.largest):
+            yield Fault(
+                "the last entry of the time index of a segment that is not written to any more",
+                max(len(self._index) - 1, 0) * time_index.ENTRY_SIZE,
+                self.largest_offset,
+                f"the largest timestamp {self.largest}",
+                "no entry" if said is None else str(said.timestamp),
+            )
+
+    def _fault(self, entry: int, offset: int, expected: str, got: str) -> Fault:
+        return Fault(f"entry {entry} of the time index", entry * time_index.ENTRY_SIZE, offset, expected, got)

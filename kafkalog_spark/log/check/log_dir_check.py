@@ -1,0 +1,217 @@
+"""Log directories: what lies in them, and what their checkpoints say of the partitions.
+
+    result = check_log_dirs(["/data/kafka-logs"])
+    result.findings.errors, result.findings.notes
+
+Checkpoints are read before the logs: read later, they could be ahead of what was seen of a log that is written to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log import names
+from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
+from kafkalog_spark.log.check.partition_check import TEMPORARY_SUFFIX, PartitionCheck, PartitionResult
+from kafkalog_spark.log.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    TopicPartition,
+    read_offset_checkpoint,
+)
+from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
+from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from kafkalog_spark.log.names import DirKind
+from kafkalog_spark.log.partition_log import PartitionLog
+
+CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+_KAFKAS = frozenset(
+    {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
+)
+_OWN_PREFIX = "kafkalog."
+"""Of the files that kafkalog-broker keeps beside Kafka's."""
+_KAFKAS_DIRS = frozenset({"remote-log-index-cache"})
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """What was looked at, and what was found. bytes: of .log files."""
+
+    findings: Findings
+    partitions: dict[TopicPartition, PartitionResult] = field(default_factory=dict)
+    bytes: int = 0
+
+
+def check_log_dirs(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    closed: bool = False,
+    on_finding: Callable[[Finding], None] | None = None,
+    on_bytes: Callable[[int, int], None] | None = None,
+) -> CheckResult:
+    """Look at every file of log directories, or of single partition directories. Changes nothing.
+
+    closed: the brokers were stopped cleanly, so that a torn tail or a padded index is an error; a directory with a
+    clean-shutdown marker is taken so anyway. on_bytes: told (bytes done, bytes in all) as it goes on. Raises
+    NotALogDirectory when a path is none.
+    """
+    roots = [os.path.abspath(os.fspath(path)) for path in paths]
+    dirs = LogDirs.open(roots)
+    result = CheckResult(Findings(on_finding))
+    of_path = {path: _read_dir(path, result.findings) for path in {_parent(place) for place in dirs.places.values()}}
+    for path in roots:
+        if path in of_path or not names.parse_partition_dir(os.path.basename(path)):
+            _check_listing(path, result.findings)
+    total = sum(map(_log_bytes, dirs.places.values()))
+    done = 0
+
+    def count(size: int) -> None:
+        nonlocal done
+        done += size
+        if on_bytes is not None:
+            on_bytes(done, total)
+
+    for key, place in dirs.places.items():
+        said = of_path[_parent(place)]
+        log = _open(place, said, result.findings)
+        if log is not None:
+            check = PartitionCheck(log, result.findings, closed or said.closed, count)
+            result.partitions[key] = check.run()
+    for path, said in of_path.items():
+        _check_checkpoints(path, said, dirs, result, closed or said.closed)
+    _check_topic_ids(dirs, result)
+    result.findings.tell_rest()
+    result.bytes = done
+    return result
+
+
+# ---- one directory
+
+
+@dataclass(frozen=True, slots=True)
+class _Dir:
+    """closed: it has a clean-shutdown marker. checkpoints: by file name."""
+
+    closed: bool
+    checkpoints: Mapping[str, Mapping[TopicPartition, int]]
+
+
+def _read_dir(path: str, findings: Findings) -> _Dir:
+    closed = os.path.exists(os.path.join(path, names.CLEAN_SHUTDOWN_FILE))
+    checkpoints = {}
+    for name in CHECKPOINTS:
+        checkpoints[name] = _read(findings, lambda file: dict(read_offset_checkpoint(file)), path, name) or {}
+    _read(findings, read_meta_properties, path, META_PROPERTIES_FILE)
+    return _Dir(closed, checkpoints)
+
+
+def _read(findings: Findings, read: Callable[[str], T], path: str, name: str) -> T | None:
+    file = os.path.join(path, name)
+    try:
+        return read(file)
+    except (CorruptFile, UnsupportedFormat) as error:
+        findings.add_error(error, file)
+    except OSError as error:
+        findings.add(Severity.ERROR, file, Fault(f"cannot be read: {error.strerror}"))
+    return None
+
+
+def _check_listing(path: str, findings: Findings) -> None:
+    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+        if entry.is_dir():
+            parsed = names.parse_partition_dir(entry.name)
+            if parsed is None and entry.name not in _KAFKAS_DIRS:
+                what = "is no partition's directory (<topic>-<partition>): Apache Kafka does not start with it"
+                findings.add(Severity.ERROR, entry.path, Fault(what))
+            elif parsed is not None and parsed.kind not in (DirKind.LIVE, DirKind.METADATA):
+                findings.add(Severity.NOTE, entry.path, Fault(f"is not looked at: a -{parsed.kind.value} directory"))
+        elif entry.name.endswith(TEMPORARY_SUFFIX):
+            findings.add(Severity.NOTE, entry.path, Fault("is left over from a crash"))
+        elif entry.name not in _KAFKAS and not entry.name.startswith(_OWN_PREFIX):
+            findings.add(Severity.NOTE, entry.path, Fault("is no file of a broker"))
+
+
+def _open(place: PartitionPlace, said: _Dir, findings: Findings) -> PartitionLog | None:
+    key = (place.topic, place.partition)
+    try:
+        return PartitionLog(
+            *key,
+            place.directory,
+            recovery_point=said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
+            log_start_checkpoint=said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
+            pass_over_damage=True,
+        )
+    except KafkalogError as error:
+        if os.path.isdir(place.directory):
+            findings.add_error(error, place.directory, f"{place.topic}-{place.partition}")
+        return None
+
+
+# ---- across partitions
+
+
+def _check_checkpoints(path: str, said: _Dir, dirs: LogDirs, result: CheckResult, closed: bool) -> None:
+    for name, offsets in said.checkpoints.items():
+        file = os.path.join(path, name)
+        for key, offset in offsets.items():
+            found = result.partitions.get(key)
+            of_here = key in dirs.places and _parent(dirs.places[key]) == path
+            if found is None or not of_here or found.gone or found.is_damaged:
+                continue
+            # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
+            flushed = name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
+            severity = Severity.NOTE if found.has_torn_tail and not flushed else Severity.ERROR
+            for fault in _offset_faults(name, offset, found, closed):
+                result.findings.add(severity, file, fault, f"{key[0]}-{key[1]}")
+
+
+def _offset_faults(name: str, offset: int, found: PartitionResult, closed: bool) -> Iterator[Fault]:
+    end = found.log_end_offset
+    what = f"the offset in {name}"
+    if not 0 <= offset <= end:
+        yield Fault(what, offset=offset, expected=f"0 to {end}, the log end offset", got=str(offset))
+    elif closed and name == RECOVERY_POINT_CHECKPOINT and offset != end:
+        yield Fault(what, offset=offset, expected=f"{end}, the log end offset, after a clean stop", got=str(offset))
+
+
+def _check_topic_ids(dirs: LogDirs, result: CheckResult) -> None:
+    """All partitions of a topic have one id."""
+    ids: dict[str, tuple[str, int]] = {}
+    for (topic, partition), found in result.partitions.items():
+        if found.topic_id is not None:
+            known, first = ids.setdefault(topic, (found.topic_id, partition))
+            if known != found.topic_id:
+                result.findings.add(
+                    Severity.ERROR,
+                    dirs.places[topic, partition].directory,
+                    Fault("the topic id", expected=f"that of partition {first}, {known}", got=found.topic_id),
+                    f"{topic}-{partition}",
+                )
+
+
+def _parent(place: PartitionPlace) -> str:
+    return os.path.dirname(place.directory)
+
+
+def _log_bytes(place: PartitionPlace) -> int:
+    """Bytes of the .log files that were listed; what goes away meanwhile has none."""
+    try:
+        return sum(
+            entry.stat().st_size for entry in os.scandir(place.directory) if entry.name.endswith(names.LOG_SUFFIX)
+        )
+    except OSError:
+        return 0

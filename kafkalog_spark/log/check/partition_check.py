@@ -1,0 +1,230 @@
+"""One partition's directory: its segments in order, and the small files beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log import names
+from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
+from kafkalog_spark.log.check.finding import Fault, Findings, Severity
+from kafkalog_spark.log.check.producer_check import ProducerCheck
+from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
+from kafkalog_spark.log.check.transaction_check import TransactionCheck
+from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.log.header_windows import Table, Window
+from kafkalog_spark.log.layout import H
+from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
+from kafkalog_spark.log.producer_snapshot import ProducerEntry, read_producer_snapshot
+
+_OWN_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE})
+TEMPORARY_SUFFIX = ".tmp"
+"""Of a file that was to replace another one when the broker was killed."""
+
+
+@dataclass(slots=True)
+class PartitionResult:
+    """What a partition held. gone: it was deleted while it was looked at. topic_id: 22 characters, None without."""
+
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    is_damaged: bool = False
+    has_torn_tail: bool = False
+    gone: bool = False
+    topic_id: str | None = None
+
+
+@dataclass(slots=True)
+class PartitionCheck:
+    """`log`: opened with what the checkpoints say. closed: as for SegmentCheck."""
+
+    log: PartitionLog
+    findings: Findings
+    closed: bool
+    on_bytes: Callable[[int], None]
+    _result: PartitionResult = field(default_factory=PartitionResult)
+    _producers: ProducerCheck = field(init=False)
+    _transactions: TransactionCheck = field(init=False)
+    _epochs: EpochCheck = field(init=False)
+    _snapshots: list[tuple[int, str, list[ProducerEntry]]] = field(default_factory=list)
+
+    def run(self) -> PartitionResult:
+        """Check the partition. Files that a broker takes away meanwhile are no finding."""
+        result, log = self._result, self.log
+        result.segments = len(log.segments)
+        result.log_start_offset = log.log_start_offset
+        result.log_end_offset = log.segments[0].base_offset if log.segments else log.log_start_offset
+        self._check_names()
+        result.topic_id = self._topic_id()
+        self._epochs = EpochCheck(self._read_epochs(), log.log_start_offset)
+        self._tell(self._path(LEADER_EPOCH_CHECKPOINT), list(self._epochs.order()))
+        first = log.segments[0].base_offset if log.segments else 0
+        self._read_snapshots()
+        self._producers = ProducerCheck(first)
+        self._transactions = TransactionCheck(self._open_at(first))
+        self._check_segments()
+        if not result.gone:
+            self._check_ends()
+        return result
+
+    # ---- the segments
+
+    def _check_segments(self) -> None:
+        log, result = self.log, self._result
+        check = SegmentCheck(self.findings, log.name, self.closed, log.recovery_point, self._on_window, self.on_bytes)
+        last_offset = log.segments[0].base_offset - 1 if log.segments else -1
+        epoch, has_gaps = -1, False
+        for index, files in enumerate(log.segments):
+            batches = BatchCheck(files.base_offset, log.next_base_offset(index), last_offset, epoch, has_gaps)
+            try:
+                with log.open_segment(index) as file:
+                    self._transactions.begin_segment(check.aborted(file))
+                    found = check.run(file, batches)
+                    if not found.is_damaged and not has_gaps:
+                        path = self._path(files.transaction_index or files.log)
+                        self._tell(path, self._transactions.finish_segment())
+            except FileNotFoundError:
+                log.refresh()
+                if log.gone:
+                    result.gone = True
+                    return
+                # Retention or the cleaner was here: what follows is looked at, and what it contradicts is unknown.
+                result.is_damaged = batches.has_gaps = True
+                found = SegmentResult(files.base_offset, 0)
+            except KafkalogError as error:  # a disk that cannot be read
+                self.findings.add_error(error, self._path(files.log), log.name)
+                result.is_damaged = True
+                return
+            result.batches += found.batches
+            result.records += found.records
+            result.is_damaged |= found.is_damaged
+            result.has_torn_tail |= found.has_torn_tail
+            result.log_end_offset = max(result.log_end_offset, found.next_offset)
+            last_offset, epoch, has_gaps = batches.last_offset, batches.leader_epoch, batches.has_gaps
+
+    def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
+        """What is held against more than one segment."""
+        table = window.table
+        yield from self._take_producers(table, has_gaps=batches.has_gaps)
+        yield from self._transactions.take(window, has_gaps=batches.has_gaps)
+        if self._epochs.entries:
+            self._tell(self._path(LEADER_EPOCH_CHECKPOINT), list(self._epochs.take(table)))
+
+    def _take_producers(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
+        """The batches of `table`, stopping where a snapshot was taken."""
+        done = 0
+        while self._snapshots:
+            offset = self._snapshots[0][0]
+            row = int((table[:, H.LAST_OFFSET] < offset).sum())
+            if row == len(table):
+                break
+            if row > done:
+                yield from self._producers.take(table[done:row], has_gaps=has_gaps)
+                done = row
+            self._compare_snapshot(has_gaps=has_gaps)
+        if done < len(table):
+            yield from self._producers.take(table[done:], has_gaps=has_gaps)
+
+    def _compare_snapshot(self, *, has_gaps: bool) -> None:
+        _, path, entries = self._snapshots.pop(0)
+        self._tell(path, list(self._producers.compare(entries, has_gaps=has_gaps)))
+
+    # ---- the files beside them
+
+    def _check_names(self) -> None:
+        live = {
+            name
+            for segment in self.log.segments
+            for name in (segment.log, segment.offset_index, segment.time_index, segment.transaction_index)
+        }
+        for name in sorted(self.log.names):
+            file = names.parse_segment_file(name)
+            if name in live or name in _OWN_FILES:
+                continue
+            if file is not None and file.transient_suffix is None and file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX:
+                continue
+            if file is None and not name.endswith(TEMPORARY_SUFFIX):
+                self._note(name, "is no file of a partition")
+            elif file is not None and file.transient_suffix is None and file.suffix != names.LOG_SUFFIX:
+                self._note(name, "is an index without a .log; the next start of a broker removes it")
+            else:
+                self._note(name, "is left over from a deletion, a cleaning or a crash; the next start removes it")
+
+    def _note(self, name: str, what: str) -> None:
+        self.findings.add(Severity.NOTE, self._path(name), Fault(what), self.log.name)
+
+    def _topic_id(self) -> str | None:
+        path = self._path(PARTITION_METADATA_FILE)
+        try:
+            metadata = read_partition_metadata(path)
+        except CorruptLog as error:
+            self.findings.add_error(error, path, self.log.name)
+            return None
+        return None if metadata is None else uuid_to_text(metadata.topic_id)
+
+    def _read_epochs(self) -> list[EpochEntry]:
+        path = self._path(LEADER_EPOCH_CHECKPOINT)
+        try:
+            return read_leader_epochs(path)
+        except (CorruptLog, UnsupportedFormat) as error:
+            self.findings.add_error(error, path, self.log.name)
+            return []
+
+    def _read_snapshots(self) -> None:
+        for offset, name in names.producer_snapshots(self.log.names):
+            path = self._path(name)
+            try:
+                self._snapshots.append((offset, path, read_producer_snapshot(path)))
+            except FileNotFoundError:
+                continue
+            except (CorruptLog, UnsupportedFormat) as error:
+                self.findings.add_error(error, path, self.log.name)
+
+    def _open_at(self, first: int) -> dict[int, int] | None:
+        """Producer id to first offset of the transactions open before the first batch; None when nothing tells them."""
+        if first == 0:
+            return {}
+        for offset, _, entries in self._snapshots:
+            if offset == first:
+                return {
+                    entry.producer_id: entry.transaction_first_offset for entry in entries if entry.has_open_transaction
+                }
+        return None
+
+    # ---- the end
+
+    def _check_ends(self) -> None:
+        """What speaks of offsets behind the log's end. Of a damaged log nobody knows where that is, and a torn tail may
+        have been longer."""
+        if self._result.is_damaged:
+            return
+        end = self._result.log_end_offset
+        while self._snapshots:
+            offset, path, _ = self._snapshots[0]
+            if offset <= end:
+                self._compare_snapshot(has_gaps=False)
+                continue
+            self._snapshots.pop(0)
+            self._tell_behind(path, "the offset of a producer snapshot", offset, end)
+        for entry in self._epochs.entries:
+            if entry.start_offset > end:
+                what = f"the start offset of leader epoch {entry.epoch}"
+                self._tell_behind(self._path(LEADER_EPOCH_CHECKPOINT), what, entry.start_offset, end)
+
+    def _tell_behind(self, path: str, what: str, offset: int, end: int) -> None:
+        severity = Severity.NOTE if self._result.has_torn_tail else Severity.ERROR
+        fault = Fault(what, offset=offset, expected=f"{end}, the log end offset, at most", got=str(offset))
+        self.findings.add(severity, path, fault, self.log.name)
+
+    def _tell(self, path: str, faults: Iterator[Fault] | list[Fault]) -> None:
+        for fault in faults:
+            self.findings.add(Severity.ERROR, path, fault, self.log.name)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.log.directory, name)

@@ -1,0 +1,89 @@
+"""An array length that lies costs no memory: kio would make room for all elements, and abort the process."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema
+
+from broker.errors import MalformedRequest
+from broker.protocol.array_lengths import array_check
+from broker.protocol.codec import decode_request
+from tests.broker.protocol.entities import REQUEST_VERSIONS, encode, requests_of
+
+KIO_KEYS = [key for key in REQUEST_VERSIONS if key != 0]  # Produce has a parser of its own
+
+
+@pytest.mark.parametrize("key", KIO_KEYS, ids=str)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_the_check_follows_every_field_of_an_honest_request(key: int, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
+    _, _, entity = data.draw(requests_of(key, version))
+    body = encode(entity, data.draw(st.none() | st.binary(max_size=200)))
+    check = array_check(load_request_schema(key, version))
+    if check is None:
+        assert b"tuple[" not in repr(load_request_schema(key, version).__annotations__).encode()
+    else:
+        assert check(b"head" + body, 4) == 4 + len(body)
+
+
+@pytest.mark.usefixtures("everything_served")
+@pytest.mark.parametrize(
+    ("key", "version", "body", "told"),
+    [
+        (3, 1, struct.pack(">i", 2**31 - 1), "an array of 2147483647 elements at byte 14, 0 bytes are left"),
+        (3, 1, struct.pack(">i", 2) + b"\0\0\0", "an array of 2 elements at byte 14, 3 bytes are left"),
+        (3, 12, b"\0" + b"\xff\xff\xff\xff\x0f" + bytes(50), "an array of 4294967294 elements"),
+        (2, 1, struct.pack(">iihi", -1, 1, 0, 2**31 - 1), "an array of 2147483647 elements"),
+        (8, 2, struct.pack(">hihqi", 0, 1, 0, -1, 2**30), "an array of 1073741824 elements"),
+    ],
+)
+def test_a_length_that_the_request_has_no_room_for_is_malformed(key: int, version: int, body: bytes, told: str) -> None:
+    with pytest.raises(MalformedRequest, match=told):
+        decode_request(struct.pack(">hhih", key, version, 1, -1) + body)
+
+
+HUGE_LENGTHS_EVERYWHERE = """
+import resource, struct
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from broker.errors import MalformedRequest
+from broker.protocol import api_registry
+from broker.protocol.codec import decode_request
+from tests.broker.protocol.entities import REQUEST_VERSIONS, encode_request, requests
+
+async def never(request, broker): ...
+
+for key, versions in REQUEST_VERSIONS.items():
+    api_registry.api(key, versions[0], versions[-1])(never)
+# Less than room for 2^31 elements, and more than the libraries need.
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+
+ignored = list(HealthCheck)
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=ignored)
+@given(drawn=requests())
+def huge(drawn):
+    frame = encode_request(*drawn)[:400]
+    for length in (struct.pack(">i", 2**31 - 1), bytes.fromhex("ffffffff07"), bytes.fromhex("ffffffff0f")):
+        for at in range(14, len(frame)):
+            try:
+                decode_request(frame[:at] + length + frame[at + len(length):])
+            except MalformedRequest:
+                pass
+
+huge()
+print("done")
+"""
+
+
+def test_no_length_anywhere_in_a_request_ends_the_process() -> None:
+    code = HUGE_LENGTHS_EVERYWHERE.replace("EXAMPLES", "150")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr[-3000:]

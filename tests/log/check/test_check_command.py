@@ -1,0 +1,69 @@
+"""kafkalog-check: lines, summary, exit codes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.check import CLEAN, ERRORS, WRONG_USAGE, main
+
+
+def test_a_clean_directory_gives_a_summary_and_0(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(golden)]) == CLEAN
+    told = capsys.readouterr()
+    assert re.fullmatch(
+        r"27 partitions, 48 segments, 1175 batches, 2\.2 MB checked in \d+\.\d s \(\d+ MB/s\): 0 errors, 0 notes\n",
+        told.out,
+    )
+    assert told.err == ""
+
+
+def test_errors_give_a_line_each_and_1(golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    root = golden_copy("kafka-4.3.0", "codec-none-0")
+    (path,) = (root / "codec-none-0").glob("*.log")
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + b"\xee" + data[101:])
+    (root / "leftover.txt").write_text("")
+    assert main([str(root)]) == ERRORS
+    *lines, summary = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"note: {root / 'leftover.txt'}: is no file of a broker"
+    assert lines[1].startswith(f"error: codec-none-0 {path} at byte 0 (offset 0): CRC-32C does not match: the header")
+    assert summary.endswith(f"{len(lines) - 1} errors, 1 notes")
+    assert main(["--quiet", str(root)]) == ERRORS
+    assert "note: " not in capsys.readouterr().out
+
+
+def test_closed_makes_what_a_crash_left_an_error(golden_crashed: Path) -> None:
+    assert main([str(golden_crashed)]) == CLEAN
+    assert main(["--closed", str(golden_crashed)]) == ERRORS
+
+
+def test_a_path_that_is_no_log_directory_gives_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "nowhere")]) == WRONG_USAGE
+    assert main([str(tmp_path)]) == WRONG_USAGE
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"kafkalog-check: {tmp_path / 'nowhere'}: does not exist"
+    assert second.startswith(f"kafkalog-check: {tmp_path}: is not a Kafka log directory")
+
+
+def test_no_path_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == WRONG_USAGE
+    assert "usage: kafkalog-check" in capsys.readouterr().err
+
+
+def test_it_runs_as_a_module_and_loads_no_numba_for_small_segments(golden: Path) -> None:
+    code = (
+        "import sys; from kafkalog_spark.check import main; code = main(sys.argv[1:]); "
+        "assert 'numba' not in sys.modules; sys.exit(code)"
+    )
+    for command in (["-c", code], ["-m", "kafkalog_spark.check"]):
+        ran = subprocess.run([sys.executable, *command, str(golden)], capture_output=True, text=True, check=False)
+        assert ran.returncode == CLEAN, ran.stderr
+        assert ran.stdout.endswith("0 errors, 0 notes\n")
