@@ -16,6 +16,7 @@ from typing import NamedTuple
 from broker.storage.file_handles import FileHandle, FileHandles
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log import layout, names
+from kafkalog_spark.log.segment_headers import header_at
 from kafkalog_spark.log.segment_writer import SegmentWriter
 from kafkalog_spark.log.time_index import TimeIndex, load_time_index
 from kafkalog_spark.log.transaction_index import (
@@ -65,7 +66,7 @@ class LogSegment:
 
     `end`: (bytes of whole batches, the offset behind them), which readers may see: one tuple, so that another thread
     never sees the one without the other. `created_ms`: when this broker made or loaded it. `jitter_ms`: taken off
-    segment.ms.
+    segment.ms. `transient`: the suffix of its files, `.swap` while it takes the place of others, else empty.
     """
 
     __slots__ = (
@@ -81,6 +82,7 @@ class LogSegment:
         "log_path",
         "serial",
         "transaction_writer",
+        "transient",
         "writer",
     )
 
@@ -94,8 +96,10 @@ class LogSegment:
         next_offset: int,
         created_ms: int,
         jitter_ms: int = 0,
+        transient: str = "",
     ) -> None:
         self.directory = directory
+        self.transient = transient
         self.base_offset = base_offset
         self.handles = handles
         self.end = (size, next_offset)
@@ -118,11 +122,17 @@ class LogSegment:
         return self.end[1]
 
     def path(self, suffix: str) -> str:
-        return os.path.join(self.directory, names.segment_name(self.base_offset) + suffix)
+        return os.path.join(self.directory, names.segment_name(self.base_offset) + suffix + self.transient)
 
     def handle(self) -> FileHandle:
         """The .log. Raises OSError; FileNotFoundError when retention has taken it."""
         return self.handles.get((self.serial, names.LOG_SUFFIX), self.log_path)
+
+    def swapped_in(self) -> None:
+        """Its files have lost the suffix."""
+        self.transient = ""
+        self.log_path = self.path(names.LOG_SUFFIX)
+        self.index_path = self.path(names.OFFSET_INDEX_SUFFIX)
 
     # ---- writing
 
@@ -254,6 +264,15 @@ class LogSegment:
         return load_time_index(self.path(names.TIME_INDEX_SUFFIX), self.base_offset)
 
     # ---- where things lie
+
+    def position_of(self, offset: int) -> int:
+        """Where the last batch with an index entry begins that ends at or before `offset`; 0 when there is none."""
+        return self._index_floor(offset - self.base_offset, 0)
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch (ms, -1 without timestamps), from its header. Raises CorruptBatch,
+        UnsupportedFormat, OSError."""
+        return header_at(self.handle().fd, 0, self.size).max_timestamp if self.size else layout.NO_TIMESTAMP
 
     def locate(self, offset: int) -> BatchBounds | None:
         """The first batch that ends at or behind `offset`: the one that holds it, or the next one; None behind all."""

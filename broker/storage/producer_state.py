@@ -70,6 +70,13 @@ class AppendFacts(NamedTuple):
     marker: Marker | None = None
 
 
+class LastRecord(NamedTuple):
+    """What a producer wrote last. last_data_offset: -1 when only a marker is known."""
+
+    last_data_offset: int
+    producer_epoch: int
+
+
 class Producer:
     """One producer id. `epoch` and `coordinator_epoch` are -1 while unknown; `last_timestamp` in ms."""
 

@@ -96,7 +96,7 @@ def recover_segment(
     scans; chosen by size. Raises OSError.
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
-    indexes = _IndexBuilder(base_offset, index_interval_bytes)
+    indexes = IndexBuilder(base_offset, index_interval_bytes)
     position, next_offset = 0, base_offset
     damage: KafkalogError | None = None
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -105,7 +105,7 @@ def recover_segment(
         if plain is None:
             plain = end < _PLAIN_BELOW
         for window, wrong in (_plain_windows if plain else _swept_windows)(fd, end):
-            good = _in_order(window.table, base_offset, next_offset)
+            good = in_order(window.table, base_offset, next_offset)
             if good < len(window.table):
                 bad = window.table[good]
                 expected = int(window.table[good - 1, H.LAST_OFFSET]) + 1 if good else next_offset
@@ -163,7 +163,7 @@ def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window:
     return next_offset
 
 
-def _in_order(table: Table, base_offset: int, next_offset: int) -> int:
+def in_order(table: Table, base_offset: int, next_offset: int) -> int:
     """How many batches at the beginning of the table have rising offsets that an index of the segment can hold."""
     previous = np.empty(len(table), np.int64)
     previous[:1] = next_offset - 1
@@ -224,12 +224,12 @@ def _swept_windows(fd: int, end: int) -> Iterator[tuple[Window, KafkalogError | 
         while True:
             rows, behind, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
             found = table[:rows]
-            good, wrong = _check_large(found, view, position)
+            good, wrong = check_large(found, view, position)
             found = found[:good].copy()
             found[:, H.POSITION] += position
             stopped = int(behind)
             if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
-                wrong = _what_is_wrong(view, stopped, filled, position + stopped)
+                wrong = what_is_wrong(view, stopped, filled, position + stopped)
             if len(found) or wrong is not None:
                 yield Window(found, view[:filled], position), wrong
             if wrong is not None:
@@ -242,14 +242,14 @@ def _swept_windows(fd: int, end: int) -> Iterator[tuple[Window, KafkalogError | 
             # What is left begins no batch that is whole in the buffer: a large one, or the end of the file.
             if position == end:
                 return
-            window, wrong = _large_batch(fd, position, end)
+            window, wrong = large_batch(fd, position, end)
             yield window, wrong
             if wrong is not None:
                 return
             position += int(window.table[0, H.SIZE])
 
 
-def _large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogError | None]:
+def large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogError | None]:
     """One batch, its CRC checked piece by piece: a length that lies must not cost its size in memory.
 
     The window's bytes are those of the header.
@@ -276,7 +276,7 @@ def _large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogErro
     return Window(np.array([(*header, 1, 0)], np.int64), head, position), None
 
 
-def _check_large(table: Table, data: memoryview, start: int) -> tuple[int, KafkalogError | None]:
+def check_large(table: Table, data: memoryview, start: int) -> tuple[int, KafkalogError | None]:
     """How many batches have a right CRC: those that the sweep left to its caller are checked here."""
     unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
     for row, at, size, magic, crc in zip(
@@ -296,7 +296,7 @@ def _check_large(table: Table, data: memoryview, start: int) -> tuple[int, Kafka
     return len(table), None
 
 
-def _what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
+def what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
     """The error for the batch where the sweep stopped for more than the end of its bytes."""
     try:
         size, magic = _whole_batch(data[:filled], at, position)
@@ -306,7 +306,7 @@ def _what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> Kaf
     return CorruptBatch(f"no batch of magic {magic}", position=position)
 
 
-class _IndexBuilder:
+class IndexBuilder:
     """The entries that SegmentWriter would have written for the same batches."""
 
     def __init__(self, base_offset: int, interval: int) -> None:
@@ -314,7 +314,7 @@ class _IndexBuilder:
         self._interval = interval
         self._counted_from = 0  # position from which the bytes since the last entry are counted
         self.max_timestamp = NO_TIMESTAMP
-        self._max_offset = base_offset
+        self.max_timestamp_offset = base_offset
         self._last_time = NO_TIMESTAMP  # of the time index
         self._offset_entries: list[npt.NDArray[np.void]] = []
         self._time_entries: list[npt.NDArray[np.void]] = []
@@ -325,7 +325,7 @@ class _IndexBuilder:
         running = np.maximum.accumulate(np.concatenate(([self.max_timestamp], table[:, H.MAX_TIMESTAMP])))
         grown = np.where(running[1:] > running[:-1], np.arange(n), -1)
         reached = np.maximum.accumulate(grown)  # row that holds the largest timestamp up to each row; -1: none here
-        offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self._max_offset)
+        offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self.max_timestamp_offset)
         rows = self._rows_with_entry(table[:, H.POSITION].tolist())
         if rows:
             entries = np.empty(len(rows), _OFFSET_ENTRY)
@@ -334,7 +334,7 @@ class _IndexBuilder:
             self._offset_entries.append(entries)
             self._add_times(running[1:][rows], offsets[rows])
         self.max_timestamp = int(running[-1])
-        self._max_offset = int(offsets[-1])
+        self.max_timestamp_offset = int(offsets[-1])
 
     def _rows_with_entry(self, positions: list[int]) -> list[int]:
         rows: list[int] = []
@@ -357,5 +357,5 @@ class _IndexBuilder:
         """(.index, .timeindex) of the closed segment."""
         times = b"".join(entries.tobytes() for entries in self._time_entries)
         if self.max_timestamp > self._last_time:
-            times += struct.pack(">qi", self.max_timestamp, self._max_offset - self._base_offset)
+            times += struct.pack(">qi", self.max_timestamp, self.max_timestamp_offset - self._base_offset)
         return b"".join(entries.tobytes() for entries in self._offset_entries), times
