@@ -48,6 +48,7 @@ class LogCleaner:
         )
         self._threads: list[threading.Thread] = []
         self._is_started = False
+        self._changed = threading.Condition()
         self.manager = CleanerManager(table, self._owner)
 
     # ---- threads
@@ -63,15 +64,19 @@ class LogCleaner:
         moment. Twice is harmless."""
         self._is_started = False
         self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
         while self._threads:
             self._threads.pop().join()
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """log.cleaner.* may have changed: takes effect with the next log that a thread cleans, other numbers of threads
         at once. Does not wait for threads that are to end."""
-        old, self._config = self._config, config
         self._throttler.set_rate(config.log_cleaner_io_max_bytes_per_second)
-        if self._is_started and old.log_cleaner_threads != config.log_cleaner_threads:
+        with self._changed:
+            self._config = config
+            self._changed.notify_all()
+        if self._is_started:
             self._begin_threads()
 
     def _begin_threads(self) -> None:
@@ -89,12 +94,20 @@ class LogCleaner:
         while not self._stopping.is_set() and number < self._config.log_cleaner_threads:
             try:
                 if not self.clean_filthiest():
-                    self._stopping.wait(self._config.log_cleaner_backoff_ms / 1000)
+                    self._rest()
             except CleaningAborted:
                 continue
             except Exception:  # noqa: BLE001 - the thread must not end: it is the only one
                 _log.exception("a cleaner thread failed and tries again")
-                self._stopping.wait(self._config.log_cleaner_backoff_ms / 1000)
+                self._rest()
+
+    def _rest(self) -> None:
+        """Sleep until there may be something to do, or the configuration changes."""
+        with self._changed:
+            seen = self._config
+            self._changed.wait_for(
+                lambda: self._stopping.is_set() or self._config is not seen, seen.log_cleaner_backoff_ms / 1000
+            )
 
     # ---- one log
 
@@ -208,8 +221,8 @@ class _Host:
 def _say(chosen: LogToClean, end: int, found: CleanerStatistics, seconds: float) -> None:
     read, written = found.bytes_read, found.bytes_written
     _log.info(
-        "cleaned %s, dirty from offset %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the map of keys "
-        "was in use",
+        "cleaned %s, dirty from offset %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the map of keys was "
+        "in use",
         chosen.log.name,
         chosen.part.first_dirty_offset,
         end,

@@ -1,4 +1,4 @@
-"""Holds a rate of bytes per second down, as Kafka's Throttler: what was too fast is slept off a third of a second later."""
+"""Holds a rate of bytes per second down, as Kafka's Throttler: what was too fast is slept off."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Partitions before and after a real Kafka has compacted them: what our cleaner is compared with.
 
-For people: `python -m tests.interop.compaction DIR` records the pair that the default tests use into DIR.
+For people: `python -m tests.interop.compaction FILE.tar.xz` records what the default tests use.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ APPEND_TIME = "compacted-append-time"
 TRANSACTIONS = "compacted-transactions"
 MERGED = "compacted-merged"
 TOPICS = (*PLAIN, APPEND_TIME, TRANSACTIONS, MERGED)
+SEGMENT_BYTES = {**dict.fromkeys(TOPICS, 3_000), MERGED: 6_000}
+TURNS = (1, 2, 3)
 DELETE_RETENTION_MS = 1_000
 WAIT_SECONDS = 60
 
 _SETTINGS = {
     "cleanup.policy": "compact",
-    "internal.segment.bytes": 3_000,
     "index.interval.bytes": 300,
     "delete.retention.ms": DELETE_RETENTION_MS,
     "min.cleanable.dirty.ratio": 1.0,  # no log is dirtier than that: nothing is compacted yet
@@ -91,7 +92,8 @@ def set_config(bootstrap: str, topic: str, values: dict[str, object]) -> None:
         ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET) for name, value in values.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    for future in AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource]).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
         future.result(30)
 
 
@@ -121,7 +123,7 @@ def compact(kafka: RealKafka) -> None:
     kafka.stop()
 
 
-def saved(kafka: RealKafka, target: Path) -> Path:
+def saved(kafka: RealKafka, target: Path) -> None:
     """A copy of the partitions and checkpoints of a Kafka that does not run; times of modification are kept."""
     target.mkdir(parents=True)
     for topic in TOPICS:
@@ -129,37 +131,33 @@ def saved(kafka: RealKafka, target: Path) -> Path:
         shutil.copytree(kafka.partition_dir(topic), target / f"{topic}-0", ignore=ignored)
     for path in kafka.data_dir.glob("*-checkpoint"):
         shutil.copy2(path, target / path.name)
-    return target
 
 
-def record(work: Path, target: Path, records: int = 400) -> list[Path]:
-    """Copies of the partitions: before Kafka compacted them, after it did, before and after the second time, when the
-    tombstones and markers of the first are due."""
-    kafka = RealKafka(work, {"log.cleaner.backoff.ms": 100})
-    copies = []
+def record(work: Path, target: Path, records: int = 300) -> None:
+    """Copies of the partitions, `before-N` and `after-N` Kafka compacted them for the N-th time. Tombstones and markers
+    of one time are due at the next."""
+    kafka = RealKafka(work)
     kafka.start()
     for topic in TOPICS:
-        settings = dict(_SETTINGS)
+        settings = {**_SETTINGS, "internal.segment.bytes": SEGMENT_BYTES[topic]}
         if topic == APPEND_TIME:
             settings["message.timestamp.type"] = "LogAppendTime"
-        if topic == MERGED:
-            settings["internal.segment.bytes"] = 6_000
         kafka.create_topic(topic, 1, settings)
-    for turn in (1, 2):
-        produce(kafka.bootstrap, turn, records if turn == 1 else records // 4)
+    for turn in TURNS:
+        produce(kafka.bootstrap, turn, records if turn == 1 else records // 2)
         kafka.stop()
-        copies.append(saved(kafka, target / f"before-{turn}"))
+        saved(kafka, target / f"before-{turn}")
         compact(kafka)
-        copies.append(saved(kafka, target / f"after-{turn}"))
-        if turn == 1:
+        saved(kafka, target / f"after-{turn}")
+        if turn != TURNS[-1]:
             time.sleep(DELETE_RETENTION_MS / 1000 + 0.5)
             kafka.start()
-    return copies
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as work:
-        record(Path(work), Path(sys.argv[1]))
+        record(Path(work) / "kafka", Path(work) / "recorded")
+        shutil.make_archive(sys.argv[1].removesuffix(".tar.xz"), "xztar", Path(work) / "recorded")
     return 0
 
 
