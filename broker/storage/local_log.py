@@ -142,10 +142,7 @@ class LocalLog:
         ):
             raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those behind it")
         cleaned.to_swap()
-        new = LogSegment(
-            self.directory, cleaned.base_offset, self._handles, size=cleaned.size, next_offset=old[-1].next_offset,
-            created_ms=now_ms, transient=names.SWAP_SUFFIX,
-        )  # fmt: skip
+        new = LogSegment.cleaned(cleaned, self._handles, next_offset=old[-1].next_offset, created_ms=now_ms)
         # Before any file that a reader may ask for gets another content: see `swaps`.
         self.segments = (*self.segments[:slot], new, *self.segments[behind:])
         self.swaps += 1

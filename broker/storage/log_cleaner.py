@@ -221,8 +221,8 @@ class _Host:
 def _say(chosen: LogToClean, end: int, found: CleanerStatistics, seconds: float) -> None:
     read, written = found.bytes_read, found.bytes_written
     _log.info(
-        "cleaned %s, dirty from offset %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the map of keys was "
-        "in use",
+        "cleaned %s, dirty from offset %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the map of "
+        "keys was in use",
         chosen.log.name,
         chosen.part.first_dirty_offset,
         end,

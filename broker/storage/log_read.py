@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.storage.log_segment import LogSegment
+from kafkalog_spark.errors import CorruptBatch
 
 _REMEMBERED = 16
 """Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
@@ -99,7 +100,9 @@ def _read_segment(
         if size == 0:
             if not at_least_one:
                 return ReadResult([], offset)
-            first = next(segment.bounds_from(start))
+            first = next(segment.bounds_from(start), None)
+            if first is None:
+                raise CorruptBatch("the file is shorter than it was", path=segment.log_path, position=start)
             first_size, next_offset = first.size, first.last_offset + 1
             size = first_size
     data = segment.handle().read(start, size)

@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.storage.file_handles import FileHandle, FileHandles
 from kafkalog_spark.errors import CorruptBatch
@@ -24,6 +24,9 @@ from kafkalog_spark.log.transaction_index import (
     TransactionIndexWriter,
     load_transaction_index,
 )
+
+if TYPE_CHECKING:
+    from broker.storage.cleaned_segment import CleanedSegment
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 _ENTRY = struct.Struct(">ii")  # of the offset index: relative offset, position
@@ -121,12 +124,32 @@ class LogSegment:
     def next_offset(self) -> int:
         return self.end[1]
 
+    @classmethod
+    def cleaned(cls, made: CleanedSegment, handles: FileHandles, *, next_offset: int, created_ms: int) -> LogSegment:
+        """The segment that compaction has made, its files still `.swap`."""
+        self = cls(
+            made.directory, made.base_offset, handles, size=made.size, next_offset=next_offset, created_ms=created_ms,
+            transient=names.SWAP_SUFFIX,
+        )  # fmt: skip
+        self._max_timestamp = made.max_timestamp
+        self._transactions = list(made.aborted)
+        return self
+
     def path(self, suffix: str) -> str:
         return os.path.join(self.directory, names.segment_name(self.base_offset) + suffix + self.transient)
 
     def handle(self) -> FileHandle:
         """The .log. Raises OSError; FileNotFoundError when retention has taken it."""
-        return self.handles.get((self.serial, names.LOG_SUFFIX), self.log_path)
+        return self._open(names.LOG_SUFFIX, self.log_path)
+
+    def _open(self, suffix: str, path: str) -> FileHandle:
+        try:
+            return self.handles.get((self.serial, suffix), path)
+        except FileNotFoundError:
+            if not path.endswith(names.SWAP_SUFFIX):
+                raise
+            # It has lost the suffix since its name was looked up, perhaps in another thread.
+            return self.handles.get((self.serial, suffix), path.removesuffix(names.SWAP_SUFFIX))
 
     def swapped_in(self) -> None:
         """Its files have lost the suffix."""
@@ -328,7 +351,7 @@ class LogSegment:
         """Position of the last batch in the offset index whose relative offset (field 0) or position (field 1) is not
         above `target`; 0 when the index names none, or is missing. Zeros behind the entries are padding."""
         try:
-            handle = self.handles.get((self.serial, names.OFFSET_INDEX_SUFFIX), self.index_path)
+            handle = self._open(names.OFFSET_INDEX_SUFFIX, self.index_path)
         except FileNotFoundError:
             return 0
         writer = self.writer
