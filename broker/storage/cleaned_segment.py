@@ -44,6 +44,7 @@ class CleanedSegment:
         self.base_offset = base_offset
         self.size = 0
         self.aborted: list[AbortedTransaction] = []
+        self._is_swapping = False
         self._indexes = IndexBuilder(base_offset, index_interval_bytes)
         for suffix in SUFFIXES:
             self.path(suffix).unlink(missing_ok=True)
@@ -99,8 +100,10 @@ class CleanedSegment:
         self._close()
 
     def discard(self) -> None:
-        """Remove the files. Raises OSError."""
+        """Remove the files, unless their swap has begun: what that left, the next start makes whole. Raises OSError."""
         self._close()
+        if self._is_swapping:
+            return
         for suffix in SUFFIXES:
             self.path(suffix).unlink(missing_ok=True)
 
@@ -113,6 +116,7 @@ class CleanedSegment:
 
     def to_swap(self) -> None:
         """`.cleaned` becomes `.swap`. Raises OSError."""
+        self._is_swapping = True
         self._rename(names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 
     def to_live(self) -> None:

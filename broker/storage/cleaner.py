@@ -169,14 +169,14 @@ class _Cleaning:
         legacy_horizon_ms: int,
     ) -> None:
         request = self._request
-        last_records = self._host.last_records()
+        producers = _Producers(self._host.last_records())
         cleaned = CleanedSegment(request.directory, group[0].base_offset, request.config.index_interval_bytes)
         try:
             for segment in group:
                 keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
                 for window in self._read(segment, 0):
                     self._statistics.bytes_read += window.read
-                    verdict = self._verdict(window, transactions, last_records)
+                    verdict = self._verdict(window, transactions, producers)
                     try:
                         for piece in batches.pieces(window, verdict, keeps_tombstones):
                             cleaned.append(piece.data, piece.batches)
@@ -193,14 +193,12 @@ class _Cleaning:
             _discard(cleaned)
             raise
 
-    def _verdict(
-        self, window: BatchWindow, transactions: CleanedTransactions, last_records: Mapping[int, LastRecord]
-    ) -> Verdict:
+    def _verdict(self, window: BatchWindow, transactions: CleanedTransactions, producers: _Producers) -> Verdict:
         table = window.table
         n = len(table)
         verdict = Verdict(
             np.full(n, Rule.BY_KEY, np.int64),
-            self._last_of_producer(table, last_records),
+            producers.last_batches(table),
             np.zeros(n, bool),
             np.zeros(n, bool),
         )
@@ -221,30 +219,6 @@ class _Cleaning:
         verdict.keep_empty[table[:, H.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset] = True
         verdict.drop[(verdict.rule == Rule.NONE) & ~verdict.keep_empty] = True
         return verdict
-
-    def _last_of_producer(
-        self, table: npt.NDArray[np.int64], last_records: Mapping[int, LastRecord]
-    ) -> npt.NDArray[np.bool_]:
-        """The batches whose header holds the last sequence number, or the epoch, of a producer that is still known."""
-        found = np.zeros(len(table), bool)
-        if not last_records:
-            return found
-        offsets = np.fromiter((record.last_data_offset for record in last_records.values()), np.int64)
-        only_markers = [producer for producer, record in last_records.items() if record.last_data_offset == _NO_DATA]
-        rows = np.isin(table[:, H.LAST_OFFSET], offsets)
-        if only_markers:
-            rows |= np.isin(table[:, H.PRODUCER_ID], only_markers)
-        for row in np.flatnonzero(rows & (table[:, H.PRODUCER_ID] >= 0)).tolist():
-            header = table[row]
-            record = last_records.get(int(header[H.PRODUCER_ID]))
-            if record is None:
-                continue
-            if record.last_data_offset != _NO_DATA:
-                found[row] = header[H.LAST_OFFSET] == record.last_data_offset
-            else:
-                is_control = bool(header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL)
-                found[row] = is_control and header[H.PRODUCER_EPOCH] == record.producer_epoch
-        return found
 
     # ---- both
 
@@ -270,6 +244,46 @@ class _Cleaning:
             if search.complete:
                 break
         return found
+
+
+class _Producers:
+    """The producers that the log knows, made ready to be asked for many batches."""
+
+    def __init__(self, last_records: Mapping[int, LastRecord]) -> None:
+        self._last_records = last_records
+        records = last_records.values()
+        self._offsets = np.unique(np.fromiter((record.last_data_offset for record in records), np.int64))
+        self._with_marker_only = np.array(
+            sorted(producer for producer, record in last_records.items() if record.last_data_offset == _NO_DATA),
+            np.int64,
+        )
+
+    def last_batches(self, table: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which batches' headers hold the last sequence number, or the epoch, of a producer that is still known."""
+        found = np.zeros(len(table), bool)
+        candidates = _are_in(self._offsets, table[:, H.LAST_OFFSET])
+        candidates |= _are_in(self._with_marker_only, table[:, H.PRODUCER_ID])
+        for row in np.flatnonzero(candidates & (table[:, H.PRODUCER_ID] >= 0)).tolist():
+            header = table[row]
+            record = self._last_records.get(int(header[H.PRODUCER_ID]))
+            if record is None:
+                continue
+            if record.last_data_offset != _NO_DATA:
+                found[row] = header[H.LAST_OFFSET] == record.last_data_offset
+            else:
+                is_control = bool(header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL)
+                found[row] = is_control and header[H.PRODUCER_EPOCH] == record.producer_epoch
+        return found
+
+
+def _are_in(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """bool[n]: which `values` are among `ordered`, which rises."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    places = np.searchsorted(ordered, values)
+    places[places == len(ordered)] = 0
+    found: npt.NDArray[np.bool_] = ordered[places] == values
+    return found
 
 
 def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:

@@ -252,15 +252,12 @@ class CleanerManager:
         try:
             with home.writing:
                 known = home.checkpoints.cleaner_offsets.known
-                kept = {key: value for key, value in known.items() if self._lives(key)}
-                if self._lives(entry.key):
+                kept = {key: value for key, value in known.items() if key in self._table.entries}
+                if self._table.entries.get(entry.key) is entry:  # else it is another partition's by now
                     kept[entry.key] = offset
                 home.checkpoints.cleaner_offsets.write(kept)
         except OSError as error:
             self._table.call_soon(lambda error=error: self._table.fail(home, error))  # type: ignore[misc]
-
-    def _lives(self, key: Key) -> bool:
-        return key in self._table.entries
 
     def _forget_deleted(self) -> None:
         self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}

@@ -506,10 +506,7 @@ class Log:
 
     def last_records(self) -> dict[int, LastRecord]:
         """What each producer that the log knows wrote last: the cleaner keeps the header of that batch."""
-        return {
-            producer.id: LastRecord(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
-            for producer in self._producers.producers()
-        }
+        return self._producers.last_records()
 
     def replace_segments(self, cleaned: CleanedSegment, old: Sequence[LogSegment], now_ms: int) -> list[Path]:
         """Put a segment that the cleaner wrote into the place of `old`; the files, renamed `.deleted`, that may be

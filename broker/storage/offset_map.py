@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from broker.config.broker_config import CLEANER_MAP_ENTRY_BYTES
 from broker.storage.offset_map_kernel import MapStatus, S, find_key, hash_of, map_messages, map_records
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.kernels.rows import FAULTS, Status
 
-ENTRY_SIZE = 24
-"""Bytes of the table a key."""
+ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES
 
 _NOTHING = -1
 

@@ -148,6 +148,13 @@ class ProducerState:
         mask = self._java_table - 1
         return sorted(self._producers.values(), key=lambda producer: _java_hash(producer.id) & mask)
 
+    def last_records(self) -> dict[int, LastRecord]:
+        """What each producer wrote last, by its id (UnifiedLog.lastRecordsOfActiveProducers)."""
+        return {
+            producer.id: LastRecord(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
+            for producer in self._producers.values()
+        }
+
     # ---- appending
 
     def check_append(self, facts: AppendFacts, *, from_client: bool = True) -> KnownBatch | None:

@@ -38,7 +38,7 @@ class Throttler:
             elapsed = self._monotonic() - self._since
             if elapsed < _CHECK_S or not self._observed:
                 return
-            due = self._observed / self._rate
+            due = self._observed / max(self._rate, 1.0)  # a rate of 0 is not for ever
             if due > elapsed:
                 self._wait(due - elapsed)
             self._since = self._monotonic()
