@@ -32,7 +32,7 @@ from kafkalog_spark.log.layout import Codec
 from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
 
 NOW = 1_700_000_000_000
-UNCOMPRESSED = 200_000_000
+UNCOMPRESSED = 100_000_000
 """Bytes of records that a cleaning starts from."""
 KEYS = 200_000
 IO_BUFFER = 256 << 10  # Kafka's default: half of log.cleaner.io.buffer.size
