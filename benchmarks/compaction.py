@@ -166,6 +166,9 @@ def latency(report: Report, seconds: float) -> None:
             ):
                 time.sleep(1)
                 found.append(float(np.quantile(acknowledgements(broker, seconds), 0.99)))
+                checkpoint = broker.log_dir / "cleaner-offset-checkpoint"
+                if policy == "compact" and not checkpoint.exists():
+                    raise RuntimeError("nothing was compacted, and nothing was measured")
     report.add(
         "compaction",
         "produce, one record a request, p99 while another topic is written to",

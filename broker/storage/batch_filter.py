@@ -6,46 +6,25 @@ is there, and packed again one by one where they have changed. Messages v0 and v
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from broker.storage.cleaner_kernel import (
-    CRC_TABLE,
-    A,
-    CleanStatus,
-    Outcome,
-    R,
-    Rule,
-    U,
-    choose_messages,
-    clean_batches,
-    copy_messages,
-)
-from broker.storage.message_sets import OpenedWrapper, open_wrapper
+from broker.storage.batch_runs import FIRST_BATCH_MAGIC, Piece, Unfolder, runs
+from broker.storage.cleaner_kernel import CRC_TABLE, A, CleanStatus, Outcome, R, Rule, U, clean_batches
+from broker.storage.message_filter import MessageFilter
 from broker.storage.offset_map import OffsetMap
 from broker.storage.segment_windows import BatchWindow
-from kafkalog_spark.errors import CorruptBatch, KafkalogError
+from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.compress import compress
-from kafkalog_spark.log.decompress import MAX_DECOMPRESSED, Output, decompress
 from kafkalog_spark.log.encoded_batch import seal
 from kafkalog_spark.log.kernels.rows import FAULTS, Status
 from kafkalog_spark.log.layout import Codec, H
-from kafkalog_spark.log.scratch import Scratch
 
-UNFOLDED = 1 << 20
-"""Decompressed bytes that are looked at together; the buffer is brought back to twice that after a larger batch."""
 _OUT_SIZE = 1 << 20
-_NO_MAGIC = 2  # from this magic on there are batches
-
-Batches = npt.NDArray[np.int64]
-"""int64[n, 3]: size, last offset, largest timestamp (ms) of each batch."""
 
 
 class Verdict(NamedTuple):
@@ -60,56 +39,6 @@ class Verdict(NamedTuple):
     drop: npt.NDArray[np.bool_]
 
 
-class Piece(NamedTuple):
-    """Bytes that stay, good until the next one is asked for; the batches in them, and how many records those have."""
-
-    data: memoryview | bytes
-    batches: Batches
-    records: int
-
-
-def runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Neighbours of one kind: v2 plain, v2 compressed, messages, wrappers."""
-    if not len(table):
-        return
-    compressed = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC) != Codec.NONE
-    kind = (table[:, H.MAGIC] < _NO_MAGIC) * 4 + (table[:, H.MAGIC] == 1) * 2 + compressed
-    yield from pairwise([0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(table)])
-
-
-class Unfolder:
-    """Decompresses v2 batches behind one another into a buffer that is used again."""
-
-    def __init__(self) -> None:
-        self.scratch = Scratch(UNFOLDED, most=MAX_DECOMPRESSED + UNFOLDED)
-
-    def groups(
-        self, window: BatchWindow, first: int, last: int, wanted: npt.NDArray[np.bool_]
-    ) -> Iterator[tuple[int, int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """(first row, last row, starts, ends in the buffer) for as many batches as unfold to a megabyte.
-
-        Batches that are not `wanted` (by row of the window) get an empty range. Raises CorruptBatch,
-        UnsupportedFormat.
-        """
-        starts, ends = np.zeros(last - first, np.int64), np.zeros(last - first, np.int64)
-        at, begun = 0, first
-        for row in range(first, last):
-            starts[row - first] = at
-            if wanted[row]:
-                codec = int(window.table[row, H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC
-                try:
-                    at = decompress(
-                        codec, window.batch(row)[layout.RECORDS_AT :], Output(self.scratch, at, MAX_DECOMPRESSED)
-                    )
-                except KafkalogError as error:
-                    raise _placed(error, window, row) from None
-            ends[row - first] = at
-            if at >= UNFOLDED or row + 1 == last:
-                yield begun, row + 1, starts[begun - first : row + 1 - first], ends[begun - first : row + 1 - first]
-                at, begun = 0, row + 1
-                self.scratch.shrink(2 * UNFOLDED)
-
-
 class BatchFilter:
     """What one cleaning does to its batches. now_ms: the time. horizon_ms: when a tombstone that stays now may go."""
 
@@ -122,17 +51,14 @@ class BatchFilter:
         self._out = np.empty(_OUT_SIZE, np.uint8)
         self._keep = np.empty(1 << 10, np.uint8)
         self._unfolder = Unfolder()
+        self._messages = MessageFilter(keys, self._unfolder.scratch)
 
     def pieces(self, window: BatchWindow, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[Piece]:
         """What stays of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
-        self._limits[A.LEGACY_TOMBSTONES] = keeps_legacy_tombstones
         for first, last in runs(window.table):
             compressed = bool(window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
-            if window.table[first, H.MAGIC] < _NO_MAGIC:
-                for row in range(first, last) if compressed else ():
-                    yield from self._wrapper(window, row)
-                if not compressed:
-                    yield from self._messages(window, first, last)
+            if window.table[first, H.MAGIC] < FIRST_BATCH_MAGIC:
+                yield from self._messages.pieces(window, first, last, keeps_legacy_tombstones)
             elif compressed:
                 yield from self._compressed(window, verdict, first, last)
             else:
@@ -243,55 +169,6 @@ class BatchFilter:
         if records > self._keep.size:
             self._keep = np.empty(records, np.uint8)
 
-    # ---- v0, v1
-
-    def _messages(self, window: BatchWindow, first: int, last: int) -> Iterator[Piece]:
-        """Messages that stand alone; each is a batch of its own."""
-        table = window.table[first:last]
-        start, end = int(table[0, H.POSITION]), int(table[-1, H.POSITION] + table[-1, H.SIZE])
-        magic = int(table[0, H.MAGIC])
-        seen, kept = self._chosen(window, window.data, start, end, magic, 0, start)
-        if not kept:
-            return
-        stays = self._keep[:seen] != 0
-        out = np.empty(end - start, np.uint8)
-        behind = int(copy_messages(window.data, start, end, magic, 0, 0, self._keep, out, 0)[0])
-        yield Piece(out.data[:behind], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]], kept)
-
-    def _wrapper(self, window: BatchWindow, row: int) -> Iterator[Piece]:
-        """A compressed message set: whole, or with fewer messages in it."""
-        header = window.table[row]
-        wrapper = open_wrapper(window, row, self._unfolder.scratch)
-        payload = self._unfolder.scratch.read_only()
-        magic, position = int(header[H.MAGIC]), int(header[H.POSITION])
-        seen, kept = self._chosen(window, payload, 0, wrapper.end, magic, wrapper.add, position)
-        if not kept:
-            return
-        if kept == seen:
-            batches = header[[H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]].reshape(1, 3)
-            yield Piece(window.batch(row), batches, kept)
-            return
-        out = np.empty(wrapper.end, np.uint8)
-        behind, _, last_offset, largest = copy_messages(
-            payload, 0, wrapper.end, magic, wrapper.add, int(magic == 1), self._keep, out, 0
-        )
-        if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
-            largest = int(header[H.MAX_TIMESTAMP])
-        data = _wrapped(header, wrapper, out.data[:behind], int(last_offset), int(largest))
-        yield Piece(data, np.array([[len(data), last_offset, largest]], np.int64), kept)
-
-    def _chosen(
-        self, window: BatchWindow, payload: npt.NDArray[np.uint8], start: int, end: int, magic: int, add: int, at: int
-    ) -> tuple[int, int]:
-        """(messages, how many stay); `_keep` says which."""
-        self._make_room_for((end - start) // layout.LEGACY_MIN_SIZE[magic])
-        seen, kept = choose_messages(
-            payload, start, end, magic, add, self._table, self._secret, self._keep, self._limits
-        )
-        if kept < 0:
-            raise CorruptBatch(FAULTS[Status(-int(kept))], position=window.start + at)
-        return int(seen), int(kept)
-
 
 def _units(table: npt.NDArray[np.int64], verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     units = np.empty((len(table), len(U)), np.int64)
@@ -310,20 +187,3 @@ def _units(table: npt.NDArray[np.int64], verdict: Verdict, rows: npt.NDArray[np.
     units[:, U.KEEP_EMPTY] = verdict.keep_empty[rows]
     units[:, U.ENDED_EMPTY] = verdict.ended_empty[rows]
     return units
-
-
-def _wrapped(
-    header: npt.NDArray[np.int64], wrapper: OpenedWrapper, messages: memoryview, last_offset: int, timestamp: int
-) -> bytes:
-    """A wrapper around `messages`, with the magic, codec and timestamp type of the one that `header` is of."""
-    magic, codec = int(header[H.MAGIC]), int(header[H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC
-    value = compress(Codec(codec), messages)
-    kept = struct.pack(">bb", magic, int(header[H.ATTRIBUTES])) + (struct.pack(">q", timestamp) if magic else b"")
-    body = kept + wrapper.key + struct.pack(">i", len(value)) + value
-    return struct.pack(">qiI", last_offset, len(body) + 4, zlib.crc32(body)) + body
-
-
-def _placed(error: KafkalogError, window: BatchWindow, row: int) -> KafkalogError:
-    return error.at(
-        position=window.start + int(window.table[row, H.POSITION]), offset=int(window.table[row, H.BASE_OFFSET])
-    )

@@ -8,30 +8,29 @@ change, and everything that belongs to the log's own thread is asked of the `Cle
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from broker.storage.batch_filter import BatchFilter, Unfolder, Verdict, runs
+from broker.storage.batch_filter import BatchFilter, Verdict
+from broker.storage.batch_runs import FIRST_BATCH_MAGIC, Unfolder, runs
 from broker.storage.cleanable import SourceSize, group_segments
 from broker.storage.cleaned_segment import CleanedSegment
 from broker.storage.cleaned_transactions import CleanedTransactions
 from broker.storage.cleaner_kernel import Rule
 from broker.storage.cleaning import CleanerStatistics, CleaningHost, CleaningRequest
+from broker.storage.known_producers import KnownProducers
 from broker.storage.log_segment import LogSegment
 from broker.storage.message_sets import open_wrapper
 from broker.storage.offset_map import OffsetMap
 from broker.storage.producer_replay import read_marker
-from broker.storage.producer_state import LastRecord
 from broker.storage.segment_windows import BatchWindow, SegmentWindows
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log import layout, names
 from kafkalog_spark.log.layout import ControlType, H
 from kafkalog_spark.log.transaction_index import AbortedTransaction, collect_aborted
-
-_NO_DATA = -1
 
 
 class Cleaner:
@@ -125,7 +124,7 @@ class _Cleaning:
         units = np.stack((table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET], counts), axis=1)
         for begun, ended in runs(table):
             compressed = bool(table[begun, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
-            if table[begun, H.MAGIC] < 2:
+            if table[begun, H.MAGIC] < FIRST_BATCH_MAGIC:
                 has_room = self._map_messages(window, begun, ended, compressed, first)
             elif compressed:
                 has_room = self._map_compressed(window, units, begun, ended, first)
@@ -169,7 +168,7 @@ class _Cleaning:
         legacy_horizon_ms: int,
     ) -> None:
         request = self._request
-        producers = _Producers(self._host.last_records())
+        producers = KnownProducers(self._host.last_records())
         cleaned = CleanedSegment(request.directory, group[0].base_offset, request.config.index_interval_bytes)
         try:
             for segment in group:
@@ -193,7 +192,7 @@ class _Cleaning:
             _discard(cleaned)
             raise
 
-    def _verdict(self, window: BatchWindow, transactions: CleanedTransactions, producers: _Producers) -> Verdict:
+    def _verdict(self, window: BatchWindow, transactions: CleanedTransactions, producers: KnownProducers) -> Verdict:
         table = window.table
         n = len(table)
         verdict = Verdict(
@@ -244,46 +243,6 @@ class _Cleaning:
             if search.complete:
                 break
         return found
-
-
-class _Producers:
-    """The producers that the log knows, made ready to be asked for many batches."""
-
-    def __init__(self, last_records: Mapping[int, LastRecord]) -> None:
-        self._last_records = last_records
-        records = last_records.values()
-        self._offsets = np.unique(np.fromiter((record.last_data_offset for record in records), np.int64))
-        self._with_marker_only = np.array(
-            sorted(producer for producer, record in last_records.items() if record.last_data_offset == _NO_DATA),
-            np.int64,
-        )
-
-    def last_batches(self, table: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which batches' headers hold the last sequence number, or the epoch, of a producer that is still known."""
-        found = np.zeros(len(table), bool)
-        candidates = _are_in(self._offsets, table[:, H.LAST_OFFSET])
-        candidates |= _are_in(self._with_marker_only, table[:, H.PRODUCER_ID])
-        for row in np.flatnonzero(candidates & (table[:, H.PRODUCER_ID] >= 0)).tolist():
-            header = table[row]
-            record = self._last_records.get(int(header[H.PRODUCER_ID]))
-            if record is None:
-                continue
-            if record.last_data_offset != _NO_DATA:
-                found[row] = header[H.LAST_OFFSET] == record.last_data_offset
-            else:
-                is_control = bool(header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL)
-                found[row] = is_control and header[H.PRODUCER_EPOCH] == record.producer_epoch
-        return found
-
-
-def _are_in(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """bool[n]: which `values` are among `ordered`, which rises."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    places = np.searchsorted(ordered, values)
-    places[places == len(ordered)] = 0
-    found: npt.NDArray[np.bool_] = ordered[places] == values
-    return found
 
 
 def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:

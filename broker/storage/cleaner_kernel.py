@@ -19,8 +19,6 @@ from kafkalog_spark.log.kernels.primitives import (
     TOO_FAR,
     copy_bytes,
     crc_of,
-    read_i32,
-    read_i64,
     varint,
     write_i32,
     write_i64,
@@ -61,8 +59,7 @@ class A(IntEnum):
     NEEDED = 4  # out, with NEED_ROOM: bytes that `out` must have behind OUT_AT
     UNIT = 5  # in, out: batch to go on with
     FAULT_AT = 6
-    LEGACY_TOMBSTONES = 7  # 1: tombstones of v0 and v1 messages stay
-    COPY_WHOLE = 8  # 1: a batch that stays as it is, is copied to `out`
+    COPY_WHOLE = 7  # 1: a batch that stays as it is, is copied to `out`
 
 
 class R(IntEnum):
@@ -144,7 +141,7 @@ def clean_batches(  # type: ignore[no-untyped-def]
     records uncompressed and the codec of its attributes cleared: compressing it is the caller's matter.
     Returns a CleanStatus; with NEED_ROOM the batches before limits[UNIT] are done.
     """
-    latest, now, new_horizon, copy_whole = limits[0], limits[1], limits[2], limits[8] != 0
+    latest, now, new_horizon, copy_whole = limits[0], limits[1], limits[2], limits[7] != 0
     at_out: Any = np.int64(limits[3])
     for unit in range(limits[5], starts.size):
         base_offset, last_offset, count = units[unit, 0], units[unit, 1], units[unit, 2]
@@ -286,68 +283,6 @@ def clean_batches(  # type: ignore[no-untyped-def]
         row[2] = at_out - first
     limits[3], limits[5] = at_out, starts.size
     return np.int64(0)
-
-
-@njit(types.UniTuple(_I64, 2)(_BYTES, _I64, _I64, _I64, _I64, _UINT64_2, _UINT64, _OUT, _INT64), **JIT)
-def choose_messages(payload, start, end, magic, add, table, secret, keep, limits):  # type: ignore[no-untyped-def]
-    """Flag in `keep` which of the messages v0 or v1 in payload[start:end] stay, `add` added to each offset.
-
-    Returns (messages, how many stay), (position, -Status) for a fault. `keep` has room for all.
-    """
-    latest, keeps_tombstones = limits[0], limits[7] != 0
-    key_field = np.int64(26) if magic == 1 else np.int64(18)
-    at: Any = np.int64(start)
-    seen: Any = np.int64(0)
-    kept: Any = np.int64(0)
-    while at < end:
-        if end - at < key_field + 8:
-            return at, np.int64(-10)
-        size = read_i32(payload, at + 8) + 12
-        if size < key_field + 8 or size > end - at or seen >= keep.size:
-            return at, np.int64(-10)
-        key_size = read_i32(payload, at + key_field)
-        if key_size < -1 or key_size > size - key_field - 8:
-            return at, np.int64(-12)
-        key_at = at + key_field + 4
-        value_size = read_i32(payload, key_at + max(key_size, np.int64(0)))
-        stays: Any = True
-        if read_i64(payload, at) + add <= latest:
-            stays = key_size >= 0 and (value_size >= 0 or keeps_tombstones)
-            if stays:
-                stays = read_i64(payload, at) + add >= latest_offset(table, secret, payload, key_at, key_size)
-        keep[seen] = np.uint8(stays)
-        kept += stays
-        seen += 1
-        at += size
-    return seen, kept
-
-
-@njit(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64, _I64, _I64, _I64, _OUT, _OUT, _I64), **JIT)
-def copy_messages(payload, start, end, magic, add, relative, keep, out, at_out):  # type: ignore[no-untyped-def]
-    """Copy the messages of payload[start:end] that `keep` flags to out[at_out:], which has room.
-
-    relative: 1 to give them offsets that count from the first one kept, as inside a wrapper v1. Offsets lie outside a
-    message's CRC. Returns (position behind them, first offset, last offset, largest timestamp or -1).
-    """
-    at: Any = np.int64(start)
-    seen: Any = np.int64(0)
-    first: Any = np.int64(-1)
-    last: Any = np.int64(-1)
-    largest: Any = np.int64(-1)
-    while at < end:
-        size = read_i32(payload, at + 8) + 12
-        if keep[seen] != 0:
-            last = read_i64(payload, at) + add
-            if first < 0:
-                first = last
-            copy_bytes(out, at_out, payload, at, size)
-            write_i64(out, at_out, last - first if relative != 0 else last)
-            if magic == 1:
-                largest = max(largest, read_i64(payload, at + 18))
-            at_out += size
-        seen += 1
-        at += size
-    return at_out, first, last, largest
 
 
 CRC_TABLE = CRC32C_TABLE

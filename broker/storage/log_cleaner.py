@@ -96,7 +96,7 @@ class LogCleaner:
                 if not self.clean_filthiest():
                     self._rest()
             except CleaningAborted:
-                continue
+                self._rest()  # everything stops, or whoever owned the logs has gone
             except Exception:  # noqa: BLE001 - the thread must not end: it is the only one
                 _log.exception("a cleaner thread failed and tries again")
                 self._rest()
