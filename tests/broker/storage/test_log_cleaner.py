@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -239,6 +240,33 @@ def test_a_disk_that_refuses_takes_the_directory_offline(tmp_path, monkeypatch):
     monkeypatch.setattr("broker.storage.cleaned_segment.os.write", full)
     assert not clean(broker)
     assert not broker.logs.is_online("orders", 0)
+
+
+@pytest.mark.parametrize("step", range(0, 12, 2))
+def test_a_swap_that_fails_halfway_takes_the_log_offline_and_the_next_start_makes_it_whole(step, tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders", **{**SMALL, "internal_segment_bytes": 2000})
+    fill(broker, batches=40)
+    latest = {key: offset for offset, key, _ in records_of(broker.log())}
+    real, calls = os.rename, 0
+
+    def rename(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls > step:
+            raise OSError(5, "Input/output error")
+        real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.rename", rename)
+        assert not clean(broker)
+    assert not broker.logs.is_online("orders", 0)
+    broker.crash()
+    again = started(tmp_path)
+    log = again.log()
+    assert transient_files(log.directory) == []
+    assert {key: offset for offset, key, _ in records_of(log)} == latest
+    assert clean(again)
 
 
 # ---- threads
