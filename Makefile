@@ -28,7 +28,7 @@ $(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py bro
 	@echo "compiling the kernels, once ..."
 	@rm -f {kafkalog_spark/log/kernels,broker/storage}/__pycache__/*.nb[ci]  # numba does not see a change in a module that kernels call
 	@$(RUN) -m kafkalog_spark.warm
-	@$(RUN) -c 'from broker.storage.record_walk import load_kernel; load_kernel()'
+	@$(RUN) -c 'from broker.storage.record_walk import load_kernel; load_kernel(); import broker.storage.cleaner'
 	@touch $@
 
 # Spark takes the java of JAVA_HOME when that is set, and the one on PATH otherwise; so does this check.

@@ -115,6 +115,7 @@ class Broker:
                 self.groups.begin_loading(partition)
             self._loading = asyncio.create_task(self._load_groups(offsets))
             await self._listen()
+            self.logs.cleaner.start()
         except BaseException:
             self._dirs.close()
             self._executor.shutdown(wait=False)

@@ -76,7 +76,7 @@ def plan(broker: Broker, kind: ResourceType, name: str, changes: Iterable[Change
         own = broker.config.dynamic_default if name == ALL_BROKERS else broker.config.dynamic_broker
         overrides = _changed({} if replace else own, listed, BROKER_PROPERTIES)
         _check_dynamic(overrides)
-        _with(broker, name, overrides)
+        _check_cleaner_threads(broker.config.log_cleaner_threads, _with(broker, name, overrides).log_cleaner_threads)
         return Plan(kind, name, overrides, {})
     raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
 
@@ -210,6 +210,21 @@ def _check_dynamic(overrides: Mapping[str, str]) -> None:
         raise BrokerError(
             ErrorCode.invalid_request, f"properties of single listeners have no effect here: [{', '.join(prefixed)}]"
         )
+
+
+def _check_cleaner_threads(now: int, wanted: int) -> None:
+    """LogCleaner.validateReconfiguration. Raises BrokerError (INVALID_REQUEST)."""
+    if now == wanted:
+        return
+    what = None
+    if wanted < 1:
+        what = "Log cleaner threads should be at least 1"
+    elif wanted < now // 2:
+        what = f"Log cleaner threads cannot be reduced to less than half the current value {now}"
+    elif wanted > now * 2:
+        what = f"Log cleaner threads cannot be increased to more than double the current value {now}"
+    if what is not None:
+        raise BrokerError(ErrorCode.invalid_request, what)
 
 
 def _levels(changes: list[Change]) -> dict[str, int]:

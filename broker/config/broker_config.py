@@ -29,6 +29,9 @@ from broker.config.definition import ConfigError, Property, Source, Value
 from broker.config.listeners import Listener, advertised, parse_listeners, parse_security_map, served_listeners
 
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
+CLEANER_MAP_ENTRY_BYTES = 24
+"""What a key takes in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
+"""
 LISTENER_PREFIX = "listener.name."
 
 
@@ -232,6 +235,14 @@ class BrokerConfig:
             raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
         if len(set(self.log_dirs)) != len(self.log_dirs):
             raise ConfigError(f"log.dirs names a directory twice: {','.join(self.log_dirs)}", name="log.dirs")
+        keys = self.log_cleaner_dedupe_buffer_size // max(self.log_cleaner_threads, 1) // CLEANER_MAP_ENTRY_BYTES
+        if self.log_cleaner_enable and keys * self.log_cleaner_io_buffer_load_factor <= 1:
+            raise ConfigError(
+                f"log.cleaner.dedupe.buffer.size ({self.log_cleaner_dedupe_buffer_size}): the offset map is too small "
+                f"to fit in even a single message, so log cleaning will never make progress. You can increase "
+                f"log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads",
+                name="log.cleaner.dedupe.buffer.size",
+            )
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             raise ConfigError(
                 f"log.cleaner.min.compaction.lag.ms ({self.log_cleaner_min_compaction_lag_ms}) is larger than "

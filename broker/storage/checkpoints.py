@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.log.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -56,13 +57,14 @@ class OffsetCheckpoint:
 
 
 class LogDirCheckpoints:
-    """The three files that the storage engine of a broker writes into each log directory."""
+    """The files that the storage engine of a broker writes into each log directory."""
 
     def __init__(self, directory: Path) -> None:
         self.recovery_points = OffsetCheckpoint(directory / RECOVERY_POINT_CHECKPOINT)
         self.log_start_offsets = OffsetCheckpoint(directory / LOG_START_OFFSET_CHECKPOINT)
         self.high_watermarks = OffsetCheckpoint(directory / HIGH_WATERMARK_CHECKPOINT)
+        self.cleaner_offsets = OffsetCheckpoint(directory / CLEANER_OFFSET_CHECKPOINT)
 
     @property
     def all(self) -> tuple[OffsetCheckpoint, ...]:
-        return self.recovery_points, self.log_start_offsets, self.high_watermarks
+        return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets

@@ -20,11 +20,14 @@ from kafkalog_spark.log.rolling import should_roll
 
 if TYPE_CHECKING:
     from broker.config.log_config import LogConfig
+    from broker.storage.cleaned_segment import CleanedSegment
 
 
 class LocalLog:
     """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
-    hold one picture of them. flushing: what is on disk. jitter: draws what is taken off segment.ms."""
+    hold one picture of them. swaps: how often compaction has put other files under names that `segments` had before;
+    whoever read meanwhile may have read one file by what another one's index says. flushing: what is on disk. jitter:
+    draws what is taken off segment.ms."""
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class LocalLog:
         self.directory = directory
         self.config = config
         self.log_end_offset = log_end_offset
+        self.swaps = 0
         self.flushing = Flushing(directory, recovery_point)
         self._handles = handles
         self._jitter = jitter
@@ -123,6 +127,33 @@ class LocalLog:
         for segment in removed:
             renamed.append((segment, segment.rename_for_deletion()))
             self.flushing.removed(segment)
+        return renamed
+
+    def replace(
+        self, old: Sequence[LogSegment], cleaned: CleanedSegment, now_ms: int
+    ) -> list[tuple[LogSegment, list[Path]]]:
+        """Put a finished segment into the place of `old`, neighbours (LocalLog.replaceSegments); each of them with its
+        files, renamed `.deleted`. Raises LookupError when not all of them are here any more; OSError, and then the log
+        must be loaded again."""
+        slot = next((place for place, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
+        behind = slot + len(old)
+        if behind >= len(self.segments) or any(
+            one is not other for one, other in zip(self.segments[slot:behind], old, strict=True)
+        ):
+            raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those behind it")
+        cleaned.to_swap()
+        new = LogSegment.cleaned(cleaned, self._handles, next_offset=old[-1].next_offset, created_ms=now_ms)
+        # Before any file that a reader may ask for gets another content: see `swaps`.
+        self.segments = (*self.segments[:slot], new, *self.segments[behind:])
+        self.swaps += 1
+        renamed = []
+        for segment in old:
+            renamed.append((segment, segment.rename_for_deletion()))
+            self.flushing.removed(segment)
+        cleaned.to_live()
+        new.swapped_in()
+        self.swaps += 1
+        self.flushing.rolled()
         return renamed
 
     def needs_flush(self, now_ms: int) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from uuid import UUID
@@ -27,7 +27,7 @@ from broker.storage.local_log import LocalLog
 from broker.storage.log_read import ReadResult
 from broker.storage.log_segment import ActiveSegment, LogSegment
 from broker.storage.log_time import TimestampAndOffset
-from broker.storage.producer_state import AppendFacts, Marker, Producer, ProducerState
+from broker.storage.producer_state import AppendFacts, LastRecord, Marker, Producer, ProducerState
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.log import layout, names
 from kafkalog_spark.log.encoded_batch import EncodedBatch, control_batch
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from broker.config.log_config import LogConfig
+    from broker.storage.cleaned_segment import CleanedSegment
     from broker.storage.log_loader import LoadedLog
 
 _BASE_OFFSET = struct.Struct(">q")
@@ -354,15 +355,18 @@ class Log:
         """As read, with the offset behind what was read."""
         while True:
             self.check_fetch_offset(offset)
+            swaps = self._local.swaps
             try:
                 result = self._local.read(offset, max_bytes, up_to, at_least_one)
-                if offset >= self.log_start_offset:  # else retention took the beginning meanwhile
+                # Else retention took the beginning meanwhile, or compaction the file.
+                if offset >= self.log_start_offset and swaps == self._local.swaps:
                     return result
             except FileNotFoundError as error:
-                if self.is_closed or offset >= self.log_start_offset:
+                if self.is_closed or (offset >= self.log_start_offset and swaps == self._local.swaps):
                     self._fail(error)  # the file was not ours to lose
             except (OSError, CorruptLog) as error:
-                self._fail(error)
+                if swaps == self._local.swaps:
+                    self._fail(error)
 
     def check_fetch_offset(self, offset: int) -> None:
         """Raise BrokerError offset_out_of_range unless the log holds `offset`, or will next."""
@@ -497,6 +501,27 @@ class Log:
         if not snapshot.exists():
             return []
         return [snapshot.rename(snapshot.with_name(snapshot.name + names.DELETED_SUFFIX))]
+
+    # ---- compaction
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """What each producer that the log knows wrote last: the cleaner keeps the header of that batch."""
+        return self._producers.last_records()
+
+    def replace_segments(self, cleaned: CleanedSegment, old: Sequence[LogSegment], now_ms: int) -> list[Path]:
+        """Put a segment that the cleaner wrote into the place of `old`; the files, renamed `.deleted`, that may be
+        removed after file.delete.delay.ms. Raises LookupError when the log has no longer all of them; BrokerError
+        kafka_storage_error, unknown_topic_or_partition."""
+        self._check_online()
+        try:
+            gone: list[Path] = []
+            for segment, files in self._local.replace(old, cleaned, now_ms):
+                gone += files
+                if segment.base_offset != cleaned.base_offset:
+                    gone += self._remove_snapshot(segment.base_offset)
+            return gone
+        except OSError as error:
+            self._fail(error)
 
     # ---- housekeeping
 

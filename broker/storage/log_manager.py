@@ -21,12 +21,12 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.internal_topics import internal_topic_configs
 from broker.config.log_config import LogConfig
 from broker.errors import BrokerError, ErrorCode
-from broker.storage.checkpoints import OffsetCheckpoint
 from broker.storage.clean_shutdown import take_clean_shutdown, write_clean_shutdown
 from broker.storage.deletion import rename_for_deletion
 from broker.storage.flusher import RunBlocking
 from broker.storage.load_progress import LoadProgress, ProgressWatch
 from broker.storage.log import Log, LogIdentity
+from broker.storage.log_cleaner import LogCleaner
 from broker.storage.log_dir import LogDirs, new_uuid
 from broker.storage.log_dir_usage import LogDirUsage
 from broker.storage.log_home import Key, LogEntry
@@ -36,7 +36,6 @@ from broker.storage.log_table import CallSoon, LogConfigOf, LogTable, storage_er
 from broker.storage.new_partitions import NewPartitions
 from broker.storage.partition_dirs import PartitionPlace, Reconciled, find_partition_dirs, reconcile
 from broker.storage.topic_registry import Topic, TopicRegistry
-from kafkalog_spark.log.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kafkalog_spark.log.durable import fsync_directory
 from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata, write_partition_metadata
 
@@ -48,7 +47,7 @@ _CLOSING_THREADS = 8
 
 
 class LogManager:
-    """dirs: opened and locked (log_dir.open_log_dirs). topics: loaded.
+    """dirs: opened and locked (log_dir.open_log_dirs). topics: loaded. `cleaner`: compacts once it is started.
 
     call_soon, run_blocking: how to get into the owning thread, and out of it; by default everything happens at once.
     """
@@ -68,6 +67,7 @@ class LogManager:
         self._clock = clock
         self._table = LogTable(dirs, config, topics, clock, call_soon, log_config_of)
         self._housekeeper = LogHousekeeper(self._table, run_blocking)
+        self.cleaner = LogCleaner(self._table, self._housekeeper.deletions.schedule)
         self._is_shut_down = False
 
     # ---- loading
@@ -87,7 +87,7 @@ class LogManager:
                 home.was_clean = take_clean_shutdown(home.path)
                 for checkpoint in home.checkpoints.all:
                     checkpoint.read()
-                compacted.update(topic for topic, _ in OffsetCheckpoint(home.path / CLEANER_OFFSET_CHECKPOINT).read())
+                compacted.update(topic for topic, _ in home.checkpoints.cleaner_offsets.known)
                 found = find_partition_dirs(home.log_dir)
                 for path in found.deleted:
                     self._housekeeper.deletions.schedule(path, self._clock.now_ms())
@@ -334,6 +334,7 @@ class LogManager:
     def update_config(self, config: BrokerConfig) -> None:
         """The broker's defaults have changed: so may every log's configuration."""
         self._table.config = config
+        self.cleaner.reconfigure(config)
         configs = {topic.name: self._table.config_of(topic) for topic in self._topics}
         for log in self.logs():
             if log.topic in configs:
@@ -355,6 +356,7 @@ class LogManager:
         if self._is_shut_down:
             return
         self._is_shut_down = True
+        self.cleaner.stop()
         opened = [entry for entry in self._table.entries.values() if entry.log is not None]
         with ThreadPoolExecutor(_CLOSING_THREADS, "close") as pool:
             closed = {id(entry): pool.submit(self._close, entry) for entry in opened}

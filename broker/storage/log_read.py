@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.storage.log_segment import LogSegment
+from kafkalog_spark.errors import CorruptBatch
 
 _REMEMBERED = 16
 """Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
@@ -21,14 +22,15 @@ class ReadResult(NamedTuple):
 
 
 class ReadPositions:
-    """Where batches begin that are likely to be read next: offset -> (segment's base offset, position)."""
+    """Where batches begin that are likely to be read next: offset -> (segment's serial number, position). Not its
+    base offset: compaction puts another segment in the place of one."""
 
     __slots__ = ("_positions",)
 
     def __init__(self) -> None:
         self._positions: dict[int, tuple[int, int]] = {}
 
-    def put(self, offset: int, base_offset: int, position: int) -> None:
+    def put(self, offset: int, serial: int, position: int) -> None:
         positions = self._positions
         positions.pop(offset, None)
         if len(positions) >= _REMEMBERED:
@@ -36,11 +38,11 @@ class ReadPositions:
                 del positions[next(iter(positions))]
             except (KeyError, RuntimeError, StopIteration):
                 pass  # another thread reads too, and took it
-        positions[offset] = (base_offset, position)
+        positions[offset] = (serial, position)
 
-    def get(self, offset: int, base_offset: int) -> int | None:
+    def get(self, offset: int, serial: int) -> int | None:
         found = self._positions.get(offset)
-        return found[1] if found is not None and found[0] == base_offset else None
+        return found[1] if found is not None and found[0] == serial else None
 
 
 def segment_slot(segments: Sequence[LogSegment], offset: int) -> int:
@@ -82,7 +84,7 @@ def _read_segment(
         bound = segment.locate(up_to)
         end = end if bound is None else bound.position
         next_offset = up_to
-    start = positions.get(offset, segment.base_offset)
+    start = positions.get(offset, segment.serial)
     first_size = -1
     if start is None:
         first = segment.locate(offset)
@@ -98,9 +100,11 @@ def _read_segment(
         if size == 0:
             if not at_least_one:
                 return ReadResult([], offset)
-            first = next(segment.bounds_from(start))
+            first = next(segment.bounds_from(start), None)
+            if first is None:
+                raise CorruptBatch("the file is shorter than it was", path=segment.log_path, position=start)
             first_size, next_offset = first.size, first.last_offset + 1
             size = first_size
     data = segment.handle().read(start, size)
-    positions.put(next_offset, segment.base_offset, start + size)
+    positions.put(next_offset, segment.serial, start + size)
     return ReadResult([data], next_offset)

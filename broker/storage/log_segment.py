@@ -11,11 +11,12 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.storage.file_handles import FileHandle, FileHandles
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log import layout, names
+from kafkalog_spark.log.segment_headers import header_at
 from kafkalog_spark.log.segment_writer import SegmentWriter
 from kafkalog_spark.log.time_index import TimeIndex, load_time_index
 from kafkalog_spark.log.transaction_index import (
@@ -23,6 +24,9 @@ from kafkalog_spark.log.transaction_index import (
     TransactionIndexWriter,
     load_transaction_index,
 )
+
+if TYPE_CHECKING:
+    from broker.storage.cleaned_segment import CleanedSegment
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 _ENTRY = struct.Struct(">ii")  # of the offset index: relative offset, position
@@ -65,7 +69,7 @@ class LogSegment:
 
     `end`: (bytes of whole batches, the offset behind them), which readers may see: one tuple, so that another thread
     never sees the one without the other. `created_ms`: when this broker made or loaded it. `jitter_ms`: taken off
-    segment.ms.
+    segment.ms. `transient`: the suffix of its files, `.swap` while it takes the place of others, else empty.
     """
 
     __slots__ = (
@@ -81,6 +85,7 @@ class LogSegment:
         "log_path",
         "serial",
         "transaction_writer",
+        "transient",
         "writer",
     )
 
@@ -94,8 +99,10 @@ class LogSegment:
         next_offset: int,
         created_ms: int,
         jitter_ms: int = 0,
+        transient: str = "",
     ) -> None:
         self.directory = directory
+        self.transient = transient
         self.base_offset = base_offset
         self.handles = handles
         self.end = (size, next_offset)
@@ -117,12 +124,38 @@ class LogSegment:
     def next_offset(self) -> int:
         return self.end[1]
 
+    @classmethod
+    def cleaned(cls, made: CleanedSegment, handles: FileHandles, *, next_offset: int, created_ms: int) -> LogSegment:
+        """The segment that compaction has made, its files still `.swap`."""
+        self = cls(
+            made.directory, made.base_offset, handles, size=made.size, next_offset=next_offset, created_ms=created_ms,
+            transient=names.SWAP_SUFFIX,
+        )  # fmt: skip
+        self._max_timestamp = made.max_timestamp
+        self._transactions = list(made.aborted)
+        return self
+
     def path(self, suffix: str) -> str:
-        return os.path.join(self.directory, names.segment_name(self.base_offset) + suffix)
+        return os.path.join(self.directory, names.segment_name(self.base_offset) + suffix + self.transient)
 
     def handle(self) -> FileHandle:
         """The .log. Raises OSError; FileNotFoundError when retention has taken it."""
-        return self.handles.get((self.serial, names.LOG_SUFFIX), self.log_path)
+        return self._open(names.LOG_SUFFIX, self.log_path)
+
+    def _open(self, suffix: str, path: str) -> FileHandle:
+        try:
+            return self.handles.get((self.serial, suffix), path)
+        except FileNotFoundError:
+            if not path.endswith(names.SWAP_SUFFIX):
+                raise
+            # It has lost the suffix since its name was looked up, perhaps in another thread.
+            return self.handles.get((self.serial, suffix), path.removesuffix(names.SWAP_SUFFIX))
+
+    def swapped_in(self) -> None:
+        """Its files have lost the suffix."""
+        self.transient = ""
+        self.log_path = self.path(names.LOG_SUFFIX)
+        self.index_path = self.path(names.OFFSET_INDEX_SUFFIX)
 
     # ---- writing
 
@@ -255,6 +288,15 @@ class LogSegment:
 
     # ---- where things lie
 
+    def position_of(self, offset: int) -> int:
+        """Where the last batch with an index entry begins that ends at or before `offset`; 0 when there is none."""
+        return self._index_floor(offset - self.base_offset, 0)
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch (ms, -1 without timestamps), from its header. Raises CorruptBatch,
+        UnsupportedFormat, OSError."""
+        return header_at(self.handle().fd, 0, self.size).max_timestamp if self.size else layout.NO_TIMESTAMP
+
     def locate(self, offset: int) -> BatchBounds | None:
         """The first batch that ends at or behind `offset`: the one that holds it, or the next one; None behind all."""
         position = self._index_floor(offset - self.base_offset, 0)
@@ -309,7 +351,7 @@ class LogSegment:
         """Position of the last batch in the offset index whose relative offset (field 0) or position (field 1) is not
         above `target`; 0 when the index names none, or is missing. Zeros behind the entries are padding."""
         try:
-            handle = self.handles.get((self.serial, names.OFFSET_INDEX_SUFFIX), self.index_path)
+            handle = self._open(names.OFFSET_INDEX_SUFFIX, self.index_path)
         except FileNotFoundError:
             return 0
         writer = self.writer

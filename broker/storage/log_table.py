@@ -129,7 +129,7 @@ class LogTable:
                 on_failure=self.on_failure(home),
             )
         except OSError as error:
-            if _is_the_directorys(error):
+            if is_the_directorys(error):
                 self.fail(home, error)
             raise storage_error(*entry.key, f"{entry.path} cannot be opened: {error}") from error
         except KafkalogError as error:
@@ -171,7 +171,7 @@ class LogTable:
         """What a log is to call when it goes offline."""
 
         def log_failed(log: Log, error: OSError) -> None:
-            if _is_the_directorys(error):
+            if is_the_directorys(error):
                 self.fail(home, error)
             else:
                 _log.error("%s is offline: %s", log.name, error)
@@ -202,7 +202,7 @@ class LogTable:
         return usages
 
 
-def _is_the_directorys(error: OSError) -> bool:
+def is_the_directorys(error: OSError) -> bool:
     """Whether the whole log directory is to go offline. Damage in a log is its own (no errno), and so are a partition
     directory that somebody removed and a lack of descriptors."""
     return error.errno not in (None, errno.ENOENT, errno.EMFILE, errno.ENFILE)

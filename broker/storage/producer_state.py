@@ -70,6 +70,13 @@ class AppendFacts(NamedTuple):
     marker: Marker | None = None
 
 
+class LastRecord(NamedTuple):
+    """What a producer wrote last. last_data_offset: -1 when only a marker is known."""
+
+    last_data_offset: int
+    producer_epoch: int
+
+
 class Producer:
     """One producer id. `epoch` and `coordinator_epoch` are -1 while unknown; `last_timestamp` in ms."""
 
@@ -140,6 +147,13 @@ class ProducerState:
         """In the order in which Kafka, which keeps them in a java.util.HashMap, writes them into snapshots."""
         mask = self._java_table - 1
         return sorted(self._producers.values(), key=lambda producer: _java_hash(producer.id) & mask)
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """What each producer wrote last, by its id (UnifiedLog.lastRecordsOfActiveProducers)."""
+        return {
+            producer.id: LastRecord(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
+            for producer in self._producers.values()
+        }
 
     # ---- appending
 

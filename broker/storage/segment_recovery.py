@@ -60,14 +60,14 @@ def recover_segment(
     scans; chosen by size. Raises OSError.
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
-    indexes = _IndexBuilder(base_offset, index_interval_bytes)
+    indexes = IndexBuilder(base_offset, index_interval_bytes)
     position, next_offset = 0, base_offset
     damage: KafkalogError | None = None
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         end = os.fstat(fd).st_size
         for window, wrong in header_windows(fd, end, plain=plain):
-            good = _in_order(window.table, base_offset, next_offset)
+            good = in_order(window.table, base_offset, next_offset)
             if good < len(window.table):
                 bad = window.table[good]
                 expected = int(window.table[good - 1, H.LAST_OFFSET]) + 1 if good else next_offset
@@ -125,7 +125,7 @@ def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window:
     return next_offset
 
 
-def _in_order(table: Table, base_offset: int, next_offset: int) -> int:
+def in_order(table: Table, base_offset: int, next_offset: int) -> int:
     """How many batches at the beginning of the table have rising offsets that an index of the segment can hold."""
     previous = np.empty(len(table), np.int64)
     previous[:1] = next_offset - 1
@@ -135,7 +135,7 @@ def _in_order(table: Table, base_offset: int, next_offset: int) -> int:
     return len(good) if good.all() else int(np.argmin(good))
 
 
-class _IndexBuilder:
+class IndexBuilder:
     """The entries that SegmentWriter would have written for the same batches."""
 
     def __init__(self, base_offset: int, interval: int) -> None:
@@ -143,7 +143,7 @@ class _IndexBuilder:
         self._interval = interval
         self._counted_from = 0  # position from which the bytes since the last entry are counted
         self.max_timestamp = NO_TIMESTAMP
-        self._max_offset = base_offset
+        self.max_timestamp_offset = base_offset
         self._last_time = NO_TIMESTAMP  # of the time index
         self._offset_entries: list[npt.NDArray[np.void]] = []
         self._time_entries: list[npt.NDArray[np.void]] = []
@@ -154,7 +154,7 @@ class _IndexBuilder:
         running = np.maximum.accumulate(np.concatenate(([self.max_timestamp], table[:, H.MAX_TIMESTAMP])))
         grown = np.where(running[1:] > running[:-1], np.arange(n), -1)
         reached = np.maximum.accumulate(grown)  # row that holds the largest timestamp up to each row; -1: none here
-        offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self._max_offset)
+        offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self.max_timestamp_offset)
         rows = self._rows_with_entry(table[:, H.POSITION].tolist())
         if rows:
             entries = np.empty(len(rows), _OFFSET_ENTRY)
@@ -163,7 +163,7 @@ class _IndexBuilder:
             self._offset_entries.append(entries)
             self._add_times(running[1:][rows], offsets[rows])
         self.max_timestamp = int(running[-1])
-        self._max_offset = int(offsets[-1])
+        self.max_timestamp_offset = int(offsets[-1])
 
     def _rows_with_entry(self, positions: list[int]) -> list[int]:
         rows: list[int] = []
@@ -186,5 +186,5 @@ class _IndexBuilder:
         """(.index, .timeindex) of the closed segment."""
         times = b"".join(entries.tobytes() for entries in self._time_entries)
         if self.max_timestamp > self._last_time:
-            times += struct.pack(">qi", self.max_timestamp, self._max_offset - self._base_offset)
+            times += struct.pack(">qi", self.max_timestamp, self.max_timestamp_offset - self._base_offset)
         return b"".join(entries.tobytes() for entries in self._offset_entries), times

@@ -117,12 +117,12 @@ def _swept_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, Kafk
         while True:
             rows, behind, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
             found = table[:rows]
-            good, wrong = _check_large(found, view, position)
+            good, wrong = check_large(found, view, position)
             found = found[:good].copy()
             found[:, H.POSITION] += position
             stopped = int(behind)
             if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
-                wrong = _what_is_wrong(view, stopped, filled, position + stopped)
+                wrong = what_is_wrong(view, stopped, filled, position + stopped)
             if len(found) or wrong is not None:
                 yield Window(found, view[:filled], position), wrong
             if wrong is not None:
@@ -135,14 +135,14 @@ def _swept_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, Kafk
             # What is left begins no batch that is whole in the buffer: a large one, or the end of the file.
             if position == end:
                 return
-            window, wrong = _large_batch(fd, position, end)
+            window, wrong = large_batch(fd, position, end)
             yield window, wrong
             if wrong is not None:
                 return
             position += int(window.table[0, H.SIZE])
 
 
-def _large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogError | None]:
+def large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogError | None]:
     """One batch, its CRC checked piece by piece: a length that lies must not cost its size in memory.
 
     The window's bytes are those of the header.
@@ -169,7 +169,7 @@ def _large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogErro
     return Window(np.array([(*header, 1, 0)], np.int64), head, position), None
 
 
-def _check_large(table: Table, data: memoryview, start: int) -> tuple[int, KafkalogError | None]:
+def check_large(table: Table, data: memoryview, start: int) -> tuple[int, KafkalogError | None]:
     """How many batches have a right CRC: those that the sweep left to its caller are checked here."""
     unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
     for row, at, size, magic, crc in zip(
@@ -189,7 +189,7 @@ def _check_large(table: Table, data: memoryview, start: int) -> tuple[int, Kafka
     return len(table), None
 
 
-def _what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
+def what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
     """The error for the batch where the sweep stopped for more than the end of its bytes."""
     try:
         size, magic = _whole_batch(data[:filled], at, position)

@@ -304,3 +304,22 @@ def test_each_log_directory_is_described_with_its_partitions(tmp_path):
         assert sorted(held[0] + held[1]) == [0, 1, 2, 3]
         assert len(held[0]) == 2
         assert all(result.usable_bytes > 0 for result in answer.results)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "what"),
+    [
+        ("0", "Log cleaner threads should be at least 1"),
+        ("3", "Log cleaner threads cannot be increased to more than double the current value 1"),
+        ("2", None),
+    ],
+)
+def test_cleaner_threads_change_by_a_factor_of_two_at_most(broker, wanted, what):
+    found = one(ask(broker, incremental(change(BROKER, "1", ("log.cleaner.threads", SET, wanted)))))
+    assert found.error_message == what
+    assert found.error_code is (ErrorCode.none if what is None else ErrorCode.invalid_request)
+    if what is None:
+        again = one(ask(broker, incremental(change(BROKER, "1", ("log.cleaner.threads", SET, "4")))))
+        assert again.error_code is ErrorCode.none
+        down = one(ask(broker, incremental(change(BROKER, "1", ("log.cleaner.threads", SET, "1")))))
+        assert down.error_message == "Log cleaner threads cannot be reduced to less than half the current value 4"

@@ -188,3 +188,13 @@ def test_clients_are_told_the_advertised_listeners_with_the_ports_that_were_boun
         {"listeners": "PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "PLAINTEXT://example.org:19092"}
     ).advertised_listeners
     assert told == (Listener("PLAINTEXT", "example.org", 19092),)
+
+
+def test_a_map_of_keys_that_holds_no_key_is_refused_unless_nothing_is_compacted():
+    small = {"log.cleaner.dedupe.buffer.size": 60, "log.cleaner.io.buffer.load.factor": 0.5}
+    with pytest.raises(ConfigError, match="even a single message") as caught:
+        BrokerConfig.from_properties(small)
+    assert caught.value.name == "log.cleaner.dedupe.buffer.size"
+    BrokerConfig.from_properties({**small, "log.cleaner.enable": "false"})
+    with pytest.raises(ConfigError, match=r"decrease log\.cleaner\.threads"):
+        BrokerConfig.from_properties({"log.cleaner.dedupe.buffer.size": 240, "log.cleaner.threads": 10})

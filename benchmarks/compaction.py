@@ -1,0 +1,187 @@
+"""Compaction by itself: uncompressed bytes a second of one core, per codec and batch size. And what a producer of one
+record a request waits for its acknowledgement while the cleaner runs, against the same broker with nothing to clean.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.decode import one_core
+from benchmarks.report import Report, in_turn, rate
+from broker.config.broker_config import BrokerConfig
+from broker.config.log_config import LogConfig
+from broker.storage.cleaned_segment import CleanedSegment
+from broker.storage.cleaner import Cleaner
+from broker.storage.cleaning import CleaningRequest
+from broker.storage.log import Log, LogIdentity
+from broker.storage.log_segment import LogSegment
+from broker.storage.producer_state import LastRecord
+from broker.testing import RunningBroker, running_broker
+from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+
+NOW = 1_700_000_000_000
+UNCOMPRESSED = 100_000_000
+"""Bytes of records that a cleaning starts from."""
+KEYS = 200_000
+IO_BUFFER = 256 << 10  # Kafka's default: half of log.cleaner.io.buffer.size
+DEDUPE_BUFFER = 128 << 20
+CASES = (
+    (Codec.NONE, 100, 16 << 10),
+    (Codec.NONE, 1000, 16 << 10),
+    (Codec.NONE, 100, 200),  # one record a batch
+    (Codec.LZ4, 100, 16 << 10),
+    (Codec.ZSTD, 100, 16 << 10),
+    (Codec.SNAPPY, 100, 16 << 10),
+    (Codec.GZIP, 100, 16 << 10),
+)
+
+
+class Host:
+    """Never in the way, and swaps nothing in, so that the same log can be cleaned again."""
+
+    def check(self) -> None:
+        pass
+
+    def throttle(self, size: int) -> None:
+        pass
+
+    def last_records(self) -> Mapping[int, LastRecord]:
+        return {}
+
+    def replace(self, cleaned: CleanedSegment, old: Sequence[LogSegment]) -> None:
+        cleaned.discard()
+
+
+def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> tuple[Log, int]:
+    """A log with one closed segment after another, and how many bytes its records have uncompressed."""
+    config = LogConfig.of(
+        BrokerConfig.from_properties({}), {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
+    )
+    log = Log.create(LogIdentity("compacted", 0, uuid.UUID(int=1)), config, directory / "compacted-0", NOW)
+    chance = np.random.default_rng(1)
+    size, rows = 0, 50_000
+    while size < UNCOMPRESSED:
+        keys = pa.array([b"key-%012d" % key for key in chance.integers(0, KEYS, rows).tolist()], pa.binary())
+        values = pa.array([os.urandom(value_size // 2).hex().encode() for _ in range(rows)], pa.binary())
+        table = pa.table({"key": keys, "value": values, "timestamp": pa.array([NOW] * rows, pa.int64())})
+        params = BatchParams(batch_size=batch_size)  # the size of uncompressed batches, whatever the codec
+        for encoded in encode_batches(table, log.log_end_offset, params, NOW):
+            size += len(encoded.data)
+        params = BatchParams(batch_size=batch_size, codec=codec)
+        for encoded in encode_batches(table, log.log_end_offset, params, NOW):
+            log.append_records(encoded.data, NOW)
+    log.roll(NOW)
+    log.flush()
+    return log, size
+
+
+def clean(log: Log) -> float:
+    """Seconds of processor time."""
+    job = CleaningRequest(
+        name=log.name, directory=log.directory, segments=log.segments, config=log.config, first_dirty_offset=0,
+        first_uncleanable_offset=log.segments[-1].base_offset, now_ms=NOW,
+    )  # fmt: skip
+    begin = time.process_time()
+    Cleaner(DEDUPE_BUFFER, 0.9, IO_BUFFER).clean(job, Host())
+    return time.process_time() - begin
+
+
+def speed(report: Report, rounds: int) -> None:
+    """The map built and the segments written again, fsync included but not waited for: processor time."""
+    for codec, value_size, batch_size in CASES:
+        with tempfile.TemporaryDirectory() as directory, one_core():
+            log, size = filled(Path(directory), codec, value_size, batch_size)
+            seconds = in_turn({"clean": lambda log=log: clean(log)}, rounds=rounds, warmups=1)["clean"]  # type: ignore[misc]
+            log.discard()
+        report.add(
+            "compaction",
+            f"{codec.name.lower()}, values of {value_size} B, batches of {batch_size} B before compression",
+            uncompressed_mb_per_core_second=rate(size / 1e6, seconds),
+        )
+
+
+def acknowledgements(broker: RunningBroker, seconds: float) -> list[float]:
+    """How long each of a producer's requests took, one record each, one after the other."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "acks": "all"})
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begin = time.perf_counter()
+        producer.produce("measured", b"v" * 100, b"key")
+        producer.flush(30)
+        taken.append(time.perf_counter() - begin)
+    return taken[100:]
+
+
+@contextmanager
+def writing(broker: RunningBroker) -> Iterator[None]:
+    """Someone fills compacted partitions all the while, so that the cleaner never rests."""
+    from confluent_kafka import Producer
+
+    done = threading.Event()
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20})
+        number = 0
+        while not done.is_set():
+            for _ in range(500):
+                number += 1
+                producer.produce("dirty", b"v" * 100, b"key-%d" % (number % KEYS))
+            producer.flush(30)
+            time.sleep(0.02)  # a load that the broker carries: what is measured is the cleaner
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def latency(report: Report, seconds: float) -> None:
+    """The same load twice in turn: into topics that are compacted, and into topics that are not."""
+    p99: dict[str, list[float]] = {"compact": [], "delete": []}
+    for _ in range(3):
+        for policy, found in p99.items():
+            topic = {"partitions": 1, "cleanup.policy": policy, "segment.bytes": 1 << 20,
+                     "min.cleanable.dirty.ratio": 0.01, "retention.ms": -1}  # fmt: skip
+            with (
+                running_broker({"log.cleaner.backoff.ms": 1}, topics={"dirty": topic, "measured": 1}) as broker,
+                writing(broker),
+            ):
+                time.sleep(1)
+                found.append(float(np.quantile(acknowledgements(broker, seconds), 0.99)))
+                checkpoint = broker.log_dir / "cleaner-offset-checkpoint"
+                if policy == "compact" and not checkpoint.exists():
+                    raise RuntimeError("nothing was compacted, and nothing was measured")
+    report.add(
+        "compaction",
+        "produce, one record a request, p99 while another topic is written to",
+        compacted_ms=round(1000 * statistics.median(p99["compact"]), 2),
+        not_compacted_ms=round(1000 * statistics.median(p99["delete"]), 2),
+        x_time_of_not_compacted=round(statistics.median(p99["compact"]) / statistics.median(p99["delete"]), 2),
+    )
+
+
+def main(report: Report, rounds: int = 3, seconds: float = 8.0) -> None:
+    speed(report, rounds)
+    latency(report, seconds)
+
+
+if __name__ == "__main__":
+    main(Report())

@@ -1,0 +1,57 @@
+"""What a real Kafka 4.3.0 made of eight partitions, three times each, and what ours makes of the same ones
+(compaction.tar.xz; tests/interop/compaction.py records it)."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.broker.storage.kafka_compaction import HORIZON, compacted, compare
+from tests.interop.compaction import PLAIN, SEGMENT_BYTES, TOPICS, TRANSACTIONS, TURNS
+from tests.log import plain_decoder
+
+RECORDED = Path(__file__).parent / "compaction.tar.xz"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("recorded")
+    with tarfile.open(RECORDED) as file:
+        file.extractall(target, filter="data")
+    return target
+
+
+@pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize("topic", TOPICS)
+def test_segments_are_those_that_kafka_left(topic: str, turn: int, recorded: Path, tmp_path: Path) -> None:
+    before, after = recorded / f"before-{turn}", recorded / f"after-{turn}"
+    log = compacted(topic, before, after, tmp_path, SEGMENT_BYTES[topic])
+    compare(topic, log.directory, after / f"{topic}-0")
+    log.close()
+
+
+def test_the_recorded_partitions_show_what_they_are_there_for(recorded: Path) -> None:
+    """Merged segments, emptied batches, horizons, tombstones and markers that are gone the next time."""
+
+    def batches(name: str, topic: str) -> list[plain_decoder.Batch]:
+        paths = sorted((recorded / name / f"{topic}-0").glob("*.log"))
+        return [found for path in paths for found in plain_decoder.decode_log(path)]
+
+    def segments(name: str, topic: str) -> int:
+        return len(list((recorded / name / f"{topic}-0").glob("*.log")))
+
+    assert any(
+        segments(f"after-{turn}", topic) < segments(f"before-{turn}", topic) for turn in TURNS for topic in TOPICS
+    )
+    _, second, third = (batches(f"after-{turn}", TRANSACTIONS) for turn in TURNS)
+    assert any(not found.records for found in second)
+    markers = {found.base_offset for found in second if found.is_control and found.attributes & HORIZON}
+    assert markers
+    assert not markers & {found.base_offset for found in third}
+    tombstones = [
+        {record.offset for found in batches(name, PLAIN[0]) for record in found.records if record.value is None}
+        for name in ("before-2", "after-2")
+    ]
+    assert tombstones[0] - tombstones[1]

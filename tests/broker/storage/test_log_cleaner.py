@@ -1,0 +1,370 @@
+"""The cleaner of a log manager: which log is next, checkpoints, what it does when something goes wrong."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from broker.storage.cleaner_manager import OwnerThread
+from broker.storage.cleaning import CleaningAborted
+from broker.storage.log_cleaner import LogCleaner
+from tests.broker.storage.cleaner_helpers import records_of, transient_files
+from tests.broker.storage.manager_helpers import NOW, Started, killed, started
+
+CHECKPOINT = "cleaner-offset-checkpoint"
+SMALL = {"cleanup_policy": "compact", "internal_segment_bytes": 1000}
+
+
+def fill(broker: Started, topic="orders", partition=0, *, batches=20, keys=3, size=60) -> None:
+    for number in range(batches):
+        broker.append(topic, partition, key=b"key %d" % (number % keys), size=size)
+
+
+def clean(broker: Started) -> bool:
+    return broker.logs.cleaner.clean_filthiest()
+
+
+def checkpointed(path: Path) -> dict[str, int]:
+    lines = (path / CHECKPOINT).read_text().splitlines()
+    assert lines[:2] == ["0", str(len(lines) - 2)]
+    return {"-".join(line.split()[:2]): int(line.split()[2]) for line in lines[2:]}
+
+
+def configure(broker: Started, name="orders", **configs) -> None:
+    broker.topics.set_configs(name, {key.replace("_", "."): str(value) for key, value in configs.items()})
+    broker.logs.update_topic_config(name)
+
+
+def test_a_compacted_log_is_cleaned_and_its_checkpoint_written(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL)
+    fill(broker)
+    log = broker.log()
+    assert clean(broker)
+    assert checkpointed(tmp_path) == {"orders-0": log.segments[-1].base_offset}
+    assert len({key for _, key, _ in records_of(log)}) == len(records_of(log))
+    assert not clean(broker)
+    broker.logs.shutdown()
+
+
+def test_a_log_that_is_not_compacted_is_left_alone(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", internal_segment_bytes=1000)
+    fill(broker)
+    assert not clean(broker)
+    assert not (tmp_path / CHECKPOINT).exists()
+
+
+def test_the_dirtiest_log_comes_first_and_the_others_after_it(tmp_path):
+    broker = started(tmp_path)
+    for topic in ("a", "b"):
+        broker.create(topic, **SMALL)
+        fill(broker, topic)
+        assert clean(broker)
+    fill(broker, "a", batches=40, keys=1000)
+    fill(broker, "b", batches=80, keys=1000)
+    ends = {topic: broker.log(topic).segments[-1].base_offset for topic in ("a", "b")}
+    assert clean(broker)
+    assert checkpointed(tmp_path)["b-0"] == ends["b"]
+    assert checkpointed(tmp_path)["a-0"] < ends["a"]
+    assert clean(broker)
+    assert checkpointed(tmp_path)["a-0"] == ends["a"]
+    assert not clean(broker)
+
+
+def test_logs_that_nobody_has_opened_since_a_clean_stop_are_cleaned(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL)
+    broker.create("idle", **SMALL)
+    fill(broker)
+    broker.append("idle")
+    broker.logs.shutdown()
+    broker = started(tmp_path)
+    assert list(broker.logs.logs()) == []
+    assert clean(broker)
+    assert [log.topic for log in broker.logs.logs()] == ["orders"]  # one segment is nothing to open a log for
+    assert not clean(broker)
+    broker.logs.shutdown()
+    broker = started(tmp_path)
+    assert not clean(broker)
+    assert list(broker.logs.logs()) == []  # it is clean, and file sizes say so
+
+
+def test_a_log_is_clean_up_to_its_checkpoint_after_a_crash_too(tmp_path):
+    broker = started(tmp_path / "live")
+    broker.create("orders", **SMALL)
+    fill(broker)
+    assert clean(broker)
+    copy = killed(tmp_path / "live", tmp_path / "copy")
+    broker.logs.shutdown()
+    again = started(copy)
+    assert records_of(again.log()) == records_of(broker.log())
+    assert not clean(again)
+
+
+def test_a_new_topic_of_an_old_name_is_dirty_from_its_first_record(tmp_path):
+    broker = started(tmp_path)
+    topic = broker.create("orders", **SMALL)
+    fill(broker)
+    assert clean(broker)
+    broker.topics.delete("orders")
+    broker.logs.delete_topic(topic)
+    broker.create("orders", **SMALL)
+    assert "orders-0" not in checkpointed(tmp_path)
+    fill(broker)
+    assert clean(broker)
+
+
+def test_a_checkpoint_that_lies_outside_of_the_log_is_reset(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL)
+    fill(broker)
+    broker.logs.shutdown()
+    (tmp_path / CHECKPOINT).write_text("0\n1\norders 0 123456\n")
+    broker = started(tmp_path)
+    broker.log()
+    assert clean(broker)
+    assert checkpointed(tmp_path) == {"orders-0": broker.log().segments[-1].base_offset}
+
+
+def test_old_segments_are_removed_after_the_delay(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL, file_delete_delay_ms=1000)
+    fill(broker)
+    assert clean(broker)
+    directory = broker.log().directory
+    assert list(directory.glob("*.deleted"))
+    broker.tick(999)
+    assert list(directory.glob("*.deleted"))
+    broker.tick(1)
+    assert not list(directory.glob("*.deleted"))
+
+
+def test_a_log_that_is_damaged_is_not_tried_again_and_the_others_go_on(tmp_path, caplog):
+    broker = started(tmp_path)
+    for topic in ("orders", "other"):
+        broker.create(topic, **SMALL)
+        fill(broker, topic, keys=5 if topic == "orders" else 1)
+    log = broker.log()
+    log.flush()
+    path = Path(log.segments[0].log_path)
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    results = [clean(broker) for _ in range(3)]
+    assert sorted(results) == [False, False, True]
+    assert [entry.topic for entry in broker.logs.cleaner.manager.uncleanable] == ["orders"]
+    assert "is not compacted any more" in caplog.text
+    assert str(path) in caplog.text
+    assert log.failure is None
+    assert path.read_bytes() == data
+    assert set(checkpointed(tmp_path)) == {"other-0"}
+    assert transient_files(log.directory) == []
+
+
+def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    topic = broker.create("orders", **SMALL)
+    fill(broker)
+    log = broker.log()
+    last_records = log.last_records
+
+    def delete():
+        broker.topics.delete("orders")
+        broker.logs.delete_topic(topic)
+        return last_records()
+
+    monkeypatch.setattr(log, "last_records", delete)
+    assert not clean(broker)
+    assert broker.logs.cleaner.manager.uncleanable == set()
+    assert not clean(broker)
+    assert [path for path in tmp_path.rglob("*") if path.suffix in (".cleaned", ".swap")] == []
+
+
+def test_a_topic_that_is_no_longer_compacted_is_let_go(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL)
+    fill(broker)
+    log = broker.log()
+    last_records = log.last_records
+
+    def change():
+        configure(broker, cleanup_policy="delete", internal_segment_bytes=1000)
+        return last_records()
+
+    monkeypatch.setattr(log, "last_records", change)
+    before = len(records_of(log))
+    assert not clean(broker)
+    assert len(records_of(log)) == before
+    assert transient_files(log.directory) == []
+
+
+def test_properties_of_the_topic_that_change_count_for_the_next_round(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL, min_compaction_lag_ms=10**15)
+    fill(broker)
+    assert not clean(broker)
+    configure(broker, **SMALL, min_cleanable_dirty_ratio=1.0)
+    assert not clean(broker)
+    configure(broker, **SMALL)
+    assert clean(broker)
+
+
+def test_compact_and_delete_do_both(tmp_path):
+    broker = started(tmp_path, properties={"log.retention.check.interval.ms": 1000})
+    broker.create("orders", **{**SMALL, "cleanup_policy": "compact,delete"}, retention_ms=5000)
+    fill(broker, keys=20)  # no segment is left empty: of such a one the file's time would count
+    assert clean(broker)
+    assert broker.log().log_start_offset == 0
+    broker.tick(60_000)
+    assert broker.log().log_start_offset == broker.log().log_end_offset
+    fill(broker)
+    assert clean(broker)  # the checkpoint, now below the log start offset, is moved
+    assert checkpointed(tmp_path)["orders-0"] == broker.log().segments[-1].base_offset
+
+
+def test_a_disk_that_refuses_takes_the_directory_offline(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders", **SMALL)
+    fill(broker)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("broker.storage.cleaned_segment.os.write", full)
+    assert not clean(broker)
+    assert not broker.logs.is_online("orders", 0)
+
+
+@pytest.mark.parametrize("step", range(0, 12, 2))
+def test_a_swap_that_fails_halfway_takes_the_log_offline_and_the_next_start_makes_it_whole(step, tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.create("orders", **{**SMALL, "internal_segment_bytes": 2000})
+    fill(broker, batches=40)
+    latest = {key: offset for offset, key, _ in records_of(broker.log())}
+    real, calls = os.rename, 0
+
+    def rename(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls > step:
+            raise OSError(5, "Input/output error")
+        real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.rename", rename)
+        assert not clean(broker)
+    assert not broker.logs.is_online("orders", 0)
+    broker.crash()
+    again = started(tmp_path)
+    log = again.log()
+    assert transient_files(log.directory) == []
+    assert {key: offset for offset, key, _ in records_of(log)} == latest
+    assert clean(again)
+
+
+# ---- threads
+
+
+class Owner:
+    """A thread that owns the logs, as the event loop's does."""
+
+    def __init__(self):
+        self.pool = ThreadPoolExecutor(1, "owner")
+
+    def call_soon(self, function):
+        self.pool.submit(function)
+
+    def run(self, function):
+        return self.pool.submit(function).result(60)
+
+
+def eventually(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_threads_clean_while_the_owning_thread_writes_and_reads(tmp_path):
+    owner = Owner()
+    broker = owner.run(
+        lambda: started(tmp_path, options={"call_soon": owner.call_soon}, properties={"log.cleaner.backoff.ms": 1})
+    )
+    owner.run(lambda: broker.create("orders", 2, **SMALL, min_cleanable_dirty_ratio=0.01))
+    cleaner = broker.logs.cleaner
+    cleaner.start()
+    latest: dict[tuple[int, bytes], int] = {}
+    for number in range(400):
+        key = b"key %d" % (number % 7)
+        for partition in (0, 1):
+            info = owner.run(lambda key=key, partition=partition: broker.append("orders", partition, key=key, size=60))
+            latest[partition, key] = info.base_offset
+    for partition in (0, 1):
+        log = broker.log("orders", partition)
+        eventually(lambda log=log: checkpointed(tmp_path).get(log.name, 0) >= log.segments[-1].base_offset)
+    owner.run(cleaner.stop)
+    for partition in (0, 1):
+        log = broker.log("orders", partition)
+        owner.run(lambda log=log: log.roll(NOW))
+        kept = {key: offset for offset, key, _ in records_of(log)}
+        assert {key: offset for (p, key), offset in latest.items() if p == partition} == kept
+        assert len(records_of(log)) < 200
+    owner.run(broker.logs.shutdown)
+    owner.pool.shutdown()
+
+
+def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
+    waiting: list[Callable[[], None]] = []
+    owner = OwnerThread(waiting.append)
+    found = []
+
+    def ask():
+        try:
+            owner.ask(lambda: found.append("done"))
+        except CleaningAborted as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    eventually(lambda: waiting)
+    owner.is_stopping.set()
+    thread.join(10)
+    assert found == ["the broker stops"]
+    waiting[0]()  # it comes too late, and does nothing
+    assert found == ["the broker stops"]
+
+
+def test_what_the_owner_raises_is_raised_where_it_was_asked_for():
+    with pytest.raises(TimeoutError, match="mine"):
+        OwnerThread(lambda function: function()).ask(lambda: (_ for _ in ()).throw(TimeoutError("mine")))
+
+
+def test_no_thread_without_log_cleaner_enable(tmp_path):
+    broker = started(tmp_path, properties={"log.cleaner.enable": "false"})
+    broker.logs.cleaner.start()
+    assert cleaner_threads(broker.logs.cleaner) == 0
+
+
+def cleaner_threads(cleaner: LogCleaner) -> int:
+    return sum(thread.is_alive() for thread in cleaner._threads)
+
+
+def test_the_number_of_threads_changes_while_the_broker_runs(tmp_path):
+    broker = started(tmp_path, properties={"log.cleaner.backoff.ms": 60_000})
+    cleaner = broker.logs.cleaner
+    cleaner.start()
+    assert cleaner_threads(cleaner) == 1
+    config = broker.logs._table.config
+    broker.logs.update_config(config.with_dynamic({"log.cleaner.threads": "2"}, {}))
+    assert cleaner_threads(cleaner) == 2
+    broker.logs.update_config(config.with_dynamic({}, {}))
+    eventually(lambda: cleaner_threads(cleaner) == 1)
+    broker.logs.shutdown()
+    assert cleaner_threads(cleaner) == 0
