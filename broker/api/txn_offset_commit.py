@@ -50,6 +50,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             )
     if wanted:
         told = _commit(request, broker, tuple(wanted))
+        await broker.flush_offsets(request.entity.group_id)
         codes |= {TopicPartition(part.topic, part.partition): code for part, code in zip(wanted, told, strict=True)}
     return _answer(request, codes)
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -243,7 +243,7 @@ def read_with_librdkafka(bootstrap: str) -> Seen:
     return seen
 
 
-def _messages(consumer: Consumer) -> Iterator[object]:
+def _messages(consumer: Consumer) -> Iterator[Any]:
     end = time.monotonic() + WAIT
     while True:
         found = consumer.consume(1000, 0.1)  # it waits so long for the thousandth

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def rounds_of_crashes(directory: Path, rounds: int, seed: int) -> tuple[RunningB
 
 def audit(broker: RunningBroker, outcomes: list[bank.Outcomes]) -> None:
     """Every reader sees the same, and it is right."""
-    ways = sum((told.ways for told in outcomes), start=bank.Counter())
+    ways = sum((told.ways for told in outcomes), start=Counter[str]())
     assert ways["commit"] > 20, ways
     assert ways["abort"] > 0, ways
     seen = bank.read_with_librdkafka(broker.bootstrap)
@@ -71,7 +72,7 @@ def test_the_sum_over_all_accounts_stays_over_a_few_crashes(tmp_path: Path) -> N
 def test_the_sum_over_all_accounts_stays_over_thirty_crashes(tmp_path: Path, spark: Any) -> None:
     broker, outcomes = rounds_of_crashes(tmp_path, rounds=30, seed=2)
     audit(broker, outcomes)
-    ways = sum((told.ways for told in outcomes), start=bank.Counter())
+    ways = sum((told.ways for told in outcomes), start=Counter[str]())
     assert ways["timeout"] > 0, ways
     assert ways["fenced"] > 0, ways
     table = spark.read.format("kafkalog").option("path", str(broker.log_dir)).option("subscribe", bank.TOPIC)

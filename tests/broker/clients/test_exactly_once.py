@@ -21,8 +21,8 @@ QUICK = {"retry.backoff.ms": 20, "reconnect.backoff.ms": 20, "reconnect.backoff.
 
 
 class Copier(threading.Thread):
-    """A member of the group that copies what it is assigned, until all has been copied. On an error it begins anew, as a
-    process that is started again: nothing but the committed offsets tells it where it was."""
+    """A member of the group that copies what it is assigned, until all has been copied. On an error it begins anew, as
+    a process that is started again: nothing but the committed offsets tells it where it was."""
 
     def __init__(self, broker: RunningBroker, number: int, done: threading.Event) -> None:
         super().__init__(daemon=True)
