@@ -14,7 +14,16 @@ from pathlib import Path
 
 from benchmarks.report import Report, machine, versions
 
-NAMES = ("decode", "planning", "handover", "tiny_query", "compaction", "selective", "spark_read")  # the longest last
+NAMES = (
+    "decode",
+    "planning",
+    "handover",
+    "tiny_query",
+    "compaction",
+    "transactional_produce",
+    "selective",
+    "spark_read",
+)  # the longest last
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -37,6 +37,11 @@ from broker.storage.log_dir import LogDirs, open_log_dirs
 from broker.storage.log_manager import LogManager
 from broker.storage.producer_ids import ProducerIds
 from broker.storage.topic_registry import Topic, TopicRegistry
+from broker.transaction_ends import TransactionEnds
+from broker.transactions.loading import load as load_transactions
+from broker.transactions.transaction_config import TransactionConfig
+from broker.transactions.transaction_coordinator import TransactionCoordinator
+from broker.transactions_topic import TransactionsTopic
 from kafkalog_spark.errors import KafkalogError
 
 _logger = logging.getLogger("kafkalog.broker")
@@ -50,7 +55,8 @@ T = TypeVar("T")
 
 
 class Broker:
-    """What handlers get. config, clock, topics, logs, groups, fetch_sessions, producer_ids; node_id, cluster_id.
+    """What handlers get. config, clock, topics, logs, groups, transactions, fetch_sessions, producer_ids; node_id,
+    cluster_id.
 
     `advertised`: the listeners as clients are told, ports filled in. Everything runs in one event loop; `run_blocking`
     is the way out of it.
@@ -67,6 +73,8 @@ class Broker:
         self.topics: TopicRegistry
         self.logs: LogManager
         self.groups: GroupCoordinator
+        self.transactions: TransactionCoordinator
+        self.transaction_ends: TransactionEnds
         self.producer_ids: ProducerIds
         self.network: Network
         self._ticks: asyncio.Task[None] | None = None
@@ -113,7 +121,18 @@ class Broker:
             )
             for partition in offsets.owned():
                 self.groups.begin_loading(partition)
-            self._loading = asyncio.create_task(self._load_groups(offsets))
+            state = TransactionsTopic(self)
+            self.transaction_ends = TransactionEnds(self, state)
+            self.transactions = TransactionCoordinator(
+                TransactionConfig.of(self.config),
+                clock=self.clock,
+                state_log=state,
+                write_marker=self.transaction_ends.write_marker,
+                new_producer_id=self.producer_ids.next,
+            )
+            for partition in state.owned():
+                self.transactions.begin_loading(partition)
+            self._loading = asyncio.create_task(self._load_coordinators(offsets, state))
             await self._listen()
             self.logs.cleaner.start()
         except BaseException:
@@ -121,6 +140,23 @@ class Broker:
             self._executor.shutdown(wait=False)
             raise
         self._ticks = asyncio.create_task(self._tick())
+
+    async def _load_coordinators(self, offsets: OffsetsTopic, state: TransactionsTopic) -> None:
+        await self._load_transactions(state)
+        await self._load_groups(offsets)
+        self.transaction_ends.complete_soon()  # those that wait for a group's partition
+
+    async def _load_transactions(self, state: TransactionsTopic) -> None:
+        """Read __transaction_state while the broker serves, and complete what was prepared."""
+        for partition in state.owned():
+            try:
+                loaded = await self.run_blocking(lambda number: load_transactions(state.scan(number)), partition)
+            except KafkalogError as error:
+                _logger.error("the transactions of %s-%d cannot be loaded: %s", state.name, partition, error)
+                self.transactions.give_up(partition)
+            else:
+                self.transactions.open(partition, loaded)
+        self.transaction_ends.complete_soon()
 
     async def _load_groups(self, offsets: OffsetsTopic) -> None:
         """Read __consumer_offsets while the broker serves: its groups are COORDINATOR_LOAD_IN_PROGRESS meanwhile."""
@@ -155,6 +191,8 @@ class Broker:
                 await asyncio.gather(task, return_exceptions=True)
         self.groups.shutdown()
         await self.network.stop()
+        await self.transaction_ends.stop()
+        self.transactions.shutdown()
         await asyncio.gather(*self._flushing.values(), return_exceptions=True)
         await self.run_blocking(self.logs.shutdown)
         self._dirs.close()
@@ -167,6 +205,8 @@ class Broker:
             try:
                 self.logs.tick(now_ms)
                 self.groups.tick(now_ms)
+                self.transactions.tick(now_ms)
+                self.transaction_ends.complete_soon()
             except Exception:
                 _logger.exception("a periodic task failed and is tried again")
 

@@ -192,20 +192,35 @@ def ask(connection: socket.socket, request: Any) -> Any:
     """Send one of kio's request entities and read its response entity. Raises OSError, also when the broker closes the
     connection instead of answering."""
     from kio.index import load_response_schema
-    from kio.serial import entity_reader, entity_writer
+    from kio.serial import entity_reader
 
-    key, version = request.__api_key__, request.__version__
+    response = load_response_schema(request.__api_key__, request.__version__)
+    body = exchange(connection, request)
+    _, start = entity_reader(response.__header_schema__)(body, 0)
+    return entity_reader(response)(body, start)[0]
+
+
+def exchange(connection: socket.socket, request: Any) -> bytes:
+    """As ask, but gives the answer as bytes, from its header on."""
+    frame = frame_of(request)
+    connection.sendall(struct.pack(">i", len(frame)) + frame)
+    return _receive(connection, struct.unpack(">i", _receive(connection, 4))[0])
+
+
+def frame_of(request: Any) -> bytes:
+    """One of kio's request entities with a header, without the size in front."""
+    from kio.serial import entity_writer
+
     header = request.__header_schema__(
-        request_api_key=key, request_api_version=version, correlation_id=1, client_id="kafkalog-testing"
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=1,
+        client_id="kafkalog-testing",
     )
     frame = io.BytesIO()
     entity_writer(type(header))(frame, header)
     entity_writer(type(request))(frame, request)
-    connection.sendall(struct.pack(">i", len(frame.getvalue())) + frame.getvalue())
-    body = _receive(connection, struct.unpack(">i", _receive(connection, 4))[0])
-    response = load_response_schema(key, version)
-    _, start = entity_reader(response.__header_schema__)(body, 0)
-    return entity_reader(response)(body, start)[0]
+    return frame.getvalue()
 
 
 def _receive(connection: socket.socket, count: int) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from broker.config.definition import ConfigError
+from broker.config.internal_topics import TRANSACTION_TOPIC
 from broker.config.log_config import LogConfig
 from broker.errors import BrokerError, ErrorCode
 from broker.storage.topic_registry import Topic, check_topic_name
@@ -155,6 +156,8 @@ async def delete_topic(broker: Broker, name: str) -> Topic:
     topic: Topic = await broker.run_blocking(broker.topics.delete, name)
     broker.logs.delete_topic(topic)
     broker.groups.on_topic_deleted(name)
+    if name == TRANSACTION_TOPIC:
+        broker.transactions.close_all()
     _log.info("topic %s is deleted", name)
     return topic
 

@@ -2,7 +2,7 @@
 
 v3  client_software_name and client_software_version, checked as Kafka does (KIP-511); the response header stays
     version 0, because a client must be able to read it before it knows anything.
-v4  the same; older versions leave out supported features whose lowest level is 0 (KAFKA-17011). None is reported here.
+v4  the same; older versions leave out supported features whose lowest level is 0 (KAFKA-17011).
 
 An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511):
 clients retry with a version from that range.
@@ -23,9 +23,11 @@ from broker.protocol.codec import response_class
 
 KEY = 18
 
-# Clients ignore the features of an answer whose epoch is negative. No feature is finalized: `group.version` comes with
-# KIP-848, `transaction.version` with transactions.
+# Clients ignore the features of an answer whose epoch is negative. `group.version` comes with KIP-848.
 FINALIZED_FEATURES_EPOCH = 0
+TRANSACTION_VERSION = "transaction.version", 2
+"""KIP-890: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used where this feature is finalized."""
+_ALL_SUPPORTED_FEATURES_FROM = 4
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -62,6 +64,12 @@ def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Encoded | Any:
         fields["throttle_time"] = timedelta(0)
     if version >= 3:
         fields["finalized_features_epoch"] = FINALIZED_FEATURES_EPOCH
+        name, level = TRANSACTION_VERSION
+        fields["finalized_features"] = (
+            module.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level),
+        )
+        if version >= _ALL_SUPPORTED_FEATURES_FROM:
+            fields["supported_features"] = (module.SupportedFeatureKey(name=name, min_version=0, max_version=level),)
     return module.ApiVersionsResponse(**fields)
 
 

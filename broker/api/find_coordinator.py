@@ -1,7 +1,7 @@
-"""10 FindCoordinator, versions 0 to 6: which broker coordinates a group. Creates __consumer_offsets at the first use.
+"""10 FindCoordinator, versions 0 to 6: which broker coordinates a group or a transactional id. Creates
+__consumer_offsets or __transaction_state at the first use.
 
-Coordinators of transactions (key type 1) and share groups (2) are not served: INVALID_REQUEST, as Kafka answers for
-share groups where it has no coordinator for them.
+Coordinators of share groups (key type 2) are not served: INVALID_REQUEST, as Kafka answers where it has none.
 
 v1  key type; throttle time and error message in the answer
 v4  several keys at once (KIP-699)
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.admin.nodes import this_node
-from broker.config.internal_topics import OFFSETS_TOPIC, internal_topic_configs
+from broker.config.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC, internal_topic_configs
 from broker.errors import BrokerError, ErrorCode
 from broker.protocol.api_registry import Request, api, on_error
 from broker.protocol.response_entity import entity, response_module
@@ -37,12 +37,14 @@ class _Found(NamedTuple):
 @api(10, 0, 6)
 async def handle(request: Request, broker: Broker) -> Any:
     key_type = getattr(request.entity, "key_type", _GROUP)
-    if key_type != _GROUP:
-        kind = "transactions" if key_type == _TRANSACTION else f"key type {key_type}"
-        return _answer(request, _Found(ErrorCode.invalid_request, message=f"this broker does not coordinate {kind}"))
+    if key_type not in (_GROUP, _TRANSACTION):
+        what = f"this broker does not coordinate key type {key_type}"
+        return _answer(request, _Found(ErrorCode.invalid_request, message=what))
     try:
-        configs = internal_topic_configs(broker.config)[OFFSETS_TOPIC]
-        await broker.ensure_topic(OFFSETS_TOPIC, broker.config.offsets_topic_num_partitions, configs)
+        name, partitions = OFFSETS_TOPIC, broker.config.offsets_topic_num_partitions
+        if key_type == _TRANSACTION:
+            name, partitions = TRANSACTION_TOPIC, broker.config.transaction_state_log_num_partitions
+        await broker.ensure_topic(name, partitions, internal_topic_configs(broker.config)[name])
     except BrokerError as error:
         return _answer(request, _Found(ErrorCode.coordinator_not_available, message=error.what))
     node = this_node(broker, request.connection)

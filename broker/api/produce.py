@@ -8,8 +8,11 @@ acks 1   answered when the batch is in the log (and on disk where flush.messages
 acks -1  the same on one node: its log is the whole in-sync set
 
 v5   log_start_offset in the answer
+v7   a transactional batch in a partition that was not added: INVALID_TXN_STATE
 v8   record_errors and error_message: which records of a refused batch were wrong
 v10  node endpoints (KIP-951): not needed, this node leads what it knows
+v11  TRANSACTION_ABORTABLE instead (KIP-890)
+v12  the batch adds its partition to the transaction
 v13  topics by id (KIP-516)
 """
 
@@ -23,7 +26,9 @@ from broker.errors import BrokerError, ErrorCode
 from broker.protocol.api_registry import Encoded, Request, api
 from broker.protocol.produce_request import ProduceRequest
 from broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
-from broker.storage.append_validation import InvalidRecordErrors, validate_batch
+from broker.storage.append_validation import InvalidRecordErrors, ValidatedBatch, validate_batch
+from broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
+from broker.transactions.verification import Speaks, produce_error, verify
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.names import is_internal
 
@@ -77,7 +82,7 @@ async def _answer(
         if asked.acks not in (ALL, LEADER, NONE):
             raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {asked.acks}")
         log = _log(topic, index, broker)
-        info = await _append(log, records, broker)
+        info = await _append(log, records, broker, asked.transactional_id, request.version)
         return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
     except BrokerError as error:
         level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
@@ -102,7 +107,9 @@ def _log(topic: str | UUID, index: int, broker: Broker) -> Log:
     return broker.log(name, index)
 
 
-async def _append(log: Log, records: memoryview | None, broker: Broker) -> AppendInfo:
+async def _append(
+    log: Log, records: memoryview | None, broker: Broker, transactional_id: str | None, version: int
+) -> AppendInfo:
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
     now_ms = broker.clock.now_ms()
@@ -113,6 +120,29 @@ async def _append(log: Log, records: memoryview | None, broker: Broker) -> Appen
         batch = await broker.run_blocking(validate_batch, *arguments, is_compacted=compacted)
     else:
         batch = validate_batch(*arguments, is_compacted=compacted)
+    if batch.attributes & layout.ATTRIBUTE_TRANSACTIONAL:
+        _verify(log, batch, broker, transactional_id, version)
     info = log.append(batch, now_ms)
     await broker.flush_if_due(log)
     return info
+
+
+def _verify(log: Log, batch: ValidatedBatch, broker: Broker, transactional_id: str | None, version: int) -> None:
+    """Raise BrokerError unless the batch goes on with a transaction that this partition knows, or the coordinator says
+    that it may begin one here. Nothing may wait between this and the append."""
+    if transactional_id is None:
+        raise BrokerError(
+            ErrorCode.transactional_id_authorization_failed, "a transactional batch, and no transactional id with it"
+        )
+    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+    state = log.producer_state
+    if not broker.config.transaction_partition_verification_enable or state.has_open_transaction(*producer):
+        return
+    speaks = Speaks.of_produce(version)
+    state.verifications.begin(
+        *producer, batch.base_sequence, broker.clock.now_ms(), adds_partitions=speaks is Speaks.ADDS_PARTITIONS
+    )
+    try:
+        verify(broker.transactions, transactional_id, producer, TopicPartition(log.topic, log.partition), speaks)
+    except BrokerError as error:
+        raise produce_error(error, speaks) from error

@@ -68,17 +68,19 @@ def _read(asked: FetchPartition, log: Log, left: int, *, at_least_one: bool, com
     until = stable if committed else high_watermark
     offset = asked.fetch_offset
     records: list[bytes] = []
+    end = offset
     # asked for also where nothing is to be read: an offset out of range is an error, not the end of the log
     log.check_fetch_offset(offset)
     if offset < until and (left > 0 or at_least_one):
-        records = log.read(offset, min(left, asked.max_bytes), up_to=until, at_least_one=at_least_one)
+        wanted = min(left, asked.max_bytes)
+        records, end = log.read_range(offset, wanted, up_to=until, at_least_one=at_least_one)
     answer = PartitionFetchResponse(
         asked.partition,
         high_watermark=high_watermark,
         last_stable_offset=stable,
         log_start_offset=log.log_start_offset,
         records=records,
-        aborted_transactions=log.aborted_transactions(offset, until) if committed and records else None,
+        aborted_transactions=log.aborted_transactions(offset, end) if committed and records else None,
     )
     if committed and not records:
         answer.aborted_transactions = ()

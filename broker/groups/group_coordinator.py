@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from broker.clock import Clock
 from broker.errors import BrokerError, ErrorCode
@@ -28,15 +29,23 @@ from broker.groups.messages import (
     SyncAnswer,
     SyncCallback,
     SyncRequest,
+    TransactionalCommit,
 )
-from broker.groups.offset_batches import OffsetsBatch, Record
+from broker.groups.offset_batches import OffsetsBatch, ProducerEpoch, Record
 from broker.groups.rebalance import write_error
 from broker.groups.timers import Scheduler
 
 log = logging.getLogger(__name__)
 
-Append = Callable[[int, Sequence[Record]], None]
-"""append(partition, records) to __consumer_offsets, as one batch. Raises BrokerError when it cannot."""
+
+class Append(Protocol):
+    """Appends records to a partition of __consumer_offsets, as one batch. Raises BrokerError when it cannot."""
+
+    def __call__(
+        self, partition: int, records: Sequence[Record], transaction: ProducerEpoch | None = None, /
+    ) -> None: ...
+
+
 Scan = Callable[[int], Iterable[OffsetsBatch]]
 """scan(partition): all its batches from the beginning. Raises BrokerError when the partition is not here."""
 
@@ -89,8 +98,8 @@ class GroupCoordinator:
         if partition in self._shards or self._stopped:
             return
 
-        def write(records: Sequence[Record]) -> None:
-            self._append(partition, records)
+        def write(records: Sequence[Record], transaction: ProducerEpoch | None = None) -> None:
+            self._append(partition, records, transaction)
 
         self._shards[partition] = GroupShard(
             loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id
@@ -189,6 +198,24 @@ class GroupCoordinator:
     ) -> list[tuple[str, tuple[FetchedOffset, ...]]]:
         """(topic, offsets), of all topics of the group when `topics` is None. Raises BrokerError."""
         return self._shard(group_id).fetch(group_id, topics, require_stable=require_stable)
+
+    def commit_in_transaction(self, commit: TransactionalCommit) -> list[ErrorCode]:
+        """One code a partition. Raises BrokerError when the whole request is refused."""
+        return self._named_shard(commit.group_id).commit_in_transaction(commit)
+
+    def check_loaded(self, partition: int) -> None:
+        """Raise BrokerError COORDINATOR_LOAD_IN_PROGRESS while a partition is read: a marker written now may be missed
+        by who reads it, or be seen twice."""
+        if partition in self._loading:
+            raise BrokerError(
+                ErrorCode.coordinator_load_in_progress, f"__consumer_offsets-{partition} is still being read"
+            )
+
+    def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A marker has been written into a partition. One that is not open will find it when it is read."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            shard.end_transaction(producer_id, commit=commit)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """One code a (topic, partition). Raises BrokerError when the whole request is refused."""

@@ -18,6 +18,7 @@ from broker.groups.membership import Membership, check_generation, new_member_id
 from broker.groups.messages import (
     NO_MEMBER,
     CommitRequest,
+    CommittedPartition,
     DescribedGroup,
     DescribedMember,
     FetchedOffset,
@@ -25,8 +26,9 @@ from broker.groups.messages import (
     JoinAnswer,
     ListedGroup,
     SyncAnswer,
+    TransactionalCommit,
 )
-from broker.groups.offset_batches import Record
+from broker.groups.offset_batches import ProducerEpoch, Record
 from broker.groups.offset_expiry import expired_offsets
 from broker.groups.offset_records import OffsetAndMetadata, OffsetKey, group_key, offset_key, offset_value
 from broker.groups.offset_store import OffsetStore
@@ -95,25 +97,61 @@ class GroupShard:
                 self._rebalances.expect_heartbeat(group, member)
         now = self._now_ms()
         expire = -1 if request.retention_ms < 0 else now + request.retention_ms
-        codes, records, committed = [], [], []
-        for part in request.partitions:
+        codes, records, committed = self._offsets_of(request.group_id, request.partitions, now, expire)
+        if records:
+            self._write(records)
+            self._begin_simple_group(request.group_id)
+            for key, value in committed:
+                self.offsets.put(key, value)
+        return codes
+
+    def _offsets_of(
+        self, group_id: str, partitions: Sequence[CommittedPartition], now: int, expire: int = -1
+    ) -> tuple[list[ErrorCode], list[Record], list[tuple[OffsetKey, OffsetAndMetadata]]]:
+        """A code for each partition; records and offsets of those that can be committed."""
+        codes: list[ErrorCode] = []
+        records: list[Record] = []
+        committed = []
+        for part in partitions:
             metadata = part.metadata or ""
             if len(metadata) > self._config.offset_metadata_max_bytes:
                 codes.append(ErrorCode.offset_metadata_too_large)
                 continue
             codes.append(ErrorCode.none)
             value = OffsetAndMetadata(part.offset, now, part.leader_epoch, metadata, expire, part.topic_id)
-            key = OffsetKey(request.group_id, part.topic, part.partition)
+            key = OffsetKey(group_id, part.topic, part.partition)
             records.append((offset_key(*key), offset_value(value)))
             committed.append((key, value))
+        return codes, records, committed
+
+    def _begin_simple_group(self, group_id: str) -> None:
+        if group_id not in self.groups:
+            log.info("group %r: a simple group, which only commits", group_id)
+            self.groups[group_id] = Group(group_id, self._now_ms)
+
+    # offsets in transactions
+
+    def commit_in_transaction(self, commit: TransactionalCommit) -> list[ErrorCode]:
+        """Offsets that count when the producer's transaction commits. One code a partition.
+
+        Raises BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH.
+        """
+        group = self.groups.get(commit.group_id)
+        if group is not None:
+            _check_transactional_commit(group, commit)
+        elif commit.generation >= 0:
+            raise BrokerError(ErrorCode.illegal_generation, f"there is no group {commit.group_id!r}")
+        codes, records, committed = self._offsets_of(commit.group_id, commit.partitions, self._now_ms())
         if records:
-            self._write(records)
-            if group is None:
-                log.info("group %r: a simple group, which only commits", request.group_id)
-                self.groups[request.group_id] = Group(request.group_id, self._now_ms)
+            self._write(records, ProducerEpoch(commit.producer_id, commit.producer_epoch))
+            self._begin_simple_group(commit.group_id)
             for key, value in committed:
-                self.offsets.put(key, value)
+                self.offsets.put_pending(commit.producer_id, key, value)
         return codes
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Its marker is in the log."""
+        self.offsets.end_transaction(producer_id, commit=commit)
 
     def _check_simple_commit(self, request: CommitRequest) -> None:
         if request.generation < 0:
@@ -220,6 +258,16 @@ class GroupShard:
     def _remove_group(self, group: Group) -> None:
         self._write([(group_key(group.group_id), None)])
         self.membership.remove_group(group)
+
+
+def _check_transactional_commit(group: Group, commit: TransactionalCommit) -> None:
+    """Raises BrokerError (ClassicGroup.validateOffsetCommit). Producers before Kafka 2.5 name no member, and are let
+    through in any state."""
+    if commit.generation < 0 and group.state is GroupState.EMPTY:
+        return
+    if commit.generation >= 0 or commit.member_id != NO_MEMBER or commit.group_instance_id is not None:
+        group.check_member(commit.member_id, commit.group_instance_id)
+        check_generation(group, commit.generation)
 
 
 def _check_commit(group: Group, request: CommitRequest) -> None:

@@ -60,7 +60,7 @@ def load(batches: Iterable[OffsetsBatch]) -> LoadedPartition:
         for key, (position, value) in pending_records.items():
             if value is not None:
                 superseded = position < latest.get(key, (-1, None))[0]
-                _replay_pending(loaded, producer_id, key, None if superseded else value)
+                _replay_pending(loaded, producer_id, key, None if superseded else value, position)
     if loaded.skipped:
         log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
     return loaded
@@ -79,10 +79,11 @@ def _replay(loaded: LoadedPartition, key: bytes, value: bytes) -> None:
         log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
 
 
-def _replay_pending(loaded: LoadedPartition, producer_id: int, key: bytes, value: bytes | None) -> None:
+def _replay_pending(loaded: LoadedPartition, producer_id: int, key: bytes, value: bytes | None, position: int) -> None:
     try:
         about = decode_key(key)
         if isinstance(about, OffsetKey):
-            loaded.offsets.put_pending(producer_id, about, None if value is None else decode_offset_value(value))
+            committed = None if value is None else decode_offset_value(value)
+            loaded.offsets.put_pending(producer_id, about, committed, position)
     except KafkalogError as error:
         log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())

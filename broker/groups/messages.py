@@ -117,6 +117,19 @@ class CommitRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionalCommit:
+    """A TxnOffsetCommit of a producer whose transaction holds the group's partition of __consumer_offsets."""
+
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[CommittedPartition, ...]
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedTopic:
     """Offsets wanted of a topic. `topic_id`: the id that the topic has now, None when it does not exist."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log import layout
@@ -25,8 +26,25 @@ _BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime gives its batches 0 although no
 _MAX_UNFOLDED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
 
 
-def encode_batch(records: Sequence[Record], timestamp_ms: int, *, base_offset: int = 0, leader_epoch: int = 0) -> bytes:
-    """One uncompressed v2 batch whose records all have `timestamp_ms`. `records` must not be empty."""
+class ProducerEpoch(NamedTuple):
+    """Whose transaction a batch belongs to."""
+
+    producer_id: int
+    epoch: int
+
+
+def encode_batch(
+    records: Sequence[Record],
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    transaction: ProducerEpoch | None = None,
+) -> bytes:
+    """One uncompressed v2 batch whose records all have `timestamp_ms`. `records` must not be empty.
+
+    transaction: the batch is part of that producer's open transaction.
+    """
     data = bytearray(layout.BATCH_OVERHEAD)
     for delta, (key, value) in enumerate(records):
         body = bytearray(b"\0\0")  # attributes, timestamp delta
@@ -42,8 +60,10 @@ def encode_batch(records: Sequence[Record], timestamp_ms: int, *, base_offset: i
         data += _varint(len(body))
         data += body
     fields = header_fields(
-        base_offset, base_offset + len(records) - 1, len(records), timestamp_ms, timestamp_ms, attributes=0,
-        leader_epoch=leader_epoch, producer_id=_NO_PRODUCER, producer_epoch=-1, base_sequence=_BASE_SEQUENCE,
+        base_offset, base_offset + len(records) - 1, len(records), timestamp_ms, timestamp_ms,
+        attributes=0 if transaction is None else layout.ATTRIBUTE_TRANSACTIONAL, leader_epoch=leader_epoch,
+        producer_id=_NO_PRODUCER if transaction is None else transaction.producer_id,
+        producer_epoch=-1 if transaction is None else transaction.epoch, base_sequence=_BASE_SEQUENCE,
     )  # fmt: skip
     seal(data, 0, len(data), fields)
     return bytes(data)

@@ -6,6 +6,7 @@ Offsets that a transaction commits are kept apart until its marker comes; until 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from broker.errors import ErrorCode
@@ -13,23 +14,37 @@ from broker.groups.messages import FetchedOffset, FetchedTopic
 from broker.groups.offset_records import OffsetAndMetadata, OffsetKey
 
 
+class _Pending(NamedTuple):
+    """position: orders commits as their records lie. committed: None when a later commit has come after it."""
+
+    position: int
+    committed: OffsetAndMetadata | None
+
+
 class OffsetStore:
     """Offsets by group, topic and partition."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
-        self._pending: dict[int, dict[OffsetKey, OffsetAndMetadata | None]] = {}
-        """By producer id. None: a plain commit came after it, which stays whatever the transaction ends with."""
+        self._pending: dict[int, dict[OffsetKey, _Pending]] = {}
+        """By producer id."""
+        self._next_position = 0
 
     def get(self, key: OffsetKey) -> OffsetAndMetadata | None:
         return self._groups.get(key.group_id, {}).get(key.topic, {}).get(key.partition)
 
     def put(self, key: OffsetKey, committed: OffsetAndMetadata) -> None:
         """A plain commit."""
-        for pending in self._pending.values():
-            if key in pending:
-                pending[key] = None
+        self._supersede(key, self._next_position)
         self._put(key, committed)
+
+    def _supersede(self, key: OffsetKey, position: int) -> None:
+        """What transactions hold for `key` from before `position` loses, whatever they end with: the later commit
+        stays. The partition is unstable until they end, all the same."""
+        for pending in self._pending.values():
+            held = pending.get(key)
+            if held is not None and held.position < position:
+                pending[key] = _Pending(held.position, None)
 
     def _put(self, key: OffsetKey, committed: OffsetAndMetadata) -> None:
         self._groups.setdefault(key.group_id, {}).setdefault(key.topic, {})[key.partition] = committed
@@ -67,15 +82,24 @@ class OffsetStore:
 
     # transactions
 
-    def put_pending(self, producer_id: int, key: OffsetKey, committed: OffsetAndMetadata | None) -> None:
-        """An offset in an open transaction; None when a plain commit has come after it."""
-        self._pending.setdefault(producer_id, {})[key] = committed
+    def put_pending(
+        self, producer_id: int, key: OffsetKey, committed: OffsetAndMetadata | None, position: int | None = None
+    ) -> None:
+        """An offset in an open transaction; None when a later commit has come after it.
+
+        position: where its record lies in the log, while that is being replayed; afterwards it comes behind all.
+        """
+        if position is None:
+            position = self._next_position
+        self._next_position = max(self._next_position, position + 1)
+        self._pending.setdefault(producer_id, {})[key] = _Pending(position, committed)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Its marker has come."""
-        for key, committed in self._pending.pop(producer_id, {}).items():
-            if commit and committed is not None:
-                self._put(key, committed)
+        """Its marker has come. Of several commits of one partition that with the last record stays."""
+        for key, held in self._pending.pop(producer_id, {}).items():
+            if commit and held.committed is not None:
+                self._supersede(key, held.position)
+                self._put(key, held.committed)
 
     def is_pending(self, key: OffsetKey) -> bool:
         return any(key in pending for pending in self._pending.values())

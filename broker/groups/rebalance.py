@@ -7,21 +7,27 @@ sync phase, and `heartbeat` is the session of one member.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from broker.errors import BrokerError, ErrorCode
 from broker.groups.group import Group, Member
 from broker.groups.group_config import GroupConfig
 from broker.groups.group_state import GroupEvent, GroupState
 from broker.groups.messages import JoinAnswer, SyncAnswer
-from broker.groups.offset_batches import Record
+from broker.groups.offset_batches import ProducerEpoch, Record
 from broker.groups.offset_records import group_key, group_value
 from broker.groups.timers import Timers
 
 log = logging.getLogger(__name__)
 
-Write = Callable[[Sequence[Record]], None]
-"""Appends records to the group's partition of __consumer_offsets. Raises BrokerError."""
+
+class Write(Protocol):
+    """Appends records to the group's partition of __consumer_offsets, as part of a transaction or of none. Raises
+    BrokerError."""
+
+    def __call__(self, records: Sequence[Record], transaction: ProducerEpoch | None = None, /) -> None: ...
+
 
 _WRITE_ERRORS = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,

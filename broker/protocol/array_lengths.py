@@ -161,8 +161,10 @@ def _compact_skip(data: Body, position: int) -> int:
 
 
 def _short_skip(data: Body, position: int) -> int:
-    return position + _I16.size + max(_I16.unpack_from(data, position)[0], 0)
+    length: int = _I16.unpack_from(data, position)[0]
+    return position + _I16.size + max(length, 0)
 
 
 def _long_skip(data: Body, position: int) -> int:
-    return position + _I32.size + max(_I32.unpack_from(data, position)[0], 0)
+    length: int = _I32.unpack_from(data, position)[0]
+    return position + _I32.size + max(length, 0)

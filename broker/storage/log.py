@@ -214,16 +214,25 @@ class Log:
         return self._append(build_batch(list(records), now_ms), now_ms, from_client=False, marker=None)
 
     def append_control(
-        self, control_type: ControlType, producer_id: int, producer_epoch: int, coordinator_epoch: int, now_ms: int
+        self,
+        control_type: ControlType,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        now_ms: int,
+        *,
+        transaction_version: int = 0,
     ) -> AppendInfo:
-        """Write the marker that ends a producer's transaction. Raises as append."""
+        """Write the marker that ends a producer's transaction. Raises as append. transaction_version: from 2 on it must
+        have a higher epoch than the transaction."""
         marker = control_batch(
             control_type, self._local.log_end_offset, now_ms, producer_id=producer_id, producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
         )  # fmt: skip
         return self._append(
-            parsed_batch(marker.data), now_ms, from_client=False, marker=Marker(control_type, coordinator_epoch)
-        )
+            parsed_batch(marker.data), now_ms, from_client=False,
+            marker=Marker(control_type, coordinator_epoch, transaction_version),
+        )  # fmt: skip
 
     def _append_table(self, table: pa.Table, now_ms: int) -> AppendInfo:
         from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
@@ -279,6 +288,8 @@ class Log:
         if self.config.flush_messages != _EVERY_APPEND:
             self.high_watermark = last_offset + 1
             self._wake()
+        if marker is not None:
+            self._producers.forget_ended(self.high_watermark)  # or nobody does while nobody reads
         return AppendInfo(base_offset, last_offset, batch.log_append_time_ms, self.log_start_offset)
 
     # ---- rolling

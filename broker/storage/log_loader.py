@@ -286,6 +286,7 @@ class _Loader:
 
     def _load_producers_at(self, offset: int) -> None:
         """State at `offset`, a segment's base or the log end: the newest good snapshot, and the batches behind it."""
+        had_snapshots = bool(self._snapshots)
         for candidate in sorted((known for known in self._snapshots if known <= offset), reverse=True):
             path = self._path(candidate, names.PRODUCER_SNAPSHOT_SUFFIX)
             try:
@@ -296,8 +297,9 @@ class _Loader:
                 _log.warning("%s; it is removed", error)
                 self._remove_snapshot(candidate)
         self._producers = ProducerState(offset)
-        # A log without snapshots that was closed cleanly has no producers: Kafka does not scan it either.
-        if not self._request.clean:
+        # A log without snapshots that was closed cleanly has no producers: Kafka does not scan it either. One whose
+        # snapshots are all damaged may have open transactions, whose records nobody may see.
+        if had_snapshots or not self._request.clean:
             self._walk(self._bases[0] if self._bases else offset, offset)
 
     def _walk(self, from_offset: int, to_offset: int) -> None:

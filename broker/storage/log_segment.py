@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -193,7 +193,7 @@ class LogSegment:
             )
         self.transaction_writer.append(transaction)
 
-    def aborted(self) -> list[AbortedTransaction] | tuple[AbortedTransaction, ...]:
+    def aborted(self) -> Sequence[AbortedTransaction]:
         """The entries of the transaction index. Raises CorruptIndex, OSError."""
         if self.transaction_writer is not None:
             return self.transaction_writer.transactions

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker.errors import BrokerError, ErrorCode
+from broker.storage.verifications import Verifications
 from kafkalog_spark.log.layout import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, ControlType
 from kafkalog_spark.log.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.log.transaction_index import AbortedTransaction
@@ -24,6 +25,9 @@ BATCHES_KEPT = 5
 
 NO_COORDINATOR_EPOCH = -1
 NO_TIMESTAMP = -1
+
+_EPOCH_BUMP = 2
+"""The transaction version from which on the end of a transaction raises the epoch."""
 
 _JAVA_TABLE = 16  # the size of a fresh java.util.HashMap, which is doubled when it is three quarters full
 
@@ -46,10 +50,15 @@ class KnownBatch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What a control record that ends a transaction says."""
+    """What a control record that ends a transaction says.
+
+    transaction_version: what its coordinator asks for, which is not in the log. From 2 on (KIP-890) a marker has a
+    higher epoch than the transaction it ends.
+    """
 
     control_type: ControlType
     coordinator_epoch: int
+    transaction_version: int = 0
 
 
 class AppendFacts(NamedTuple):
@@ -136,6 +145,7 @@ class ProducerState:
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of first offsets
         self._ended: list[_EndedTransaction] = []
         self._java_table = _JAVA_TABLE
+        self.verifications = Verifications()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -161,22 +171,27 @@ class ProducerState:
         """The batch that `facts` repeats, or None when it may be appended. Changes nothing.
 
         Raises BrokerError: invalid_producer_epoch, out_of_order_sequence_number, invalid_txn_state,
-        transaction_coordinator_fenced. from_client=False leaves sequences unchecked: what a log holds was checked.
+        transaction_coordinator_fenced. from_client=False leaves sequences unchecked: coordinators do not count.
         """
         known = self._producers.get(facts.producer_id)
         if facts.is_control:
             if known is not None and facts.marker is not None:
                 _check_marker(known, facts, facts.marker)
             return None
+        if known is not None:
+            if from_client:
+                duplicate = known.duplicate_of(facts.producer_epoch, facts.base_sequence, facts.last_sequence)
+                if duplicate is not None:
+                    return duplicate
+            _check_epoch(known, facts)
+        if from_client:
+            knows_batches = known is not None and bool(known.batches)
+            self.verifications.check(facts.producer_id, facts.base_sequence, knows_batches=knows_batches)
         if known is None:  # any first sequence: what was known may have been expired or deleted
             return None
         if from_client:
-            duplicate = known.duplicate_of(facts.producer_epoch, facts.base_sequence, facts.last_sequence)
-            if duplicate is not None:
-                return duplicate
-            _check_epoch(known, facts)
             _check_sequence(known, facts)
-        if known.transaction_first_offset != NO_TRANSACTION and not facts.is_transactional and from_client:
+        if known.transaction_first_offset != NO_TRANSACTION and not facts.is_transactional:
             raise BrokerError(
                 ErrorCode.invalid_txn_state,
                 f"producer id {facts.producer_id} has a transaction open since offset "
@@ -189,6 +204,7 @@ class ProducerState:
         self.end_offset = facts.last_offset + 1
         if facts.producer_id < 0 or (facts.is_control and facts.marker is None):
             return None
+        self.verifications.clear(facts.producer_id)
         producer = self._producers.get(facts.producer_id)
         if producer is None:
             producer = self._add(facts.producer_id)
@@ -225,13 +241,22 @@ class ProducerState:
 
     # ---- transactions
 
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has written to this partition since it began its transaction, with that epoch."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.transaction_first_offset != NO_TRANSACTION and producer.epoch == epoch
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
-        if self._ended:
-            self._ended = [ended for ended in self._ended if ended.marker_offset >= high_watermark]
+        self.forget_ended(high_watermark)
         if not self._open and not self._ended:
             return None
         return min([*self._open, *(ended.first_offset for ended in self._ended)])
+
+    def forget_ended(self, high_watermark: int) -> None:
+        """What ended below the high watermark is stable."""
+        if self._ended:
+            self._ended = [ended for ended in self._ended if ended.marker_offset >= high_watermark]
 
     # ---- the log's beginning and end
 
@@ -249,6 +274,7 @@ class ProducerState:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
+        self.verifications.expire(now_ms, expiration_ms)
         return len(expired)
 
     # ---- snapshots
@@ -279,6 +305,7 @@ class ProducerState:
         self._open.clear()
         self._ended.clear()
         self._java_table = _JAVA_TABLE
+        self.verifications = Verifications()
         self.end_offset = end_offset
 
     def _add(self, producer_id: int) -> Producer:
@@ -324,6 +351,14 @@ def _check_sequence(known: Producer, facts: AppendFacts) -> None:
 
 def _check_marker(known: Producer, facts: AppendFacts, marker: Marker) -> None:
     _check_epoch(known, facts)
+    is_open = known.transaction_first_offset != NO_TRANSACTION
+    # The same epoch again, and nothing open: the marker was written before and its coordinator does not know it.
+    if marker.transaction_version >= _EPOCH_BUMP and facts.producer_epoch == known.epoch and is_open:
+        raise BrokerError(
+            ErrorCode.invalid_producer_epoch,
+            f"a marker with epoch {facts.producer_epoch} for producer id {facts.producer_id}, whose open transaction "
+            f"was written with the same: in version {marker.transaction_version} it must be higher",
+        )
     if marker.coordinator_epoch < known.coordinator_epoch:
         raise BrokerError(
             ErrorCode.transaction_coordinator_fenced,

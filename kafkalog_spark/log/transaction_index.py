@@ -13,7 +13,8 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from kafkalog_spark.errors import CorruptIndex
@@ -100,15 +101,19 @@ def format_transaction(transaction: AbortedTransaction) -> bytes:
     return _ENTRY.pack(VERSION, *transaction)
 
 
-def collect_aborted(transactions: Iterable[AbortedTransaction], fetch_offset: int, upper_bound: int) -> AbortedSearch:
+def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int) -> AbortedSearch:
     """The aborted transactions with records in [fetch_offset, upper_bound) (TransactionIndex.collectAbortedTxns).
+
+    transactions: those of one segment; last offsets rise, so what ended before `fetch_offset` is not looked at.
 
     Ask the segment that holds `fetch_offset`, then the following ones until `complete`: an entry whose LSO is at or
     above `upper_bound` proves that no later marker aborts a record below it.
     """
     found = []
-    for transaction in transactions:
-        if transaction.last_offset >= fetch_offset and transaction.first_offset < upper_bound:
+    first = bisect_left(transactions, fetch_offset, key=lambda transaction: transaction.last_offset)
+    for slot in range(first, len(transactions)):
+        transaction = transactions[slot]
+        if transaction.first_offset < upper_bound:
             found.append(transaction)
         if transaction.last_stable_offset >= upper_bound:
             return AbortedSearch(found, True)
@@ -138,9 +143,9 @@ class TransactionIndexWriter:
         return self._transactions[-1].last_offset if self._transactions else None
 
     @property
-    def transactions(self) -> tuple[AbortedTransaction, ...]:
-        """All entries, kept in memory: there are as many as aborts."""
-        return tuple(self._transactions)
+    def transactions(self) -> Sequence[AbortedTransaction]:
+        """All entries, kept in memory: there are as many as aborts. A view that grows, not to be changed."""
+        return self._transactions
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Add an entry. Raises CorruptIndex when its last offset is not above the last entry's."""

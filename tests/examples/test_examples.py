@@ -41,3 +41,11 @@ def test_a_producer_and_a_consumer_group(kafkalog_broker: RunningBroker) -> None
 def test_spark_reads_what_the_broker_writes(kafkalog_broker: RunningBroker) -> None:
     run("producer.py", kafkalog_broker.bootstrap, "orders", 500)
     assert "500 records" in run("batch_read.py", kafkalog_broker.log_dir, "orders")
+
+
+@pytest.mark.kafkalog(topics={"orders": 3, "shouted-orders": 3})
+def test_a_topic_is_copied_exactly_once(kafkalog_broker: RunningBroker) -> None:
+    run("producer.py", kafkalog_broker.bootstrap, "orders", 500)
+    assert "500 records copied" in run("exactly_once_loop.py", kafkalog_broker.bootstrap, "orders", "shouted-orders")
+    assert "0 records copied" in run("exactly_once_loop.py", kafkalog_broker.bootstrap, "orders", "shouted-orders")
+    assert "500 records in all" in run("consumer_group.py", kafkalog_broker.bootstrap, "shouted-orders", "readers")

@@ -147,7 +147,7 @@ def test_last_offsets_must_rise(tmp_path):
             with pytest.raises(CorruptIndex, match="not above 120") as caught:
                 writer.append(transaction)
             assert caught.value.offset == transaction.last_offset
-        assert writer.transactions == (TRANSACTIONS[1],)
+        assert writer.transactions == [TRANSACTIONS[1]]
 
 
 @pytest.mark.parametrize(("offset", "left"), [(0, 0), (110, 0), (111, 1), (120, 1), (121, 2), (131, 3)])

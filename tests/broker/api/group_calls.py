@@ -58,6 +58,7 @@ class FakeBroker:
             broker_rack=None,
             offsets_topic_num_partitions=50,
             offsets_topic_segment_bytes=104_857_600,
+            transaction_state_log_num_partitions=50,
             transaction_state_log_segment_bytes=104_857_600,
         )
     )

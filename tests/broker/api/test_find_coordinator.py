@@ -33,8 +33,16 @@ def test_there_is_no_coordinator_without_its_topic(version: int) -> None:
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("key_type", [1, 2])
-def test_other_coordinators_are_refused(key_type: int) -> None:
-    answer = call(FakeBroker(), FIND, 6, **values(key_type))  # type: ignore[arg-type]
+@pytest.mark.parametrize("version", [version for version in versions(FIND) if version >= 1])
+def test_this_broker_coordinates_every_transactional_id(version: int) -> None:
+    broker = FakeBroker()
+    for _ in range(2):
+        answer = call(broker, FIND, version, **values(1))  # type: ignore[arg-type]
+        assert {told["error_code"] for told in answer.get("coordinators", [answer])} == {"none"}
+        assert broker.created == [("__transaction_state", 50, "compact")]
+
+
+def test_other_coordinators_are_refused() -> None:
+    answer = call(FakeBroker(), FIND, 6, **values(2))  # type: ignore[arg-type]
     assert {told["error_code"] for told in answer["coordinators"]} == {"invalid_request"}
     assert error_answer(FIND, 0, ErrorCode.not_controller, **values())["error_code"] == "not_controller"

@@ -16,6 +16,7 @@ from broker.groups.offset_records import (
     offset_key,
     offset_value,
 )
+from broker.groups.offset_store import OffsetStore
 from kafkalog_spark.log.layout import ControlType
 from tests.broker.groups.virtual_time import Client, World, subscription
 
@@ -362,3 +363,18 @@ def test_a_group_with_metadata_of_an_unknown_shape_is_subscribed_to_everything()
     assert world.group().is_subscribed_to("anything")
     codes = world.coordinator.delete_offsets("g", [("anything", 0)])
     assert codes == [ErrorCode.group_subscribed_to_topic]
+
+
+def test_of_two_transactions_with_the_same_partition_the_later_record_stays() -> None:
+    key = OffsetKey("g", "orders", 0)
+    for first_to_end in (1, 2):
+        store = OffsetStore()
+        store.put_pending(1, key, OffsetAndMetadata(10, 0))
+        store.put_pending(2, key, OffsetAndMetadata(20, 0))
+        for producer_id in (first_to_end, 3 - first_to_end):
+            assert store.is_pending(key)
+            store.end_transaction(producer_id, commit=True)
+        found = store.get(key)
+        assert found is not None
+        assert found.offset == 20, "whichever ends last"
+        assert not store.is_pending(key)

@@ -14,7 +14,7 @@ from broker.groups.group import Group
 from broker.groups.group_config import GroupConfig
 from broker.groups.group_coordinator import GroupCoordinator
 from broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
-from broker.groups.offset_batches import OffsetsBatch, Record, decode_batches, encode_batch
+from broker.groups.offset_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
 from broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 
 
@@ -62,10 +62,11 @@ class MemoryLog:
         self.batches: dict[int, list[bytes]] = {}
         self.failure: ErrorCode | None = None
 
-    def append(self, partition: int, records: Sequence[Record]) -> None:
+    def append(self, partition: int, records: Sequence[Record], transaction: ProducerEpoch | None = None) -> None:
         if self.failure is not None:
             raise BrokerError(self.failure, "the log says no")
-        self.batches.setdefault(partition, []).append(encode_batch(records, self._clock.now_ms()))
+        batch = encode_batch(records, self._clock.now_ms(), transaction=transaction)
+        self.batches.setdefault(partition, []).append(batch)
 
     def scan(self, partition: int) -> Iterator[OffsetsBatch]:
         position = 0

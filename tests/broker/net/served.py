@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12 import request as metadata
 from kio.schema.produce.v9 import request as produce
 from kio.schema.types import TopicName
-from kio.static.primitive import i16, i32, i32Timedelta
+from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from broker.testing import RunningBroker, ask
 from tests.log.batch_builder import V2Record, batch
@@ -25,7 +25,7 @@ IGNORED = ("INFO topic neighbour is created",)
 
 def produce_request(topic: str, records: bytes | None, acks: int = 1) -> produce.ProduceRequest:
     """One batch for partition 0."""
-    partition = produce.PartitionProduceData(index=i32(0), records=records)
+    partition = produce.PartitionProduceData(index=i32(0), records=None if records is None else Records.parse(records))
     data = produce.TopicProduceData(name=TopicName(topic), partition_data=(partition,))
     timeout = i32Timedelta.parse(timedelta(seconds=10))
     return produce.ProduceRequest(transactional_id=None, acks=i16(acks), timeout=timeout, topic_data=(data,))

@@ -199,3 +199,71 @@ def test_a_control_batch_that_ends_nothing_is_passed_over(state):
     assert append(state, facts) is None
     assert len(state) == 0
     assert state.end_offset == 1
+
+
+# ---- transactions of the second version (KIP-890)
+
+
+def second_version_marker(kind, offset, *, epoch, coordinator_epoch=0):
+    return marker(kind, offset, epoch=epoch)._replace(marker=Marker(kind, coordinator_epoch, 2))
+
+
+def test_a_marker_of_the_second_version_has_a_higher_epoch_than_its_transaction(state):
+    append(state, data(0, 0, transactional=True))
+    assert code_of(state, second_version_marker(ControlType.COMMIT, 1, epoch=0)) == ErrorCode.invalid_producer_epoch
+    assert state.first_unstable_offset(1) == 0, "a refused marker changes nothing"
+    append(state, second_version_marker(ControlType.COMMIT, 1, epoch=1))
+    assert state.first_unstable_offset(2) is None
+
+
+def test_a_marker_of_the_second_version_may_be_written_again_when_nothing_is_open(state):
+    append(state, data(0, 0, transactional=True))
+    append(state, second_version_marker(ControlType.ABORT, 1, epoch=1))
+    assert append(state, second_version_marker(ControlType.ABORT, 2, epoch=1)) is None
+    assert code_of(state, second_version_marker(ControlType.ABORT, 3, epoch=0)) == ErrorCode.invalid_producer_epoch
+
+
+def test_what_a_coordinator_writes_is_held_to_epochs_but_not_to_sequences(state):
+    append(state, data(0, 0, epoch=3, transactional=True))
+    assert state.check_append(data(0, 1, epoch=3, transactional=True), from_client=False) is None
+    with pytest.raises(BrokerError) as caught:
+        state.check_append(data(0, 1, epoch=2, transactional=True), from_client=False)
+    assert caught.value.code is ErrorCode.invalid_producer_epoch
+
+
+def test_the_first_sequence_that_waits_for_the_coordinator_goes_first(state):
+    state.verifications.begin(7, 0, 5, NOW, adds_partitions=False)
+    state.verifications.begin(7, 0, 8, NOW, adds_partitions=False)
+    assert code_of(state, data(8, 0, transactional=True)) == ErrorCode.out_of_order_sequence_number
+    append(state, data(5, 0, count=3, transactional=True))
+    assert len(state.verifications) == 0
+    append(state, data(8, 3, transactional=True))
+
+
+def test_a_higher_epoch_waits_for_its_own_sequence(state):
+    state.verifications.begin(7, 0, 5, NOW, adds_partitions=False)
+    state.verifications.begin(7, 1, 9, NOW, adds_partitions=False)
+    state.verifications.begin(7, 0, 1, NOW, adds_partitions=False)
+    assert state.check_append(data(9, 0, epoch=1, transactional=True)) is None
+
+
+def test_a_transaction_of_the_second_version_begins_with_sequence_0(state):
+    state.verifications.begin(7, 0, 4, NOW, adds_partitions=True)
+    assert code_of(state, data(4, 0, transactional=True)) == ErrorCode.out_of_order_sequence_number
+    append(state, data(0, 0, transactional=True))
+
+
+def test_producers_that_never_wrote_are_forgotten_too(state):
+    state.verifications.begin(7, 0, 4, NOW, adds_partitions=True)
+    state.expire(NOW + DAY - 1, DAY)
+    assert len(state.verifications) == 1
+    state.expire(NOW + DAY, DAY)
+    assert len(state.verifications) == 0
+
+
+def test_ended_transactions_are_not_kept_when_nobody_reads(state):
+    for number in range(100):
+        append(state, data(number, 2 * number, transactional=True))
+        append(state, marker(ControlType.COMMIT, 2 * number + 1))
+        state.forget_ended(2 * number + 2)
+    assert state._ended == []

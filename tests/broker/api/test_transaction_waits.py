@@ -1,0 +1,82 @@
+"""A Fetch that waits for committed records is answered when the transaction before them ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker import api
+from broker.protocol.api_registry import ConnectionInfo
+from broker.protocol.codec import decode_request
+from broker.testing import frame_of
+from tests.broker.api.broker_in_process import BrokerInProcess
+from tests.broker.api.entities import request_entity
+from tests.broker.api.transaction_scenario import (
+    END,
+    FETCH,
+    FIND_COORDINATOR,
+    INIT,
+    PRODUCE,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    TIMEOUT_MS,
+    TOPIC,
+    batch,
+    fetch_fields,
+    produce_fields,
+)
+
+LONG_MS = 600_000  # only the end of the transaction can end the wait
+
+
+def handled(broker, key, version, fields):
+    """The handler of a request, not yet run."""
+    ids = {TOPIC: broker.topics.get(TOPIC).id}
+    request = decode_request(frame_of(request_entity(key, version, fields, ids)), ConnectionInfo())
+    return api.load_all()[key].handler(request, broker)
+
+
+@pytest.fixture(params=["1", "9223372036854775807"], ids=["flush.messages=1", "default flush policy"])
+def broker(request, tmp_path):
+    with BrokerInProcess(tmp_path / "data", {"log.flush.interval.messages": request.param}) as running:
+        running.broker.create_topic(TOPIC, 1)
+        running.run(handled(running.broker, FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["any"]}))
+        yield running
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_waiting_fetch_is_answered_when_the_transaction_ends(broker, committed):
+    async def go():
+        init = {"transactional_id": "t", "transaction_timeout": TIMEOUT_MS, "producer_id": -1, "producer_epoch": -1}
+        begun = await handled(broker.broker, INIT, 5, init)
+        who = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+        records = batch(3, 0, transactional=True, **who)
+        await handled(broker.broker, PRODUCE, 12, produce_fields("t", 0, records))
+        wait = {"max_wait": LONG_MS, "min_bytes": 1}
+        at_once = handled(broker.broker, FETCH, 12, fetch_fields(0, 0, READ_UNCOMMITTED) | wait)
+        assert b"".join(await asyncio.wait_for(at_once, 30)).find(records[21:]) > 0
+        fetch = asyncio.ensure_future(handled(broker.broker, FETCH, 12, fetch_fields(0, 0, READ_COMMITTED) | wait))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not fetch.done()
+        end = {"transactional_id": "t", "committed": committed, **who}
+        await handled(broker.broker, END, 5, end)
+        return records, b"".join(await asyncio.wait_for(fetch, 30))
+
+    # Of aborted records too: they are named, not cut out. The broker stamps what lies before byte 21.
+    records, answer = broker.run(go())
+    assert answer.find(records[21:]) > 0
+
+
+def test_the_answer_to_an_end_comes_when_its_markers_can_be_read(broker):
+    async def go():
+        init = {"transactional_id": "t", "transaction_timeout": TIMEOUT_MS, "producer_id": -1, "producer_epoch": -1}
+        begun = await handled(broker.broker, INIT, 5, init)
+        who = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+        await handled(broker.broker, PRODUCE, 12, produce_fields("t", 0, batch(3, 0, transactional=True, **who)))
+        await handled(broker.broker, END, 5, {"transactional_id": "t", "committed": True, **who})
+        log = broker.broker.log(TOPIC, 0)
+        return log.last_stable_offset, log.high_watermark, log.log_end_offset
+
+    assert broker.run(go()) == (4, 4, 4)
