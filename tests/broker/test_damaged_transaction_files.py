@@ -57,7 +57,7 @@ def directory(tmp_path: Path) -> Path:
 def written(directory: Path, how_it_stops: str):
     """A log with commits, aborts and an open transaction; what read_committed sees of it."""
     with BrokerInProcess(directory) as broker:
-        broker.broker.create_topic(TOPIC, 1)
+        broker.run(broker.broker.ensure_topic(TOPIC, 1, {}))
         broker.ask(request_entity(FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["any"]}, {}))
         bank = Bank(broker)
         for number in range(6):

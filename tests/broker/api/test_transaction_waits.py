@@ -40,7 +40,7 @@ def handled(broker, key, version, fields):
 @pytest.fixture(params=["1", "9223372036854775807"], ids=["flush.messages=1", "default flush policy"])
 def broker(request, tmp_path):
     with BrokerInProcess(tmp_path / "data", {"log.flush.interval.messages": request.param}) as running:
-        running.broker.create_topic(TOPIC, 1)
+        running.run(running.broker.ensure_topic(TOPIC, 1, {}))
         running.run(handled(running.broker, FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["any"]}))
         yield running
 
