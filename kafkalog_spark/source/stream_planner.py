@@ -99,7 +99,7 @@ class StreamPlanner:
         found = continue_from(start, self._states(), self._seen, self._live.present)
         self._report(found.losses)
         if self._target is not None:
-            _stop_at(self._target, found)
+            _stop_at(self._target, start, found)
         self._seen = {tp: Seen(live.topic_id, live.readers_end) for tp, live in self._logs.items()}
         first = any(offset < 0 for offset in start.values())
         as_before = not first and not found.moved and found.ends.keys() == start.keys()
@@ -215,13 +215,15 @@ class StreamPlanner:
         return segment_facts(live.log, asked, RowFilter(), self._options)
 
 
-def _stop_at(target: Mapping[TopicPartition, int], found: Continuation) -> None:
-    """Nothing behind `target`, and no partition that it does not know."""
+def _stop_at(target: Mapping[TopicPartition, int], start: Offsets, found: Continuation) -> None:
+    """Nothing behind `target`, and no partition that it does not know; a query from latest begins there."""
     for tp in [tp for tp in found.ends if tp not in target]:
         del found.starts[tp], found.ends[tp]
         found.moved.discard(tp)
     for tp, end in found.ends.items():
-        if tp not in found.moved:
+        if start.get(tp) == LATEST:
+            found.starts[tp] = found.ends[tp] = min(end, target[tp])
+        elif tp not in found.moved:
             found.ends[tp] = max(min(end, target[tp]), found.starts[tp])
 
 
