@@ -67,6 +67,17 @@ class SparkSession:
             raise RuntimeError(f"{format} returned {answer['rows']} rows, expected {expect}")
         return float(answer["seconds"])
 
+    def latencies(self, format: str, options: Mapping[str, object] | None = None, **request: Any) -> list[float]:
+        """Ms from each record's timestamp to foreachBatch; see the action latency of benchmarks/spark_child.py."""
+        text = {key: str(value) for key, value in (options or {}).items()}
+        assert self._child.stdin is not None
+        line = {"format": format, "options": text, "action": "latency", **request}
+        print(json.dumps(line), file=self._child.stdin, flush=True)
+        answer = self._answer()
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return list(answer["latencies"])
+
     def _answer(self) -> dict[str, Any]:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
