@@ -1,17 +1,19 @@
 """Python data sources without a log behind them: what Spark's Data Source API costs by itself.
 
 `Ceiling` hands over a table that was built in memory once per worker: nothing that reads a log can be faster.
-`Nothing` hands over 10 rows a partition: what a tiny query costs whatever the source does.
+`Nothing` hands over 10 rows a partition: what a tiny query costs whatever the source does. As a stream it has 20 rows a
+second, without looking at anything but the clock: what a micro-batch costs whatever the source does.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from functools import cache
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 # 32 k rows a batch: below 8 k Spark gets slower, above nothing is gained.
@@ -94,3 +96,37 @@ class Nothing(Ceiling):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return CeilingReader(int(self.options.get("partitions", "4")), 10, 100, self.columns(), "benchmark")
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return ClockReader(self.columns())
+
+
+class ClockReader(DataSourceStreamReader):
+    """One row every 50 ms, with that moment as its timestamp."""
+
+    EVERY_MS = 50
+
+    def __init__(self, columns: tuple[str, ...]):
+        self.columns = columns
+        self.first: int | None = None
+
+    def _now(self) -> int:
+        return int(time.time() * 1000) // self.EVERY_MS
+
+    def initialOffset(self) -> dict[str, int]:
+        self.first = self.first or self._now()
+        return {"n": self.first}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        return {"n": max(self._now(), start["n"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition((start["n"], end["n"]))] if end["n"] > start["n"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        first, end = partition.value
+        whole = batch(self.columns, 20, "benchmark").slice(0, end - first)
+        moments = pa.array([n * self.EVERY_MS * 1000 for n in range(first, end)], pa.int64())
+        at = self.columns.index("timestamp")
+        columns = [*whole.columns[:at], moments.cast(pa.timestamp("us", tz="UTC")), *whole.columns[at + 1 :]]
+        yield pa.RecordBatch.from_arrays(columns, schema=whole.schema)

@@ -4,16 +4,17 @@ Started by benchmarks.spark_session with the interpreter of any environment that
 this project. The first argument is a JSON object of Spark settings. Request:
 
     {"format": "kafka", "options": {...}, "path": null, "schema": null, "filter": null, "select": null,
-     "action": "noop" | "count" | "collect" | "parquet" | "stream" | "latency", "register": "module:Class" | null,
-     "conf": {...}, "to": directory for parquet and stream, "checkpoint": directory for stream and latency,
-     "records": how many latency waits for}
+     "action": "noop" | "count" | "collect" | "parquet" | "stream" | "latency" | "follow",
+     "register": "module:Class" | null, "conf": {...}, "to": directory for parquet and stream,
+     "checkpoint": directory for stream, latency and follow, "records": how many latency waits for,
+     "during": seconds that follow runs}
 
 `stream` is a streaming query with Trigger.AvailableNow, to Parquet files, or to noop without `to`. `latency` is one
 with a trigger of 0 s, which ends when it has seen the records; it tells the time from each one's timestamp to
-foreachBatch.
+foreachBatch. `follow` runs one to noop for a while.
 
-Answer: {"seconds": wall time of load and action, "rows": of count, collect, stream, "latencies": ms of each record} or
-{"error": text}.
+Answer: {"seconds": wall time of load and action, "rows": of count, collect, stream, "latencies": ms of each record,
+"batches": [[begin, rows, ms that it took]] of follow} or {"error": text}.
 """
 
 import importlib
@@ -51,7 +52,7 @@ def run(spark, request):  # type: ignore[no-untyped-def]
     for key, value in (request.get("conf") or {}).items():
         spark.conf.set(key, value)
     begin = time.perf_counter()
-    streaming = request.get("action") in ("stream", "latency")
+    streaming = request.get("action") in ("stream", "latency", "follow")
     reader = (spark.readStream if streaming else spark.read).format(request["format"])
     for key, value in (request.get("options") or {}).items():
         reader = reader.option(key, value)
@@ -66,6 +67,8 @@ def run(spark, request):  # type: ignore[no-untyped-def]
     action = request.get("action", "noop")
     if action == "latency":
         return latency(frame, request)
+    if action == "follow":
+        return follow(frame, request)
     if action == "noop":
         frame.write.format("noop").mode("overwrite").save()
     elif action == "count":
@@ -107,6 +110,17 @@ def latency(frame, request):  # type: ignore[no-untyped-def]
     if query.exception() is not None:
         raise query.exception()
     return {"seconds": time.perf_counter() - begin, "latencies": latencies}
+
+
+def follow(frame, request):  # type: ignore[no-untyped-def]
+    """A live query for so long."""
+    begin = time.perf_counter()
+    query = frame.writeStream.format("noop").option("checkpointLocation", request["checkpoint"]).start()
+    time.sleep(request["during"])
+    query.stop()
+    progress = [one for one in query.recentProgress if one.numInputRows]
+    batches = [[one.timestamp, one.numInputRows, one.batchDuration] for one in progress]
+    return {"seconds": time.perf_counter() - begin, "batches": batches}
 
 
 if __name__ == "__main__":
