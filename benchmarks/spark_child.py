@@ -95,7 +95,7 @@ def stream(frame, request):  # type: ignore[no-untyped-def]
 
 def latency(frame, request):  # type: ignore[no-untyped-def]
     """Wait for the records; a batch counts when foreachBatch has its rows."""
-    latencies = []
+    latencies: list[float] = []
 
     def arrived(batch, number):  # type: ignore[no-untyped-def]
         sent = [row[0] for row in batch.selectExpr("unix_millis(timestamp)").collect()]

@@ -48,4 +48,4 @@ if __name__ == "__main__":
     arguments = [argument for argument in sys.argv[1:] if argument != "--once"]
     if len(arguments) != 3:
         sys.exit(__doc__)
-    main(*arguments, once="--once" in sys.argv)
+    main(arguments[0], arguments[1], arguments[2], "--once" in sys.argv)

@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def lost(run: Callable[[], object]) -> str:
     return str(caught.value).partition("Reason: ")[2]
 
 
-def started(log_dir: Path, **options: object) -> Query:
+def started(log_dir: Path, **options: Any) -> Query:
     query = Query(log_dir, startingOffsets="earliest", **options)
     query.trigger()
     return query

@@ -286,10 +286,11 @@ def test_a_wrong_hint_costs_time_and_no_row(two: Path, monkeypatch: pytest.Monke
 
 
 def test_options_that_a_stream_refuses_show_when_it_starts(two: Path) -> None:
-    for given, message in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
         ({"endingOffsetsByTimestamp": '{"t":{"0":1}}'}, "ending timestamp not valid in streaming queries"),
         ({"maxBytesPerTrigger": "lots"}, "option 'maxBytesPerTrigger' must be a size such as 134217728, 128m or 1g"),
-    ):
+    ]
+    for given, message in refused:
         with pytest.raises(OptionError, match=message):
             Query(two, **given)

@@ -6,6 +6,7 @@ import random
 import shutil
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,11 @@ def test_the_marker_that_follows_the_last_record_starts_no_batch(committed: Quer
 def test_available_now_ends_before_a_transaction_without_a_marker(committed: Query, tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(5, 8))
     send(tmp_path, 1, numbers(8, 10))
-    options = {"isolationLevel": "read_committed", "maxOffsetsPerTrigger": 2, "trigger_kind": "availableNow"}
+    options: dict[str, Any] = {
+        "isolationLevel": "read_committed",
+        "maxOffsetsPerTrigger": 2,
+        "trigger_kind": "availableNow",
+    }
     again = Query(tmp_path, checkpoint=committed.checkpoint, **options)
     assert again.trigger() == [["5", "6"], ["7"]]
     end(tmp_path, 1, COMMIT)

@@ -9,62 +9,23 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from broker.testing import RunningBroker
+from tests.source.live_load import PARTITIONS, TOPIC, Load
 from tests.spark.streams import frame_of
 
 ROOT = Path(__file__).parents[2]
-TOPIC, PARTITIONS = "load", 3
 RATE = 1_000  # records a second
 SEGMENT_BYTES = 20_000  # some 300 records
 START_SECONDS = 90  # a JVM, a session, a first batch, on a busy machine
-
-
-class Load(threading.Thread):
-    """An idempotent producer of numbers at RATE, which knows those that were acknowledged."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        super().__init__(daemon=True)
-        self.stop = threading.Event()
-        self.acknowledged: set[int] = set()
-        self.failed: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "message.timeout.ms": 120_000,
-                "retry.backoff.ms": 20,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-            }
-        )
-
-    def run(self) -> None:
-        number, began = 0, time.monotonic()
-        while not self.stop.is_set():
-            while number < (time.monotonic() - began) * RATE and len(self._producer) < 20_000:
-                value = b"%d" % number
-                self._producer.produce(TOPIC, value, partition=number % PARTITIONS, on_delivery=self._delivered)
-                number += 1
-            self._producer.poll(0.01)
-        if left := self._producer.flush(120):
-            self.failed.append(f"{left} records were never answered")
-
-    def _delivered(self, error: object, message: Message) -> None:
-        if error is not None:
-            self.failed.append(str(error))
-        else:
-            self.acknowledged.add(int(message.value() or b""))
 
 
 class Copying:
@@ -127,7 +88,7 @@ def kill_rounds(spark: Any, directory: Path, *, rounds: int, seed: int, broker_t
     broker = RunningBroker(directory / "data", properties)
     broker.start()
     broker.create_topic(TOPIC, PARTITIONS, {"internal.segment.bytes": SEGMENT_BYTES})
-    load = Load(broker)
+    load = Load(broker, RATE)
     load.start()
     copying = Copying(directory, broker.log_dir)
     try:
