@@ -1,9 +1,9 @@
 """Count a topic's records per ten seconds of their timestamps while it grows; print each window when it is complete.
 
-    python examples/windowed_count.py LOG_DIRECTORY TOPIC [SECONDS]
+    python examples/windowed_count.py LOG_DIRECTORY TOPIC [--once]
 
-A window is complete when a record comes that is five seconds younger than its end: the watermark. Ends after SECONDS
-(default: never).
+A window is complete when a record comes that is five seconds younger than its end: the watermark. With --once it counts
+what is there and ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 
 
-def main(directory: str, topic: str, seconds: float | None = None) -> None:
+def main(directory: str, topic: str, once: bool) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else the first python3 on PATH, which may lack our packages
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -41,13 +41,17 @@ def main(directory: str, topic: str, seconds: float | None = None) -> None:
         for row in sorted(batch.collect()):
             print(f"{row.start:%H:%M:%S}  {row['count']} records", flush=True)
 
-    query = counts.writeStream.foreachBatch(show).outputMode("append").start()
-    query.awaitTermination(seconds) if seconds is not None else query.awaitTermination()
-    query.stop()
+    writer = counts.writeStream.foreachBatch(show).outputMode("append")
+    query = (writer.trigger(availableNow=True) if once else writer).start()
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
     spark.stop()
 
 
 if __name__ == "__main__":
-    if not 3 <= len(sys.argv) <= 4:
+    arguments = [argument for argument in sys.argv[1:] if argument != "--once"]
+    if len(arguments) != 2:
         sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else None)
+    main(arguments[0], arguments[1], "--once" in sys.argv)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.source.made_logs import FIRST_TIMESTAMP, append, delete_partition, numbers
+from tests.source.made_logs import append, delete_partition, numbers
 from tests.spark.streams import failure, frame_of, offsets_of, ran, running
 
 
@@ -47,29 +47,6 @@ def test_a_live_query_from_latest_and_what_it_reports(spark: Any, logs: Path, tm
         assert sum(source.numInputRows for source in sources) == 7
         assert sources[0].startOffset == '{"t": {"0": 10, "1": 5}}'
         assert sources[-1].endOffset == sources[-1].latestOffset == '{"t": {"0": 15, "1": 7}}'
-
-
-def test_a_watermark_on_the_timestamp_closes_windows(spark: Any, tmp_path: Path) -> None:
-    from pyspark.sql import functions as f
-
-    minute = 60_000
-    times = [FIRST_TIMESTAMP + minute * at for at in (0, 0, 1, 3)]
-    append(tmp_path / "logs", "t", 0, numbers(0, 4), timestamps=times)
-    counted = (
-        frame_of(spark, tmp_path / "logs", startingOffsets="earliest")
-        .withWatermark("timestamp", "30 seconds")
-        .groupBy(f.window("timestamp", "1 minute"))
-        .count()
-    )
-    query = (
-        counted.writeStream.format("parquet")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(tmp_path / "out"))
-    )
-    query.awaitTermination(120)
-    rows = spark.read.parquet(str(tmp_path / "out")).orderBy("window").collect()
-    assert [row["count"] for row in rows] == [2, 1], "the last window is still open"
 
 
 def test_two_sources_of_which_one_is_idle_and_a_self_union(spark: Any, logs: Path, tmp_path: Path) -> None:
