@@ -38,7 +38,6 @@ from kafkalog_spark.source.spark_errors import first_line, first_line_of
 from kafkalog_spark.source.spark_schema import ArrowShape, columns_of
 from kafkalog_spark.source.stream_offsets import JsonOffsets, json_of, offsets_of
 from kafkalog_spark.source.stream_planner import StreamPlanner
-from kafkalog_spark.source.worker_process import settle
 
 _log = logging.getLogger("kafkalog")
 
@@ -114,7 +113,6 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        settle()
         shape = ArrowShape(self._schema)
         request = scan_request(self._options, RowFilter(), shape.columns)
         fail_on_data_loss = self._options.fail_on_data_loss
