@@ -96,7 +96,10 @@ class StreamPlanner:
         Raises DataLoss where failOnDataLoss is true, and what LiveLogs.look raises.
         """
         self._look(start)
-        found = continue_from(start, self._states(), self._seen, self._live.present)
+        states = self._states()
+        if self._target is not None:  # a partition that came later is not even judged
+            states = {tp: state for tp, state in states.items() if tp in self._target or tp in start}
+        found = continue_from(start, states, self._seen, self._live.present)
         self._report(found.losses)
         if self._target is not None:
             _stop_at(self._target, start, found)
@@ -216,15 +219,13 @@ class StreamPlanner:
 
 
 def _stop_at(target: Mapping[TopicPartition, int], start: Offsets, found: Continuation) -> None:
-    """Nothing behind `target`, and no partition that it does not know; a query from latest begins there."""
-    for tp in [tp for tp in found.ends if tp not in target]:
-        del found.starts[tp], found.ends[tp]
-        found.moved.discard(tp)
+    """Nothing behind `target`; a query from latest begins there."""
     for tp, end in found.ends.items():
+        last = min(end, target.get(tp, 0))  # 0: it was not there then
         if start.get(tp) == LATEST:
-            found.starts[tp] = found.ends[tp] = min(end, target[tp])
+            found.starts[tp] = found.ends[tp] = last
         elif tp not in found.moved:
-            found.ends[tp] = max(min(end, target[tp]), found.starts[tp])
+            found.ends[tp] = max(last, found.starts[tp])
 
 
 def _specific(

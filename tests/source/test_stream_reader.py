@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError, UnknownPartition
-from tests.source.made_logs import FIRST_TIMESTAMP, append, numbers
+from tests.source.made_logs import FIRST_TIMESTAMP, append, delete_first_segment, delete_partition, numbers
 from tests.source.stream_driver import Checkpoint, Crash, Query
 
 
@@ -158,9 +158,12 @@ def test_available_now_reads_what_is_there_in_capped_batches_and_nothing_later(t
     query = Query(tmp_path, **options)
     append(tmp_path, "t", 0, numbers(15, 20))
     append(tmp_path, "t", 1, numbers(20, 25))
+    append(tmp_path, "t", 2, numbers(30, 40), batch=5, segment_bytes=150)
+    delete_first_segment(tmp_path, "t", 2)  # data loss for who reads it
     assert [len(batch) for batch in query.trigger()] == [5, 5, 5]
     assert query.end == {"t": {"0": 15}}
     assert query.trigger() == []
+    delete_partition(tmp_path, "t", 2)
     again = Query(tmp_path, checkpoint=query.checkpoint, **options)
     assert sorted(chain.from_iterable(again.trigger())) == numbers(15, 25)
     assert again.end == {"t": {"0": 20, "1": 5}}
