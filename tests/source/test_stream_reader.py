@@ -156,11 +156,14 @@ def test_available_now_reads_what_is_there_in_capped_batches_and_nothing_later(t
     append(tmp_path, "t", 0, numbers(0, 15))
     options: dict[str, Any] = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 5, "trigger_kind": "availableNow"}
     query = Query(tmp_path, **options)
-    append(tmp_path, "t", 0, numbers(15, 20))
+    append(tmp_path, "t", 0, numbers(15, 17))
+    first = query.batch()
+    assert first is not None
+    append(tmp_path, "t", 0, numbers(17, 20))
     append(tmp_path, "t", 1, numbers(20, 25))
     append(tmp_path, "t", 2, numbers(30, 40), batch=5, segment_bytes=150)
     delete_first_segment(tmp_path, "t", 2)  # data loss for who reads it
-    assert [len(batch) for batch in query.trigger()] == [5, 5, 5]
+    assert [first.num_rows, *(len(batch) for batch in query.trigger())] == [5, 5, 5]
     assert query.end == {"t": {"0": 15}}
     assert query.trigger() == []
     delete_partition(tmp_path, "t", 2)
