@@ -108,8 +108,6 @@ class LiveLogs:
         except NotALogDirectory:
             if os.path.exists(place.directory) or not os.path.isdir(parent):
                 raise
-            for path in self._paths:
-                path.forget()
             return None
 
 
@@ -150,7 +148,6 @@ def _look_at_log(
     tp = (place.topic, place.partition)
     recovery_point, log_start = checkpoints.recovery_point(tp), checkpoints.log_start(tp)
     if live is not None and live.place == place:
-        identity = live.directory.identity
         try:
             listed = not live.directory.changed(now)
             if listed and not live.segment.changed(now):
@@ -159,13 +156,12 @@ def _look_at_log(
         except OSError:
             listed = False  # the segment was deleted, or the whole partition: the listing tells
             live.directory.forget()
-        if live.directory.identity == identity:
-            live.log.follow(recovery_point=recovery_point, log_start_checkpoint=log_start)
-            if not listed:
-                live.log.refresh()
-                live.log.check_not_gone()
-                live.topic_id = topic_id_of(place)
-            return _with_end(live, options, now)
+        live.log.follow(recovery_point=recovery_point, log_start_checkpoint=log_start)
+        if not listed:
+            live.log.refresh()
+            live.log.check_not_gone()
+            live.topic_id = topic_id_of(place)
+        return _with_end(live, options, now)
     directory = Watch(place.directory)
     try:
         directory.changed(now)

@@ -20,8 +20,6 @@ class Watch:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.identity: tuple[int, int] | None = None
-        """(device, inode) at the last call of `changed`."""
         self._state: tuple[int, int, int, int] | None = None
         self._first_seen_ns = 0
         self._looked_at = False
@@ -32,7 +30,6 @@ class Watch:
         found = os.stat(self.path)
         state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         if state != self._state:
-            self.identity = state[:2]
             self._state, self._first_seen_ns, self._looked_at = state, now_ns, False
             return True
         if self._looked_at:
