@@ -1,6 +1,7 @@
 """Python data sources without a log behind them: what Spark's Data Source API costs by itself.
 
-`Ceiling` hands over a table that was built in memory once per worker: nothing that reads a log can be faster.
+`Ceiling` hands over a table that was built in memory once per worker: nothing that reads a log can be faster. As a
+stream it has all its rows at once, for Trigger.AvailableNow in batches of `maxOffsetsPerTrigger`.
 `Nothing` hands over 10 rows a partition: what a tiny query costs whatever the source does. As a stream it has 20 rows a
 second, without looking at anything but the clock: what a micro-batch costs whatever the source does.
 """
@@ -11,9 +12,11 @@ import os
 import time
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 # 32 k rows a batch: below 8 k Spark gets slower, above nothing is gained.
@@ -70,6 +73,9 @@ class Ceiling(DataSource):
             self.options.get("topic", "benchmark"),
         )
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return CeilingStream(self.reader(schema), int(self.options["maxOffsetsPerTrigger"]))
+
 
 class CeilingReader(DataSourceReader):
     """Yields slices of the one batch until each partition has had its rows."""
@@ -85,6 +91,31 @@ class CeilingReader(DataSourceReader):
         whole = batch(columns, value_size, topic)
         for done in range(0, rows, BATCH_ROWS):
             yield whole if rows - done >= BATCH_ROWS else whole.slice(0, rows - done)
+
+
+class CeilingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The same rows, so many in a batch, in tasks of equal size."""
+
+    def __init__(self, reader: Any, cap: int):
+        self.shape, self.cap = reader.shape, cap
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"n": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        partitions, rows, *_ = self.shape
+        return {"n": min(start["n"] + self.cap, partitions * rows)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        tasks = self.shape[0]
+        return [InputPartition((end["n"] - start["n"]) // tasks) for _ in range(tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        partitions, _, *others = self.shape
+        return CeilingReader(partitions, partition.value, *others).read(partition)
 
 
 class Nothing(Ceiling):

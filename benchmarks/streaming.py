@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.data import PARTITIONS, SMALL_VALUES, ensure, home
 from benchmarks.report import Report, in_turn, rate, ratio
-from benchmarks.spark_session import SparkSession
+from benchmarks.spark_session import SOCKETS, SparkSession
 from broker.testing import running_broker
 from kafkalog_spark.source.admission import Limits
 from kafkalog_spark.source.options import parse_read_options
@@ -38,37 +38,44 @@ def main(report: Report, rounds: int = 3) -> None:
     ensure([SMALL_VALUES["none"]])
     with SparkSession() as ours:
         with RealKafka(home()) as kafka, SparkSession(connector.conf, connector.python) as theirs:
-            backlog(report, ours, theirs, kafka, rounds)
+            backlog(report, ours, theirs, kafka, "default settings", rounds)
             latency(report, ours, theirs, kafka, rounds)
+            with SparkSession(SOCKETS) as sockets:
+                backlog(report, sockets, theirs, kafka, "Unix domain sockets", rounds)
         sustained(report, ours)
 
 
-def backlog(report: Report, ours: SparkSession, theirs: SparkSession, kafka: RealKafka, rounds: int) -> None:
-    """Trigger.AvailableNow over all there is, to noop."""
+def backlog(
+    report: Report, ours: SparkSession, theirs: SparkSession, kafka: RealKafka, settings: str, rounds: int
+) -> None:
+    """Trigger.AvailableNow over all there is, to noop; and a source that has its rows in memory."""
     topic = SMALL_VALUES["none"]
     options = {"subscribe": topic.name, "startingOffsets": "earliest", "maxOffsetsPerTrigger": CAP}
 
-    def run(session: SparkSession, format: str, more: dict[str, object], path: str | None) -> float:
+    def run(session: SparkSession, format: str, more: dict[str, object], **request: Any) -> float:
         with tempfile.TemporaryDirectory() as checkpoint:
-            return session.run(
-                format, {**options, **more}, path=path, action="stream", checkpoint=checkpoint, expect=topic.records
-            )
+            request |= {"action": "stream", "checkpoint": checkpoint, "expect": topic.records}
+            return session.run(format, {**options, **more}, **request)
 
+    ceiling: dict[str, object] = {"rows": topic.records // PARTITIONS, "value_size": topic.value_size}
     seconds = in_turn(
         {
-            "kafkalog": partial(run, ours, "kafkalog", {}, str(kafka.data_dir)),
-            "kafka": partial(run, theirs, "kafka", {"kafka.bootstrap.servers": kafka.bootstrap}, None),
+            "kafkalog": partial(run, ours, "kafkalog", {}, path=str(kafka.data_dir)),
+            "kafka": partial(run, theirs, "kafka", {"kafka.bootstrap.servers": kafka.bootstrap}),
+            "ceiling": partial(run, ours, "ceiling", ceiling, register="benchmarks.sources:Ceiling"),
         },
         rounds=rounds,
         warmups=1,
     )
     report.add(
         "streaming",
-        f"AvailableNow, {topic.records / 1e6:g} M x {topic.value_size} B, maxOffsetsPerTrigger {CAP}",
+        f"AvailableNow, {topic.records / 1e6:g} M x {topic.value_size} B, maxOffsetsPerTrigger {CAP}, {settings}",
         kafkalog_s=round(statistics.median(seconds["kafkalog"]), 2),
         kafka_s=round(statistics.median(seconds["kafka"]), 2),
         kafkalog_M_rows_per_s=rate(topic.records / 1e6, seconds["kafkalog"]),
         x_kafka=round(ratio(seconds["kafka"], seconds["kafkalog"]), 2),
+        ceiling_s=round(statistics.median(seconds["ceiling"]), 2),
+        x_ceiling=round(ratio(seconds["ceiling"], seconds["kafkalog"]), 2),
     )
 
 
