@@ -300,3 +300,32 @@ def test_options_that_a_stream_refuses_show_when_it_starts(two: Path) -> None:
     for given, message in refused:
         with pytest.raises(OptionError, match=message):
             Query(two, **given)
+
+
+_AT = json.dumps({"t": {"0": FIRST_TIMESTAMP + 9, "1": FIRST_TIMESTAMP + 4}})
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ({"startingOffsets": "latest"}, []),
+        ({"startingOffsets": "earliest"}, sorted(numbers(0, 15))),
+        ({"startingOffsets": '{"t":{"0":8,"1":-1}}'}, ["8", "9"]),
+        ({"startingOffsetsByTimestamp": _AT}, ["14", "9"]),
+        ({"startingTimestamp": FIRST_TIMESTAMP + 4}, sorted([*numbers(4, 10), "14"])),
+    ],
+    ids=["latest", "earliest", "offsets", "timestamps", "one timestamp"],
+)
+@pytest.mark.parametrize("by", [{"assign": '{"t":[0,1]}'}, {"subscribe": "t"}, {"subscribePattern": "^t$"}], ids=str)
+def test_every_way_to_choose_partitions_with_every_way_to_start(
+    two: Path, by: dict[str, Any], start: dict[str, Any], first: list[str], fail: bool
+) -> None:
+    query = Query(two, failOnDataLoss=fail, **by, **start)
+    assert query.trigger() == [first]
+    append(two, "t", 0, numbers(20, 22))
+    append(two, "t", 1, numbers(22, 24))
+    append(two, "other", 0, numbers(24, 26))
+    assert query.trigger() == [numbers(20, 24)]
+    append(two, "t", 2, numbers(30, 32))
+    assert query.trigger() == ([] if "assign" in by else [numbers(30, 32)])
