@@ -22,6 +22,7 @@ NAMES = (
     "compaction",
     "transactional_produce",
     "selective",
+    "streaming",
     "spark_read",
 )  # the longest last
 RESULTS = Path(__file__).parent / "results"

@@ -1,17 +1,22 @@
 """Python data sources without a log behind them: what Spark's Data Source API costs by itself.
 
-`Ceiling` hands over a table that was built in memory once per worker: nothing that reads a log can be faster.
-`Nothing` hands over 10 rows a partition: what a tiny query costs whatever the source does.
+`Ceiling` hands over a table that was built in memory once per worker: nothing that reads a log can be faster. As a
+stream it has all its rows at once, for Trigger.AvailableNow in batches of `maxOffsetsPerTrigger`.
+`Nothing` hands over 10 rows a partition: what a tiny query costs whatever the source does. As a stream it has 20 rows a
+second, without looking at anything but the clock: what a micro-batch costs whatever the source does.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 # 32 k rows a batch: below 8 k Spark gets slower, above nothing is gained.
@@ -68,6 +73,9 @@ class Ceiling(DataSource):
             self.options.get("topic", "benchmark"),
         )
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return CeilingStream(self.reader(schema), int(self.options["maxOffsetsPerTrigger"]))
+
 
 class CeilingReader(DataSourceReader):
     """Yields slices of the one batch until each partition has had its rows."""
@@ -85,6 +93,31 @@ class CeilingReader(DataSourceReader):
             yield whole if rows - done >= BATCH_ROWS else whole.slice(0, rows - done)
 
 
+class CeilingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The same rows, so many in a batch, in tasks of equal size."""
+
+    def __init__(self, reader: Any, cap: int):
+        self.shape, self.cap = reader.shape, cap
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"n": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        partitions, rows, *_ = self.shape
+        return {"n": min(start["n"] + self.cap, partitions * rows)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        tasks = self.shape[0]
+        return [InputPartition((end["n"] - start["n"]) // tasks) for _ in range(tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        partitions, _, *others = self.shape
+        return CeilingReader(partitions, partition.value, *others).read(partition)
+
+
 class Nothing(Ceiling):
     """4 partitions of 10 rows. Option partitions."""
 
@@ -94,3 +127,37 @@ class Nothing(Ceiling):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return CeilingReader(int(self.options.get("partitions", "4")), 10, 100, self.columns(), "benchmark")
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return ClockReader(self.columns())
+
+
+class ClockReader(DataSourceStreamReader):
+    """One row every 50 ms, with that moment as its timestamp."""
+
+    EVERY_MS = 50
+
+    def __init__(self, columns: tuple[str, ...]):
+        self.columns = columns
+        self.first: int | None = None
+
+    def _now(self) -> int:
+        return int(time.time() * 1000) // self.EVERY_MS
+
+    def initialOffset(self) -> dict[str, int]:
+        self.first = self.first or self._now()
+        return {"n": self.first}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        return {"n": max(self._now(), start["n"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition((start["n"], end["n"]))] if end["n"] > start["n"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        first, end = partition.value
+        whole = batch(self.columns, 20, "benchmark").slice(0, end - first)
+        moments = pa.array([n * self.EVERY_MS * 1000 for n in range(first, end)], pa.int64())
+        at = self.columns.index("timestamp")
+        columns = [*whole.columns[:at], moments.cast(pa.timestamp("us", tz="UTC")), *whole.columns[at + 1 :]]
+        yield pa.RecordBatch.from_arrays(columns, schema=whole.schema)

@@ -4,10 +4,17 @@ Started by benchmarks.spark_session with the interpreter of any environment that
 this project. The first argument is a JSON object of Spark settings. Request:
 
     {"format": "kafka", "options": {...}, "path": null, "schema": null, "filter": null, "select": null,
-     "action": "noop" | "count" | "collect" | "parquet", "register": "module:Class" | null, "conf": {...},
-     "to": directory for parquet}
+     "action": "noop" | "count" | "collect" | "parquet" | "stream" | "latency" | "follow",
+     "register": "module:Class" | null, "conf": {...}, "to": directory for parquet and stream,
+     "checkpoint": directory for stream, latency and follow, "records": how many latency waits for,
+     "during": seconds that follow runs}
 
-Answer: {"seconds": wall time of load and action, "rows": of count, collect} or {"error": text}.
+`stream` is a streaming query with Trigger.AvailableNow, to Parquet files, or to noop without `to`. `latency` is one
+with a trigger of 0 s, which ends when it has seen the records; it tells the time from each one's timestamp to
+foreachBatch. `follow` runs one to noop for a while.
+
+Answer: {"seconds": wall time of load and action, "rows": of count, collect, stream, "latencies": ms of each record,
+"batches": [[begin, rows, ms that it took]] of follow} or {"error": text}.
 """
 
 import importlib
@@ -45,7 +52,8 @@ def run(spark, request):  # type: ignore[no-untyped-def]
     for key, value in (request.get("conf") or {}).items():
         spark.conf.set(key, value)
     begin = time.perf_counter()
-    reader = spark.read.format(request["format"])
+    streaming = request.get("action") in ("stream", "latency", "follow")
+    reader = (spark.readStream if streaming else spark.read).format(request["format"])
     for key, value in (request.get("options") or {}).items():
         reader = reader.option(key, value)
     if request.get("schema"):
@@ -57,17 +65,62 @@ def run(spark, request):  # type: ignore[no-untyped-def]
         frame = frame.select(*request["select"])
     rows = None
     action = request.get("action", "noop")
+    if action == "latency":
+        return latency(frame, request)
+    if action == "follow":
+        return follow(frame, request)
     if action == "noop":
         frame.write.format("noop").mode("overwrite").save()
     elif action == "count":
         rows = frame.count()
     elif action == "collect":
         rows = len(frame.collect())
+    elif action == "stream":
+        rows = stream(frame, request)
     elif action == "parquet":
         frame.write.mode("overwrite").parquet(request["to"])
     else:
         raise ValueError(f"unknown action {action}")
     return {"seconds": time.perf_counter() - begin, "rows": rows}
+
+
+def stream(frame, request):  # type: ignore[no-untyped-def]
+    """Rows that the query has read."""
+    writer = frame.writeStream.option("checkpointLocation", request["checkpoint"]).trigger(availableNow=True)
+    to = request.get("to")
+    query = writer.format("parquet").start(to) if to else writer.format("noop").start()
+    query.awaitTermination()
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+def latency(frame, request):  # type: ignore[no-untyped-def]
+    """Wait for the records; a batch counts when foreachBatch has its rows."""
+    latencies: list[float] = []
+
+    def arrived(batch, number):  # type: ignore[no-untyped-def]
+        sent = [row[0] for row in batch.selectExpr("unix_millis(timestamp)").collect()]
+        now = time.time() * 1000
+        latencies.extend(now - at for at in sent)
+
+    begin = time.perf_counter()
+    query = frame.writeStream.foreachBatch(arrived).option("checkpointLocation", request["checkpoint"]).start()
+    while len(latencies) < request["records"] and query.isActive:
+        time.sleep(0.05)
+    query.stop()
+    if query.exception() is not None:
+        raise query.exception()
+    return {"seconds": time.perf_counter() - begin, "latencies": latencies}
+
+
+def follow(frame, request):  # type: ignore[no-untyped-def]
+    """A live query for so long."""
+    begin = time.perf_counter()
+    query = frame.writeStream.format("noop").option("checkpointLocation", request["checkpoint"]).start()
+    time.sleep(request["during"])
+    query.stop()
+    progress = [one for one in query.recentProgress if one.numInputRows]
+    batches = [[one.timestamp, one.numInputRows, one.batchDuration] for one in progress]
+    return {"seconds": time.perf_counter() - begin, "batches": batches}
 
 
 if __name__ == "__main__":

@@ -57,15 +57,27 @@ class SparkSession:
         `expect`: the number of rows that `count` or `collect` must give. Raises RuntimeError with Spark's text.
         """
         expect = request.pop("expect", None)
+        answer = self._asked(format, options, **request)
+        if expect is not None and answer["rows"] != expect:
+            raise RuntimeError(f"{format} returned {answer['rows']} rows, expected {expect}")
+        return float(answer["seconds"])
+
+    def latencies(self, format: str, options: Mapping[str, object] | None = None, **request: Any) -> list[float]:
+        """Ms from each record's timestamp to foreachBatch; see the action latency of benchmarks/spark_child.py."""
+        return list(self._asked(format, options, action="latency", **request)["latencies"])
+
+    def follow(self, format: str, options: Mapping[str, object] | None = None, **request: Any) -> list[list[Any]]:
+        """[begin, rows, ms] of each batch; see the action follow of benchmarks/spark_child.py."""
+        return list(self._asked(format, options, action="follow", **request)["batches"])
+
+    def _asked(self, format: str, options: Mapping[str, object] | None, **request: Any) -> dict[str, Any]:
         text = {key: str(value) for key, value in (options or {}).items()}
         assert self._child.stdin is not None
         print(json.dumps({"format": format, "options": text, **request}), file=self._child.stdin, flush=True)
         answer = self._answer()
         if "error" in answer:
             raise RuntimeError(answer["error"])
-        if expect is not None and answer["rows"] != expect:
-            raise RuntimeError(f"{format} returned {answer['rows']} rows, expected {expect}")
-        return float(answer["seconds"])
+        return answer
 
     def _answer(self) -> dict[str, Any]:
         assert self._child.stdout is not None

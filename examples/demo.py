@@ -1,9 +1,9 @@
 """make demo: read a log directory that a real Kafka 4.3.0 wrote, with Spark and without a broker. Then start our
-broker, let four producers write, and read the live partitions.
+broker, let four producers write, and read the live partitions: again and again as a table, and as a stream.
 
     python examples/demo.py [LOG_DIRECTORY]      (default: the one shipped in tests/golden)
 
-Prints the table's schema, sample rows, a summary per partition, and throughput.
+Prints the table's schema, sample rows, a summary per partition, throughput, and what each batch of the stream held.
 """
 
 from __future__ import annotations
@@ -94,11 +94,13 @@ def main(directory: str) -> None:
 
 
 TOPIC, PRODUCERS, RECORDS = "live", 4, 250_000  # records of each producer
+STREAMED = 100  # records of the stream at the end
 _PROGRESS_EVERY = 5_000
 
 
 def live(spark) -> None:  # type: ignore[no-untyped-def]
-    """Start the broker, run four producers in parallel, read the partitions with Spark while they write."""
+    """Start the broker, run four producers in parallel, read the partitions with Spark while they write, and then
+    follow one of them as a stream."""
     from tqdm import tqdm
 
     from broker.testing import running_broker
@@ -124,7 +126,37 @@ def live(spark) -> None:  # type: ignore[no-untyped-def]
         print(f"counted by Spark meanwhile: {', '.join(f'{count:,}' for count in seen)} records")
         print(f"{PRODUCERS * RECORDS / took:,.0f} records/s of 100 bytes acknowledged (acks=all)")
         frame.load(str(broker.log_dir)).groupBy("partition").count().orderBy("partition").show()
+        stream(spark, broker)
     print("the broker has stopped cleanly, its directory is removed")
+
+
+def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
+    """Follow the topic from its end on while a few more records are sent, one by one."""
+    import tempfile
+
+    from confluent_kafka import Producer
+
+    batches: list[int] = []
+    with tempfile.TemporaryDirectory() as checkpoint:
+        query = (
+            spark.readStream.format("kafkalog")
+            .option("subscribe", TOPIC)
+            .load(str(broker.log_dir))
+            .selectExpr("cast(value as string)")
+            .writeStream.foreachBatch(lambda batch, _: batches.append(batch.count()))
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
+        query.processAllAvailable()  # the first batch settles where the stream begins
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for number in range(STREAMED):
+            producer.produce(TOPIC, b"%d" % number, partition=number % PRODUCERS)
+            producer.flush(10)
+            time.sleep(0.02)
+        query.processAllAvailable()
+        query.stop()
+    held = [count for count in batches if count]
+    print(f'readStream.format("kafkalog"): {sum(held)} records sent one by one came in {len(held)} batches: {held}')
 
 
 _queue: Any = None

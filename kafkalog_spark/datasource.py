@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.source.spark_errors import first_line
 
 
@@ -24,8 +25,9 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.log.log_dir import check_paths
         from kafkalog_spark.source.spark_schema import spark_schema
 
-        check_paths(self._read_options.paths)
-        return spark_schema(self._read_options.columns)
+        options = self._load_options.either()
+        check_paths(options.paths)
+        return spark_schema(options.columns)
 
     @first_line
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -33,12 +35,25 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.source.spark_schema import columns_of
 
         columns_of(schema)
-        return KafkaLogBatchReader(self._read_options, schema)
+        return KafkaLogBatchReader(self._load_options.batch(), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from kafkalog_spark.source.refused_stream import RefusedStreamReader
+
+        try:
+            options = self._load_options.stream()
+            try:
+                from kafkalog_spark.source.stream_reader import KafkaLogStreamReader
+            except ImportError as error:  # ReadLimit is new in 4.2
+                raise OptionError(f"reading streams needs Spark 4.2 or newer: {error}") from error
+            return KafkaLogStreamReader(options, schema)
+        except KafkalogError as error:
+            return RefusedStreamReader(error)
 
     @cached_property
-    def _read_options(self) -> Any:
+    def _load_options(self) -> Any:
         # Spark keeps this object as it is after schema(), so a load parses once, and warns once. With a schema of the
         # user's own it does not ask for ours, and every query parses.
-        from kafkalog_spark.source.options import parse_read_options
+        from kafkalog_spark.source.load_options import LoadOptions
 
-        return parse_read_options(self.options)
+        return LoadOptions.parse(self.options)

@@ -2,6 +2,7 @@
 
 KafkalogError
 ├── OptionError          an option's value cannot be used (also a ValueError)
+├── MalformedOffsets     the offsets in a stream's checkpoint are not what this source writes (also a ValueError)
 ├── NotALogDirectory     the path is missing, unreadable or holds no partitions
 ├── UnknownPartition     a topic or partition that the log directories do not hold
 ├── OffsetOutOfRange     an offset that the log does not hold (never, or no longer)
@@ -83,6 +84,10 @@ def _rebuild(cls: type[KafkalogError], what: str, state: dict[str, Any]) -> Kafk
 
 class OptionError(KafkalogError, ValueError):
     """An option's value cannot be used. The text names the option, the expected form and the given value."""
+
+
+class MalformedOffsets(KafkalogError, ValueError):
+    """The offsets in a stream's checkpoint are not what this source, or Spark's Kafka source, writes."""
 
 
 class NotALogDirectory(KafkalogError):

@@ -6,6 +6,7 @@ from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, Unsup
 from kafkalog_spark.log.batch_header import BatchHeader, control_type
 from kafkalog_spark.log.batch_order import ordered_headers
 from kafkalog_spark.log.batch_search import find_batch_behind
+from kafkalog_spark.log.log_end import LogEnd
 from kafkalog_spark.log.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.segment_file import SegmentFile
@@ -20,8 +21,34 @@ def last_stable_offset(log: PartitionLog) -> int:
 
     Begins at the latest producer snapshot that can be read (it tells the transactions open there), else at the start.
     """
-    end = log.log_end_offset
-    start, state = log.log_start_offset, TransactionState()
+    return StableOffsetWalk().last_stable_offset(log)
+
+
+class StableOffsetWalk:
+    """The LSO of a log that is looked at again and again: a look goes on where the one before ended, if the batch there
+    still is what it was."""
+
+    def __init__(self) -> None:
+        self._state = TransactionState()
+        self._reached: LogEnd | None = None
+
+    def last_stable_offset(self, log: PartitionLog) -> int:
+        """As the function of this name."""
+        end, reached = log.log_end, self._reached
+        self._reached = None  # a walk that fails leaves half a state
+        if reached is not None and log.still_holds(reached):
+            start = reached.offset
+        else:
+            start, self._state = _known_transactions(log, end.offset)
+        _walk(log, start, end.offset, self._state)
+        self._state.aborted.clear()
+        self._reached = end
+        # Of a transaction that began before records were deleted, what is left is unstable.
+        return max(self._state.last_stable_offset(end.offset), log.log_start_offset)
+
+
+def _known_transactions(log: PartitionLog, end: int) -> tuple[int, TransactionState]:
+    """(offset, transactions open there): the latest offset up to `end` of which that is known without reading on."""
     for at, path in log.snapshots_up_to(end):
         if at < log.log_start_offset:
             break
@@ -29,12 +56,9 @@ def last_stable_offset(log: PartitionLog) -> int:
             entries = read_producer_snapshot(path)
         except (CorruptLog, UnsupportedFormat, OSError):
             continue  # an older one, or the log itself, tells the same
-        start = at
-        state.open = {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
-        break
-    _walk(log, start, end, state)
-    # Of a transaction that began before records were deleted, what is left is unstable.
-    return max(state.last_stable_offset(end), log.log_start_offset)
+        unfinished = {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
+        return at, TransactionState(unfinished)
+    return log.log_start_offset, TransactionState()
 
 
 def aborted_transactions(

@@ -52,8 +52,8 @@ class PartitionPlace:
         parent = os.path.dirname(self.directory)
         key = (self.topic, self.partition)
         # Checkpoints first: read later, they could be ahead of what was seen of the log.
-        recovery_points = _checkpoint(parent, RECOVERY_POINT_CHECKPOINT)
-        log_starts = _checkpoint(parent, LOG_START_OFFSET_CHECKPOINT)
+        recovery_points = offset_checkpoint(parent, RECOVERY_POINT_CHECKPOINT)
+        log_starts = offset_checkpoint(parent, LOG_START_OFFSET_CHECKPOINT)
         return PartitionLog(
             self.topic,
             self.partition,
@@ -192,7 +192,7 @@ def _places(path: str) -> Iterator[PartitionPlace]:
         )
 
 
-def _checkpoint(directory: str, name: str) -> dict[tuple[str, int], int]:
+def offset_checkpoint(directory: str, name: str) -> dict[tuple[str, int], int]:
     """A checkpoint file; a damaged one is as good as none, as it is for a broker (LogManager), but not a secret."""
     try:
         return dict(read_offset_checkpoint(os.path.join(directory, name)))

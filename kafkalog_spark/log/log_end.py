@@ -70,7 +70,7 @@ def find_log_end(
 def _last_known(file: SegmentFile, known: LogEnd | None) -> tuple[int, int]:
     """(position, lowest offset) of a batch near the end that the end `known` or an index entry proves; else the
     segment's first."""
-    last = _still_there(file, known) if known is not None else None
+    last = still_there(file, known) if known is not None else None
     begin = (0, file.base_offset) if last is None else (last.position, last.base_offset)
     if last is not None and file.size - last.end <= _NEAR:
         return begin
@@ -85,7 +85,7 @@ def _last_known(file: SegmentFile, known: LogEnd | None) -> tuple[int, int]:
     return begin
 
 
-def _still_there(file: SegmentFile, known: LogEnd) -> BatchHeader | None:
+def still_there(file: SegmentFile, known: LogEnd) -> BatchHeader | None:
     """The header of the batch that the log ended with, if it lies where it lay, with the same end and last offset."""
     if known.segment != file.base_offset:
         return None

@@ -64,6 +64,13 @@ class OffsetIndex:
             return None
         return OffsetPosition(int(self.offsets[slot]), int(self.positions[slot]))
 
+    def floor_position(self, position: int) -> OffsetPosition:
+        """The last entry whose position is <= `position`; (base offset, 0) when there is none."""
+        slot = int(np.searchsorted(self.positions, position, side="right")) - 1
+        if slot < 0:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(int(self.offsets[slot]), int(self.positions[slot]))
+
     def entries_after(self, offset: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(offsets, positions) of the entries whose offset is > `offset`; views, not copies."""
         slot = int(np.searchsorted(self.offsets, offset, side="right"))

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from functools import cached_property
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
-from kafkalog_spark.log.log_end import LogEnd, find_log_end
+from kafkalog_spark.log.log_end import LogEnd, find_log_end, still_there
 from kafkalog_spark.log.names import SegmentFiles, live_segments, producer_snapshots
 from kafkalog_spark.log.segment_file import SegmentFile
 
@@ -72,6 +72,23 @@ class PartitionLog:
                 raise
             self.gone = True
             self._take([], [])
+
+    def follow(self, *, recovery_point: int | None, log_start_checkpoint: int | None) -> None:
+        """Look for the log's end again, on from the one found before, with what the checkpoints say now. The listing
+        stays as it is."""
+        self._known_end = self.__dict__.pop("log_end", self._known_end)
+        self.recovery_point, self._log_start_checkpoint = recovery_point, log_start_checkpoint
+
+    def still_holds(self, end: LogEnd) -> bool:
+        """Whether the batch that the log once ended with is where it was: then nothing before it has been truncated."""
+        index = self.segment_index(end.offset if end.segment < 0 else end.segment)
+        if not self.segments or self.segments[index].base_offset != end.segment:
+            return False
+        try:
+            with self.open_segment(index) as file:
+                return still_there(file, end) is not None
+        except FileNotFoundError:
+            return False
 
     def check_not_gone(self) -> None:
         """Raise NotALogDirectory for a partition that has been deleted, as opening it now would."""

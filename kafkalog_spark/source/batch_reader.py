@@ -73,7 +73,6 @@ class KafkaLogBatchReader(DataSourceReader):
         return first_line_of(self._read(partition.value))
 
     def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        settle()
         shape = ArrowShape(self._schema)
         found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)
         if found is None:
@@ -116,6 +115,7 @@ def scan_range(
             asked = replace(asked, start=log.log_start_offset)
     for error in statistics.dropped:
         _log.warning("mode=DROPMALFORMED: passed over: %s", error)
+    settle()  # now that everything a task needs is loaded
 
 
 def _lose(

@@ -113,7 +113,7 @@ def resolve_bounds(
         earliest = starts[tp] == EARLIEST and not start_by_time
         latest = ends[tp] == LATEST and not end_by_time
         asked = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
-        ranges.append(_clip(asked, log.log_start, log.log_end, fail_on_data_loss))
+        ranges.append(clip(asked, log.log_start, log.log_end, fail_on_data_loss))
     return ranges
 
 
@@ -134,7 +134,7 @@ def rebind(asked: OffsetRange, log_start: int, log_end: int, *, fail_on_data_los
         start = min(max(start, log_start), end)
     if start > end:
         raise _start_after_end(asked.topic_partition, start, end)
-    return _clip(replace(asked, start=start, end=end), log_start, log_end, fail_on_data_loss)
+    return clip(replace(asked, start=start, end=end), log_start, log_end, fail_on_data_loss)
 
 
 def cut_range(whole: OffsetRange, cuts: Iterable[int]) -> list[OffsetRange]:
@@ -214,7 +214,7 @@ def _start_without_match(timestamp: int, tp: TopicPartition, log: LogView, on_no
     )
 
 
-def _clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
+def clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
     """`asked` within [log_start, log_end]; an empty range asks for nothing and loses nothing (it is dropped by
     KafkaOffsetRangeCalculator before any consumer sees it)."""
     lost_before = asked.start < log_start

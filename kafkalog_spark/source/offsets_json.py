@@ -28,7 +28,7 @@ _EXPECTED_TIMESTAMPS = '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
 
 _WHOLE_TOPIC = {"latest": LATEST, "earliest": EARLIEST}
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class _Fault(Exception):
@@ -152,7 +152,7 @@ def _topics(text: str) -> _Members:
 def _numbers_by_partition(topic: str, value: Any, what: str) -> dict[TopicPartition, int]:
     numbers: dict[TopicPartition, int] = {}
     for partition, number in _members(value, f"the partitions of topic {topic!r}"):
-        if not _PARTITION.fullmatch(partition) or int(partition) > MAX_INT32:
+        if not PARTITION_NUMBER.fullmatch(partition) or int(partition) > MAX_INT32:
             raise _Fault(f"{_short(partition)} is not a partition of topic {topic!r}")
         if type(number) is not int or not EARLIEST <= number <= MAX_INT64:
             raise _Fault(

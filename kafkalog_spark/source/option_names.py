@@ -146,6 +146,13 @@ RATE_OPTIONS = (
     ReadOption("maxOffsetsPerTrigger", values.positive_long, None, "Streams: most offsets in a batch, in all."),
     ReadOption("minOffsetsPerTrigger", values.positive_long, None, "Streams: fewest offsets that start a batch."),
     ReadOption("maxTriggerDelay", values.duration_ms, "15m", "Streams: longest wait for `minOffsetsPerTrigger`."),
+    ReadOption(
+        "maxBytesPerTrigger",
+        values.byte_size,
+        None,
+        "Streams: most bytes of segments in a batch, in all, as they lie on disk; whole record batches, and at least "
+        "one of each partition that has news. Ours.",
+    ),
 )
 """A batch ignores them."""
 

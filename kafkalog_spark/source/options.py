@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,7 +39,7 @@ from kafkalog_spark.source.option_names import (
 )
 from kafkalog_spark.source.subscription import AllTopics, Subscription
 
-__all__ = ["ReadOptions", "options_table", "parse_read_options"]
+__all__ = ["ReadOptions", "options_table", "parse_read_options", "warn_of"]
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 Mode = Literal["FAILFAST", "DROPMALFORMED"]
@@ -54,8 +54,8 @@ class ReadOptions:
     """What a read was asked for. Plain values, picklable.
 
     `paths`: local directories as given, perhaps relative. `columns`: names in the order of the result.
-    `max_partition_bytes`, `max_decompressed_batch_bytes`: bytes. `max_trigger_delay_ms`: ms. Of a batch, the three
-    rate options are None.
+    `max_partition_bytes`, `max_decompressed_batch_bytes`, `max_bytes_per_trigger`: bytes. `max_trigger_delay_ms`: ms.
+    Of a batch, the four rate options are None.
     `ignored`: names, as given, of options that have no effect here.
     """
 
@@ -76,6 +76,7 @@ class ReadOptions:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int | None
+    max_bytes_per_trigger: int | None
     ignored: tuple[str, ...]
 
     @property
@@ -83,12 +84,12 @@ class ReadOptions:
         return self.isolation_level == "read_committed"
 
 
-def parse_read_options(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, quiet: bool = False) -> ReadOptions:
     """Options as Spark hands them over; names in any case, values trimmed.
 
     Raises OptionError for a value that cannot be used, for options that contradict each other, for the five that the
-    connector refuses, and for an unknown name that is close to one of ours. Options without effect are logged, in one
-    line, and kept in `ignored`.
+    connector refuses, and for an unknown name that is close to one of ours. Options without effect are kept in
+    `ignored`, and logged in one line unless `quiet`.
     """
     given = _Given(options)
     ignored = given.ignored(streaming)
@@ -122,11 +123,18 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False) -
         max_offsets_per_trigger=rate["maxOffsetsPerTrigger"],
         min_offsets_per_trigger=rate["minOffsetsPerTrigger"],
         max_trigger_delay_ms=rate["maxTriggerDelay"],
+        max_bytes_per_trigger=rate["maxBytesPerTrigger"],
         ignored=ignored,
     )
-    if ignored:
-        _log.warning("options without effect on kafkalog: %s", ", ".join(ignored))
+    if not quiet:
+        warn_of(ignored)
     return result
+
+
+def warn_of(ignored: Iterable[str]) -> None:
+    """Log options without effect, in one line; nothing for none."""
+    if names := ", ".join(ignored):
+        _log.warning("options without effect on kafkalog: %s", names)
 
 
 class _Given:
@@ -258,7 +266,7 @@ def _isolation_level(given: _Given, plain: Mapping[str, Any]) -> IsolationLevel:
 
 def _rates(given: _Given, streaming: bool) -> Mapping[str, int | None]:
     """A batch checks only what the connector checks of it: that the two limits, both given, are in order."""
-    largest, smallest, _ = RATE_OPTIONS
+    largest, smallest, *_ = RATE_OPTIONS
     both = largest in given and smallest in given
     rates = {option.name: given.value(option) for option in RATE_OPTIONS if streaming or (both and option in given)}
     if both and rates[smallest.name] > rates[largest.name]:

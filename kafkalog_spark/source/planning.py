@@ -7,6 +7,7 @@ Decisions are made on `SegmentFacts`; the functions at the end read them from th
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -40,13 +41,14 @@ class Split:
     """One Spark task: a range of offsets of one partition.
 
     `hint`: (segment base offset, position) of its start. `known_end`: where the log ended, for a task that has to look
-    for its end again. Both are checked before they are used.
+    for its end again. Both are checked before they are used. `topic_id`: of a stream, the topic that was planned.
     """
 
     place: PartitionPlace
     range: OffsetRange
     hint: tuple[int, int] | None = None
     known_end: LogEnd | None = None
+    topic_id: uuid.UUID | None = None
 
     @property
     def fixed_end(self) -> int | None:
@@ -97,22 +99,39 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
         on_no_match=options.on_no_match,
         fail_on_data_loss=options.fail_on_data_loss,
     )
+    facts = {r.topic_partition: segment_facts(logs[r.topic_partition], r, row_filter, options) for r in ranges}
+    return splits_of(ranges, facts, dirs.places, logs, options, row_filter)
+
+
+def splits_of(
+    ranges: Iterable[OffsetRange],
+    facts: Mapping[TopicPartition, list[SegmentFacts]],
+    places: Mapping[TopicPartition, PartitionPlace],
+    logs: Mapping[TopicPartition, PartitionLog],
+    options: ReadOptions,
+    row_filter: RowFilter,
+    start_hints: Mapping[TopicPartition, tuple[int, int]] | None = None,
+) -> list[Split]:
+    """The ranges as tasks. `facts`: of each, the segments it needs; `start_hints`: where its first offset lies, where
+    that is known."""
     pieces: list[OffsetRange] = []
     hints: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
-    facts = {r.topic_partition: segment_facts(logs[r.topic_partition], r, row_filter, options) for r in ranges}
     pack = pack_size(sum(segment.size for segments in facts.values() for segment in segments), options)
     for whole in ranges:
-        segments = facts[whole.topic_partition]
+        tp = whole.topic_partition
+        segments = facts[tp]
         narrowed = narrow(whole, segments, row_filter)
         if narrowed is None:
             continue
+        if start_hints is not None and tp in start_hints:
+            hints[tp, narrowed.start] = start_hints[tp]
         cuts = list(pack_segments(segments, pack))
-        hints.update({(whole.topic_partition, cut.offset): (cut.base_offset, cut.position) for cut in cuts})
+        hints.update({(tp, cut.offset): (cut.base_offset, cut.position) for cut in cuts})
         pieces += cut_range(narrowed, [cut.offset for cut in cuts])
     tasks = split_ranges(
         pieces, min_partitions=options.min_partitions, max_records_per_partition=options.max_records_per_partition
     )
-    splits = [Split(dirs.places[r.topic_partition], r, hints.get((r.topic_partition, r.start))) for r in tasks]
+    splits = [Split(places[r.topic_partition], r, hints.get((r.topic_partition, r.start))) for r in tasks]
     return [_with_known_end(split, logs[split.range.topic_partition]) for split in splits]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import UnknownPartition
@@ -44,13 +44,16 @@ class Assign:
 Subscription = AllTopics | Subscribe | SubscribePattern | Assign
 
 
-def assigned_partitions(subscription: Subscription, present: Iterable[TopicPartition]) -> list[TopicPartition]:
+def assigned_partitions(
+    subscription: Subscription, present: Iterable[TopicPartition], may_be_gone: Collection[str] = ()
+) -> list[TopicPartition]:
     """Those of the partitions `present` that the read is about, sorted.
 
     As in the connector: an internal topic is never read through `subscribe` or `subscribePattern`, and a partition
     named by `assign` that its topic does not have is left out. Unlike there, `assign` reads internal topics.
 
-    Raises UnknownPartition for a topic that `subscribe` or `assign` names and that is not there.
+    Raises UnknownPartition for a topic that `subscribe` or `assign` names and that is not there, unless it is one of
+    `may_be_gone`.
     """
     available = set(present)
     topics = {topic for topic, _ in available}
@@ -58,7 +61,7 @@ def assigned_partitions(subscription: Subscription, present: Iterable[TopicParti
         case AllTopics():
             chosen = {tp for tp in available if not is_internal(tp[0])}
         case Subscribe(names):
-            _check_topics(names, topics)
+            _check_topics(names, topics.union(may_be_gone))
             wanted = {topic for topic in names if not is_internal(topic)}
             chosen = {tp for tp in available if tp[0] in wanted}
         case SubscribePattern():
@@ -66,9 +69,19 @@ def assigned_partitions(subscription: Subscription, present: Iterable[TopicParti
             found = {topic for topic in topics if not is_internal(topic) and regex.search(topic)}
             chosen = {tp for tp in available if tp[0] in found}
         case Assign(partitions):
-            _check_topics([topic for topic, _ in partitions], topics)
+            _check_topics([topic for topic, _ in partitions], topics.union(may_be_gone))
             chosen = available.intersection(partitions)
     return sorted(chosen)
+
+
+def named_topics(subscription: Subscription) -> frozenset[str]:
+    """The topics that a subscription names, whether they are there or not; none for a pattern."""
+    match subscription:
+        case Subscribe(names):
+            return frozenset(names)
+        case Assign(partitions):
+            return frozenset(topic for topic, _ in partitions)
+    return frozenset()
 
 
 def _check_topics(named: Iterable[str], present: set[str]) -> None:

@@ -12,8 +12,9 @@ from pyspark import TaskContext
 def settle() -> None:
     """Take what is imported by now out of the garbage collector's sight, when this process is a Spark worker.
 
-    pyspark's daemon collects garbage after every task. With numba, llvmlite and pyarrow imported that walks 400,000
-    objects, 30 ms of processor time a task, to find that modules are still in use.
+    pyspark's daemon collects garbage after every task, and the worker is not there for the next one before it has. With
+    numba, llvmlite and pyarrow imported that walks 400,000 objects, 30 to 70 ms of processor time, to find that modules
+    are still in use. So a worker's first task calls this at its end: before it has read, the kernels are not loaded.
     """
     if TaskContext.get() is not None:
         gc.collect()

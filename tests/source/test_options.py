@@ -63,6 +63,7 @@ def test_defaults_of_a_batch() -> None:
         max_offsets_per_trigger=None,
         min_offsets_per_trigger=None,
         max_trigger_delay_ms=None,
+        max_bytes_per_trigger=None,
         ignored=(),
     )
 
@@ -76,6 +77,7 @@ def test_a_stream_starts_at_latest_by_default_and_has_rates() -> None:
     assert options.start == Earliest()
     assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (15, 10)
     assert options.max_trigger_delay_ms == 30_000
+    assert read_stream(maxBytesPerTrigger="64m").max_bytes_per_trigger == 64 << 20
     assert options.ignored == ()
 
 

@@ -1,7 +1,8 @@
 """Reads a log directory on local-cluster[2,1,1024]: a master, two workers, an executor process each.
 
-python -m tests.spark.local_cluster LOG_DIRECTORY RESULT writes the table as an Arrow file. Run by
-test_local_cluster.py, because a process has one Spark session at a time.
+python -m tests.spark.local_cluster LOG_DIRECTORY RESULT writes the table as an Arrow file, and what a stream in batches
+of 5,000 offsets reads as Parquet files into RESULT.stream. Run by test_local_cluster.py, because a process has one
+Spark session at a time.
 """
 
 from __future__ import annotations
@@ -39,6 +40,19 @@ def main(log_dir: str, result: str) -> None:
         table = df.toArrow()
         executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
         assert len(executors) == 3, f"the driver and two executors, not {len(executors)}"
+        query = (
+            spark.readStream.format("kafkalog")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", 5_000)
+            .load(log_dir)
+            .select("topic", "partition", "offset", "value")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", result + ".checkpoint")
+            .trigger(availableNow=True)
+            .start(result + ".stream")
+        )
+        query.awaitTermination()
+        assert len(query.recentProgress) > 2
     finally:
         spark.stop()
     with pa.OSFile(result, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.log.rows import plain_rows
@@ -32,3 +33,5 @@ def test_a_cluster_reads_what_one_process_reads(golden: Path, tmp_path: Path) ->
     expected = read(golden, includeHeaders=True)
     assert plain_rows(found.sort_by(order).to_batches()) == plain_rows(expected.sort_by(order).to_batches())
     assert found.num_rows > 10_000
+    streamed = pa.concat_tables(pq.read_table(path) for path in Path(f"{result}.stream").glob("*.parquet"))
+    assert streamed.sort_by(order).equals(expected.select(streamed.column_names).sort_by(order).cast(streamed.schema))

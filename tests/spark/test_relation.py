@@ -147,9 +147,13 @@ def test_max_records_per_partition(spark: Any, timed: Path) -> None:
     assert values(df) == numbers(0, 30)
 
 
-BAD_AT_LOAD = [
+BAD_FOR_A_BATCH = [
     ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
     ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries on Kafka"),
+]
+"""A stream may start there, and Spark does not say at load() which of the two it is."""
+
+BAD_AT_LOAD = [
     ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
     ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
     ({"startingOffsets": '{"t":'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got {"t":'),
@@ -172,6 +176,16 @@ BAD_AT_LOAD = [
         "The specified start offset and end offset should have the same topic-partitions.",
     ),
 ]
+
+
+@pytest.mark.parametrize(("options", "expected"), BAD_FOR_A_BATCH, ids=lambda value: str(value)[:50])
+def test_options_that_only_a_batch_refuses_are_refused_by_its_first_query(
+    spark: Any, tmp_path: Path, options: dict[str, str], expected: str
+) -> None:
+    df = load(spark, tmp_path, **{"subscribe": "t", **options})
+    with fails() as failure:
+        df.count()
+    assert failure.line.startswith(expected)
 
 
 @pytest.mark.parametrize(("options", "expected"), BAD_AT_LOAD, ids=lambda value: str(value)[:50])

@@ -1,0 +1,188 @@
+"""Streams: a backlog in capped batches, latency of single records, keeping up with a producer, many idle partitions.
+
+The backlog and the latency against Spark's own connector on a real Kafka, from the same files; the latency also against
+a source that does nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data import PARTITIONS, SMALL_VALUES, ensure, home
+from benchmarks.report import Report, in_turn, rate, ratio
+from benchmarks.spark_session import SOCKETS, SparkSession
+from broker.testing import running_broker
+from kafkalog_spark.source.admission import Limits
+from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.stream_planner import StreamPlanner
+from tests.interop.connector import Connector
+from tests.interop.real_kafka import RealKafka
+from tests.source.made_logs import append
+
+CAP = 1_000_000  # offsets in a batch
+EVERY_SECONDS = 0.05  # between two records whose latency is measured
+SEEN, COLD = 240, 80  # records of a latency run; those of its first batches, which are left out
+SUSTAINED, DURING = 300_000, 20  # records a second, seconds
+IDLE = 1_000
+
+
+def main(report: Report, rounds: int = 3) -> None:
+    idle(report)
+    connector = Connector.install()
+    ensure([SMALL_VALUES["none"]])
+    with SparkSession() as ours:
+        with RealKafka(home()) as kafka, SparkSession(connector.conf, connector.python) as theirs:
+            backlog(report, ours, theirs, kafka, "default settings", rounds)
+            latency(report, ours, theirs, kafka, rounds)
+            with SparkSession(SOCKETS) as sockets:
+                backlog(report, sockets, theirs, kafka, "Unix domain sockets", rounds)
+        sustained(report, ours)
+
+
+def backlog(
+    report: Report, ours: SparkSession, theirs: SparkSession, kafka: RealKafka, settings: str, rounds: int
+) -> None:
+    """Trigger.AvailableNow over all there is, to noop; and a source that has its rows in memory."""
+    topic = SMALL_VALUES["none"]
+    options = {"subscribe": topic.name, "startingOffsets": "earliest", "maxOffsetsPerTrigger": CAP}
+
+    def run(session: SparkSession, format: str, more: dict[str, object], **request: Any) -> float:
+        with tempfile.TemporaryDirectory() as checkpoint:
+            request |= {"action": "stream", "checkpoint": checkpoint, "expect": topic.records}
+            return session.run(format, {**options, **more}, **request)
+
+    ceiling: dict[str, object] = {"rows": topic.records // PARTITIONS, "value_size": topic.value_size}
+    seconds = in_turn(
+        {
+            "kafkalog": partial(run, ours, "kafkalog", {}, path=str(kafka.data_dir)),
+            "kafka": partial(run, theirs, "kafka", {"kafka.bootstrap.servers": kafka.bootstrap}),
+            "ceiling": partial(run, ours, "ceiling", ceiling, register="benchmarks.sources:Ceiling"),
+        },
+        rounds=rounds,
+        warmups=1,
+    )
+    report.add(
+        "streaming",
+        f"AvailableNow, {topic.records / 1e6:g} M x {topic.value_size} B, maxOffsetsPerTrigger {CAP}, {settings}",
+        kafkalog_s=round(statistics.median(seconds["kafkalog"]), 2),
+        kafka_s=round(statistics.median(seconds["kafka"]), 2),
+        kafkalog_M_rows_per_s=rate(topic.records / 1e6, seconds["kafkalog"]),
+        x_kafka=round(ratio(seconds["kafka"], seconds["kafkalog"]), 2),
+        ceiling_s=round(statistics.median(seconds["ceiling"]), 2),
+        x_ceiling=round(ratio(seconds["ceiling"], seconds["kafkalog"]), 2),
+    )
+
+
+def latency(report: Report, ours: SparkSession, theirs: SparkSession, kafka: RealKafka, rounds: int) -> None:
+    """A record every 50 ms, trigger 0 s: from its timestamp to foreachBatch."""
+    topic = f"latency-{time.time_ns()}"
+    kafka.create_topic(topic, 1)
+    options = {"subscribe": topic}
+    kafkas: dict[str, object] = {**options, "kafka.bootstrap.servers": kafka.bootstrap}
+    found: dict[str, list[float]] = {"kafkalog": [], "kafka": [], "nothing": []}
+    with Pacer(kafka.bootstrap, topic, partitions=1, batch=1, every_seconds=EVERY_SECONDS, value_size=20):
+        for _ in range(rounds):
+            for name in found:
+                with tempfile.TemporaryDirectory() as checkpoint:
+                    request: dict[str, Any] = {"checkpoint": checkpoint, "records": SEEN}
+                    if name == "kafkalog":
+                        seen = ours.latencies("kafkalog", options, path=str(kafka.data_dir), **request)
+                    elif name == "kafka":
+                        seen = theirs.latencies("kafka", kafkas, **request)
+                    else:
+                        seen = ours.latencies("nothing", register="benchmarks.sources:Nothing", **request)
+                found[name] += seen[COLD:]
+    percentiles = {name: statistics.quantiles(seen, n=100) for name, seen in found.items()}
+    figures = {f"{name}_p{p}_ms": round(of[p - 1]) for name, of in percentiles.items() for p in (50, 99)}
+    report.add("streaming", "latency at 20 records/s, trigger 0 s", **figures)
+
+
+def sustained(report: Report, ours: SparkSession) -> None:
+    """Broker, producer and query on one machine. What a batch holds came while the one before was read: the lag."""
+    with running_broker(topics={"sustained": PARTITIONS}) as broker:
+        pace = SUSTAINED // 100
+        with Pacer(broker.bootstrap, "sustained", PARTITIONS, batch=pace, every_seconds=0.01, value_size=100) as pacer:
+            time.sleep(2)
+            begin, before = time.monotonic(), pacer.acknowledged
+            with tempfile.TemporaryDirectory() as checkpoint:
+                request = {"path": str(broker.log_dir), "checkpoint": checkpoint, "during": DURING}
+                batches = ours.follow("kafkalog", {"subscribe": "sustained"}, **request)
+            sent = (pacer.acknowledged - before) / (time.monotonic() - begin)
+    rows = [count for _, count, _ in batches]
+    third = len(rows) // 3
+    report.add(
+        "streaming",
+        f"sustained, {SUSTAINED // 1000} k records/s of 100 B wanted, {DURING} s",
+        acknowledged_k_per_s=round(sent / 1e3),
+        batches=len(rows),
+        lag_first_third_k=round(statistics.mean(rows[:third]) / 1e3),
+        lag_last_third_k=round(statistics.mean(rows[-third:]) / 1e3),
+        lag_largest_k=round(max(rows) / 1e3),
+        batch_median_ms=round(statistics.median(took for *_, took in batches)),
+    )
+
+
+def idle(report: Report, rounds: int = 30) -> None:
+    """In process: what a trigger costs when nothing has come to any partition."""
+    with tempfile.TemporaryDirectory() as directory:
+        for partition in range(IDLE):
+            append(Path(directory), "t", partition, ["x"] * 10)
+        planner = StreamPlanner(parse_read_options({"path": directory, "startingOffsets": "earliest"}, streaming=True))
+        end = planner.next_end(planner.initial(), Limits())
+        took = []
+        for _ in range(rounds):
+            time.sleep(0.05)
+            begin = time.perf_counter()
+            assert planner.next_end(end, Limits()) == end
+            took.append(time.perf_counter() - begin)
+    report.add(
+        "streaming",
+        f"a trigger of {IDLE} partitions without news",
+        median_ms=round(statistics.median(took) * 1e3, 1),
+        largest_ms=round(max(took) * 1e3, 1),
+    )
+
+
+class Pacer(threading.Thread):
+    """Sends `batch` records every so many seconds until the block ends."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, batch: int, every_seconds: float, value_size: int
+    ) -> None:
+        from confluent_kafka import Producer
+
+        super().__init__(daemon=True)
+        self.acknowledged = 0
+        self._topic, self._partitions, self._every = topic, partitions, every_seconds
+        self._messages = [{"value": b"x" * value_size}] * batch
+        self._stop_now = threading.Event()
+        linger = {"linger.ms": 0} if batch == 1 else {"linger.ms": 5, "batch.size": 262_144}
+        queue = {"queue.buffering.max.messages": 1_000_000}
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", **queue, **linger})
+
+    def run(self) -> None:
+        sent, begin = 0, time.monotonic()
+        while not self._stop_now.wait(max(begin + sent * self._every - time.monotonic(), 0)):
+            self._producer.produce_batch(self._topic, self._messages, partition=sent % self._partitions)
+            self._producer.poll(0)
+            sent += 1
+            self.acknowledged = sent * len(self._messages) - len(self._producer)
+
+    def __enter__(self) -> Pacer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_now.set()
+        self.join(30)
+        self._producer.flush(30)
+
+
+if __name__ == "__main__":
+    main(Report())

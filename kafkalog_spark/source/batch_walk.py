@@ -1,0 +1,148 @@
+"""What a stream asks of the batches in a range of offsets: how many bytes they take, where a number of bytes ends, and
+whether there is anything to read in them. Headers only; the records are the tasks' business."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.log.batch_header import BatchHeader
+from kafkalog_spark.log.last_stable_offset import aborted_transactions
+from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.segment_file import SegmentFile
+
+_LOOK = 1 << 20
+"""Bytes of batches without anything to read that are looked through for one that has: markers and aborted records of
+more than that are handed out as a batch without rows, rather than looked through at every trigger."""
+
+
+def bytes_of(log: PartitionLog, start: int, end: int) -> int:
+    """Bytes of the batches that hold offsets of [start, end). A segment that has gone, or is damaged, counts for what
+    is known of it."""
+    total = 0
+    for index in _segments(log, start, end):
+        segment, following = log.segments[index], log.next_base_offset(index)
+        try:
+            if start <= segment.base_offset and following is not None and following <= end:
+                total += os.stat(os.path.join(log.directory, segment.log)).st_size
+                continue
+            with log.open_segment(index) as file:
+                begin = _position(file, start)
+                total += (file.size if following is not None and following <= end else _position(file, end)) - begin
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
+    """The offset, at most `end`, behind the last whole batch that ends within `budget` bytes from the batch of `start`
+    on; behind that one when it is larger."""
+    reached = start
+    for index in _segments(log, start, end):
+        following = log.next_base_offset(index)
+        try:
+            with log.open_segment(index) as file:
+                position = _position(file, start)
+                if following is not None and file.size - position <= budget:
+                    budget -= file.size - position
+                    reached = following
+                    continue
+                target = position + budget
+                position, reached = _near(file, position, target, reached)
+                for header in file.headers(position):
+                    if header.end > target and reached > start:
+                        break
+                    reached = max(reached, header.last_offset + 1)
+                    if header.end >= target or reached >= end:
+                        break
+        except FileNotFoundError:
+            return end  # the task finds out what that means
+        except (CorruptBatch, UnsupportedFormat):
+            if reached == start:
+                reached = end if following is None else following  # the task meets the damage, and tells
+        break
+    return min(reached, end)
+
+
+def holds_records(
+    log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: tuple[int, int] | None = None
+) -> bool:
+    """Whether [start, end) holds a record that a reader sees; True too where telling that would take long, or where
+    damage is in the way.
+
+    Control batches hold none, nor do batches that compaction has emptied; with read_committed, nor do those of aborted
+    transactions (`end` is at most the LSO). hint: (segment base offset, position) where the batch of `start` may be.
+    """
+    transactional: list[BatchHeader] = []
+    looked = 0
+    for index in _segments(log, start, end):
+        try:
+            with log.open_segment(index) as file:
+                for header in file.headers(_begin(file, start, hint)):
+                    if header.base_offset >= end:
+                        break
+                    looked += header.size
+                    if header.last_offset < start or header.is_control or header.record_count == 0:
+                        continue
+                    if not (read_committed and header.is_transactional) or looked > _LOOK:
+                        return True
+                    transactional.append(header)
+        except (FileNotFoundError, CorruptBatch, UnsupportedFormat):
+            return True
+        if looked > _LOOK:
+            return True
+    if not transactional:
+        return False
+    try:
+        aborted = aborted_transactions(log, start, end).aborted
+    except (CorruptBatch, UnsupportedFormat):
+        return True
+    return any(
+        not any(a.producer_id == h.producer_id and a.first_offset <= h.base_offset <= a.last_offset for a in aborted)
+        for h in transactional
+    )
+
+
+def _segments(log: PartitionLog, start: int, end: int) -> Iterator[int]:
+    """Indexes of the segments with offsets of [start, end)."""
+    if start >= end or not log.segments:
+        return
+    for index in range(log.segment_index(start), len(log.segments)):
+        if log.segments[index].base_offset >= end:
+            return
+        yield index
+
+
+def _begin(file: SegmentFile, start: int, hint: tuple[int, int] | None) -> int:
+    if hint is not None and hint[0] == file.base_offset:
+        header = file.proven_header(hint[1])
+        if header is not None and header.base_offset <= start:
+            return hint[1]
+    return file.locate(start) if start > file.base_offset else 0
+
+
+def _position(file: SegmentFile, offset: int) -> int:
+    """Where the first batch that reaches `offset` begins; where good headers end, when there is none."""
+    if offset <= file.base_offset:
+        return 0
+    position = file.locate(offset)
+    try:
+        for header in file.headers(position):
+            if header.last_offset >= offset:
+                return header.position
+            position = header.end
+    except (CorruptBatch, UnsupportedFormat):
+        pass  # sizes only share out a limit; the task meets the damage, and tells
+    return position
+
+
+def _near(file: SegmentFile, position: int, target: int, reached: int) -> tuple[int, int]:
+    """(position, offset) of the batch next before `target` that the offset index proves, if it lies behind `position`:
+    all before it ends by then. Of a wrapper the header does not tell the first offset."""
+    entry = file.offset_index.floor_position(target)
+    if entry.position > position:
+        header = file.proven_entry(entry)
+        if header is not None and header.magic >= 2:
+            return entry.position, max(reached, header.base_offset)
+    return position, reached

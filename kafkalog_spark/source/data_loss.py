@@ -1,0 +1,192 @@
+"""What a stream has lost between two looks at its partitions, and where it goes on. Decisions on plain values.
+
+The cases and their words are those of Spark's Kafka source (KAFKA_DATA_LOSS in its kafka-error-conditions.json;
+KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets). They are judged before Spark writes the batch to its
+checkpoint, so that a query that fails leaves the checkpoint as it was.
+
+A batch whose end lies below its start reads nothing: the position moves back. That is how a stream with
+failOnDataLoss=false goes on in a topic that was created again (from its beginning) or in a log that was cut.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from kafkalog_spark.errors import DataLoss
+from kafkalog_spark.log.partition_metadata import uuid_to_text
+from kafkalog_spark.source.bounds import OffsetRange, clip
+from kafkalog_spark.source.offset_range_limit import EARLIEST, LATEST, TopicPartition, set_text, tp_text
+
+_TEXT = (
+    "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
+    "Kafka or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
+    "streaming query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
+)
+_BROKEN = (
+    "This could either be a user error that the start offset is set too high and this is the first batch, or the "
+    "kafka topic-partition is broken, and some data may have been missed."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What is asked of a partition: the offsets it holds, where readers have to stop, which topic it belongs to."""
+
+    log_start: int
+    readers_end: int
+    topic_id: uuid.UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a partition was when its offsets were last handed out."""
+
+    topic_id: uuid.UUID | None
+    readers_end: int
+
+
+@dataclass
+class Continuation:
+    """Where the next batch begins and what it could hold. `starts` and `ends` name the same partitions.
+
+    `moved`: partitions whose position moves without anything being read; their end is not for any limit to change.
+    """
+
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    moved: set[TopicPartition] = field(default_factory=set)
+    losses: list[DataLoss] = field(default_factory=list)
+
+
+def continue_from(
+    start: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, LogState],
+    seen: Mapping[TopicPartition, Seen],
+    present: Collection[TopicPartition] = (),
+) -> Continuation:
+    """Compare the offsets `start` with the logs as they are.
+
+    `start` may hold EARLIEST and LATEST. `seen`: what the partitions were before, as far as this process knows.
+    `present`: partitions that exist, whether read or not.
+    """
+    found = Continuation()
+    gone = start.keys() - logs.keys()
+    if gone:
+        found.losses.append(deleted(gone, gone.intersection(present)))
+    for tp, log in logs.items():
+        asked = start.get(tp)
+        position, end = log.log_start, log.readers_end
+        if asked is None:
+            if log.log_start > 0:
+                found.losses.append(
+                    _lost(tp, f"Added partition {tp_text(tp)} starts from {log.log_start} instead of 0.")
+                )
+        elif asked == LATEST:
+            position = end
+        elif asked != EARLIEST:
+            position = asked
+            before = seen.get(tp)
+            if before is not None and None not in (before.topic_id, log.topic_id) and before.topic_id != log.topic_id:
+                position, end = _begun_anew(found, tp, asked, log, before)
+            elif asked > log.readers_end:
+                found.moved.add(tp)
+                found.losses.append(_lost(tp, offset_changed(tp, asked, end), asked))
+            elif asked < log.log_start:
+                position = log.log_start
+                found.losses.append(_overtaken(tp, asked, log))
+        found.starts[tp], found.ends[tp] = position, end
+    return found
+
+
+def _begun_anew(found: Continuation, tp: TopicPartition, asked: int, log: LogState, before: Seen) -> tuple[int, int]:
+    """(start, end) in a topic that was deleted and created again."""
+    assert before.topic_id is not None
+    assert log.topic_id is not None
+    what = (
+        f"Topic {tp[0]} was deleted and created again: its id was {uuid_to_text(before.topic_id)} and is "
+        f"{uuid_to_text(log.topic_id)}."
+    )
+    if asked > log.readers_end:
+        what = f"{offset_changed(tp, asked, log.readers_end)} {what}"
+    if asked or before.readers_end:  # else it was empty
+        found.losses.append(_lost(tp, what, asked))
+    if asked <= log.log_start:
+        return log.log_start, log.readers_end
+    found.moved.add(tp)
+    return asked, log.log_start
+
+
+def batch_ranges(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, LogState],
+    log_ends: Mapping[TopicPartition, int],
+    *,
+    first: bool,
+    fail_on_data_loss: bool,
+) -> list[OffsetRange]:
+    """The ranges of a batch that Spark has decided on, without empty ones, by topic and partition.
+
+    `log_ends`: the logs' own ends, which a batch of before may reach up to whatever the LSO is. `first`: `start` are
+    the offsets that the query began with. They were looked up again if the query was restarted before its first batch
+    was done, and may then lie behind that batch's end: it is empty.
+    Raises DataLoss, or with `fail_on_data_loss=False` leaves out what is gone.
+    """
+    ranges = []
+    for tp in sorted(end):
+        asked, until = start.get(tp, EARLIEST), end[tp]
+        if asked in (until, LATEST):
+            continue
+        log = logs.get(tp)
+        if log is None:
+            if fail_on_data_loss:
+                raise deleted({tp})
+            continue
+        if asked == EARLIEST:
+            begin = min(log.log_start, until)
+            wanted = OffsetRange(*tp, begin, until, from_earliest=True)
+        elif asked > until:
+            if fail_on_data_loss and not first:
+                raise _lost(tp, offset_changed(tp, asked, until), asked)
+            continue
+        else:
+            wanted = OffsetRange(*tp, asked, until)
+        clipped = clip(wanted, log.log_start, log_ends[tp], fail_on_data_loss)
+        if clipped.size > 0:
+            ranges.append(clipped)
+    return ranges
+
+
+def offset_changed(tp: TopicPartition, before: int, now: int) -> str:
+    return f"Partition {tp_text(tp)} offset was changed from {before} to {now}. {_BROKEN}"
+
+
+def _overtaken(tp: TopicPartition, asked: int, log: LogState) -> DataLoss:
+    return _lost(
+        tp,
+        f"Could not read records in offset [{asked}, {log.readers_end}) for topic partition {tp_text(tp)}: the log "
+        f"begins at offset {log.log_start}.",
+        asked,
+    )
+
+
+def deleted(partitions: Collection[TopicPartition], not_read: Collection[TopicPartition] = ()) -> DataLoss:
+    what = f"Partitions {set_text(partitions)} have been deleted."
+    hint = None
+    if not_read:
+        hint = (
+            f"the log directory holds {set_text(not_read)}, which the query does not read: is the checkpoint that of "
+            "a query of other topics?"
+        )
+    return DataLoss(_TEXT + what, hint=hint)
+
+
+def created_again(tp: TopicPartition) -> DataLoss:
+    """A task finds the directory of another topic of the same name."""
+    return _lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")
+
+
+def _lost(tp: TopicPartition, reason: str, offset: int | None = None) -> DataLoss:
+    return DataLoss(_TEXT + reason, topic_partition=tp_text(tp), offset=offset)

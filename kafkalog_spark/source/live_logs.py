@@ -1,0 +1,233 @@
+"""The partitions of a stream as they are now, found anew at every trigger for the price of what has changed.
+
+A log directory, a partition's directory and its last segment are each told by one stat to be as they were; only those
+that are not are listed or searched again. The end of a log is searched from the end found before, which is proven first
+(find_log_end), so a trigger reads what was appended since the last one: not segments, not indexes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from kafkalog_spark.errors import CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.log.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.log.last_stable_offset import StableOffsetWalk
+from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace, offset_checkpoint
+from kafkalog_spark.log.log_end import LogEnd
+from kafkalog_spark.log.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata
+from kafkalog_spark.source.offset_range_limit import TopicPartition
+from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.subscription import assigned_partitions
+from kafkalog_spark.source.watch import Watch
+
+_NOT_YET = LogEnd(0, 0)
+
+
+@dataclass(slots=True)
+class LiveLog:
+    """A partition as of the last look.
+
+    `topic_id`: None before Kafka 2.8. `log_end` is the log's; `readers_end` where readers have to stop: the same, or
+    the LSO with read_committed.
+    """
+
+    place: PartitionPlace
+    log: PartitionLog
+    topic_id: uuid.UUID | None
+    directory: Watch
+    segment: Watch
+    log_start: int = 0
+    log_end: LogEnd = _NOT_YET
+    readers_end: int = 0
+    stable: StableOffsetWalk = field(default_factory=StableOffsetWalk)
+
+
+class LiveLogs:
+    """The partitions that a stream's options ask for. Keeps no file open."""
+
+    def __init__(self, options: ReadOptions, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._options = options
+        self._clock_ns = clock_ns
+        self._paths = [Watch(os.path.abspath(path)) for path in options.paths]
+        self._dirs: LogDirs | None = None
+        self._assigned: dict[frozenset[str], list[TopicPartition]] = {}
+        self._checkpoints: dict[str, _Checkpoints] = {}
+        self._logs: dict[TopicPartition, LiveLog] = {}
+
+    @property
+    def present(self) -> Collection[TopicPartition]:
+        """Every partition of the log directories, read or not."""
+        return () if self._dirs is None else self._dirs.places.keys()
+
+    def look(self, may_be_gone: Collection[str] = ()) -> Mapping[TopicPartition, LiveLog]:
+        """The partitions by topic and partition, in order. `may_be_gone`: topics that are read and may be deleted.
+
+        Raises NotALogDirectory when a log directory cannot be read (its partitions are then not taken for deleted),
+        UnknownPartition for a topic asked for by name that has never been there, CorruptBatch where the end of a log
+        cannot be told from damage.
+        """
+        now = self._clock_ns()
+        places = self._places(now)
+        gone = frozenset(may_be_gone)
+        if gone not in self._assigned:
+            self._assigned = {gone: assigned_partitions(self._options.subscription, places, gone)}
+        logs: dict[TopicPartition, LiveLog] = {}
+        for tp in self._assigned[gone]:
+            live = self._look_at(places[tp], self._logs.get(tp), now)
+            if live is not None:
+                logs[tp] = live
+        self._logs = logs
+        return logs
+
+    def _places(self, now: int) -> Mapping[TopicPartition, PartitionPlace]:
+        try:
+            changed = [path.changed(now) for path in self._paths]  # all of them: `any` would stop at the first
+        except OSError:
+            changed = [True]  # what LogDirs says of it
+        if self._dirs is None or any(changed):
+            self._assigned = {}
+            self._dirs = None
+            self._dirs = LogDirs.open(self._options.paths)
+        return self._dirs.places
+
+    def _look_at(self, place: PartitionPlace, live: LiveLog | None, now: int) -> LiveLog | None:
+        """None when the partition has been deleted since its log directory was listed."""
+        parent = os.path.dirname(place.directory)
+        checkpoints = self._checkpoints.get(parent)
+        if checkpoints is None:
+            checkpoints = self._checkpoints[parent] = _Checkpoints(parent)
+        try:
+            # before the log: a checkpoint that is read later could be ahead of what was seen of the log
+            checkpoints.look(now)
+            return _look_at_log(place, live, checkpoints, self._options, now)
+        except NotALogDirectory:
+            if os.path.exists(place.directory) or not os.path.isdir(parent):
+                raise
+            return None
+
+
+class _Checkpoints:
+    """Recovery points and log starts of a log directory, read again when the files have changed."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._files = {
+            name: Watch(os.path.join(directory, name))
+            for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
+        }
+        self._offsets: dict[str, Mapping[TopicPartition, int]] = {name: {} for name in self._files}
+        self._looked_at: int | None = None
+
+    def look(self, now: int) -> None:
+        if now == self._looked_at:
+            return  # for another partition, in this look
+        for name, file in self._files.items():
+            try:
+                if file.changed(now):
+                    self._offsets[name] = offset_checkpoint(self._directory, name)
+            except OSError:
+                file.forget()
+                self._offsets[name] = {}
+        self._looked_at = now
+
+    def recovery_point(self, tp: TopicPartition) -> int | None:
+        return self._offsets[RECOVERY_POINT_CHECKPOINT].get(tp)
+
+    def log_start(self, tp: TopicPartition) -> int | None:
+        return self._offsets[LOG_START_OFFSET_CHECKPOINT].get(tp)
+
+
+def _look_at_log(
+    place: PartitionPlace, live: LiveLog | None, checkpoints: _Checkpoints, options: ReadOptions, now: int
+) -> LiveLog:
+    tp = (place.topic, place.partition)
+    recovery_point, log_start = checkpoints.recovery_point(tp), checkpoints.log_start(tp)
+    if live is not None and live.place == place:
+        try:
+            listed = not live.directory.changed(now)
+            if listed and not live.segment.changed(now):
+                live.log_start = max(live.log_start, log_start or 0)
+                return live
+        except OSError:
+            listed = False  # the segment was deleted, or the whole partition: the listing tells
+            live.directory.forget()
+        live.log.follow(recovery_point=recovery_point, log_start_checkpoint=log_start)
+        if not listed:
+            live.log.refresh()
+            live.log.check_not_gone()
+            live.topic_id = topic_id_of(place)
+        return _with_end(live, options, now)
+    directory = Watch(place.directory)
+    try:
+        directory.changed(now)
+    except OSError:
+        pass  # PartitionLog says what is wrong
+    log = PartitionLog(
+        place.topic,
+        place.partition,
+        place.directory,
+        recovery_point=recovery_point,
+        log_start_checkpoint=log_start,
+        pass_over_damage=options.mode == "DROPMALFORMED",
+    )
+    return _with_end(LiveLog(place, log, topic_id_of(place), directory, Watch("")), options, now)
+
+
+def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:
+    """Find the end of the log; what looks like damage and has changed meanwhile is looked at again."""
+    log = live.log
+    for attempt in range(LISTINGS):
+        path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
+        if live.segment.path != path:
+            live.segment = Watch(path)
+        try:
+            live.segment.changed(now)
+            live.log_end = log.log_end
+            live.readers_end = live.log_end.offset
+            if options.read_committed:
+                live.readers_end = live.stable.last_stable_offset(log)
+        except FileNotFoundError:
+            live.directory.forget()
+            log.refresh()
+            log.check_not_gone()
+            continue
+        except (CorruptLog, UnsupportedFormat):
+            live.directory.forget()
+            if attempt == LISTINGS - 1 or not _has_changed(live):
+                live.segment.forget()  # the next look sees the same damage
+                raise
+            continue
+        live.log_start = log.log_start_offset
+        log.check_not_gone()
+        return live
+    raise NotALogDirectory(
+        "the last segment is listed and cannot be opened: it does not exist",
+        topic_partition=log.name,
+        path=os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory,
+    )
+
+
+def _has_changed(live: LiveLog) -> bool:
+    """Whether the log is no longer what it was when its end was looked for; if so, it is listed again."""
+    now_ns = time.monotonic_ns()
+    try:
+        changed = live.segment.changed(now_ns)
+    except OSError:
+        changed = True
+    before = live.log.segments
+    live.log.refresh()
+    return changed or before != live.log.segments
+
+
+def topic_id_of(place: PartitionPlace) -> uuid.UUID | None:
+    """What partition.metadata says; None where it says nothing."""
+    try:
+        metadata = read_partition_metadata(os.path.join(place.directory, PARTITION_METADATA_FILE))
+    except (KafkalogError, OSError):
+        return None  # damaged: offsets alone tell whether the topic is the same
+    return None if metadata is None else metadata.topic_id

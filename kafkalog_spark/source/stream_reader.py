@@ -1,0 +1,156 @@
+"""The stream reader: what Spark calls, on the driver with one instance per run of a query, in tasks with a pickled copy
+of another.
+
+Spark's order (python_streaming_source_runner.py): prepareForTriggerAvailableNow, getDefaultReadLimit, initialOffset for
+a query without a checkpoint, then for every trigger latestOffset, reportLatestOffset, and for a batch commit of the one
+before and partitions. Neither commit of the last batch nor stop can be relied on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from kafkalog_spark.errors import DataLoss, NotALogDirectory
+from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.source.admission import Limits
+from kafkalog_spark.source.batch_reader import scan_range, scan_request
+from kafkalog_spark.source.data_loss import created_again, deleted
+from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.live_logs import topic_id_of
+from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.planning import Split
+from kafkalog_spark.source.spark_errors import first_line, first_line_of
+from kafkalog_spark.source.spark_schema import ArrowShape, columns_of
+from kafkalog_spark.source.stream_offsets import JsonOffsets, json_of, offsets_of
+from kafkalog_spark.source.stream_planner import StreamPlanner
+
+_log = logging.getLogger("kafkalog")
+
+
+class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads partitions as they grow. Small when pickled: options and schema.
+
+    Raises OptionError for a schema that the columns cannot have.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        columns_of(schema)
+        self._options = options
+        self._schema = schema
+        self._planner: StreamPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+    @property
+    def planner(self) -> StreamPlanner:
+        if self._planner is None:
+            self._planner = StreamPlanner(self._options)
+        return self._planner
+
+    @first_line
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.planner.freeze()
+
+    @first_line
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """One of the limits that are set: Spark knows no two at once. `latestOffset` applies all of them."""
+        limits = self.planner.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    @first_line
+    def initialOffset(self) -> JsonOffsets:  # type: ignore[override]
+        return json_of(self.planner.initial())
+
+    @first_line
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # type: ignore[override]
+        """Where the next batch ends; `start`, as it is, when there is none."""
+        begin = offsets_of(start)
+        end = self.planner.next_end(begin, self._limits(limit))
+        return start if end == begin else json_of(end)
+
+    @first_line
+    def reportLatestOffset(self) -> JsonOffsets | None:  # type: ignore[override]
+        return json_of(self.planner.latest) or None
+
+    @first_line
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:  # type: ignore[override]
+        return [InputPartition(split) for split in self.planner.splits(offsets_of(start), offsets_of(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return first_line_of(self._read(partition.value))
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        """ReadAllAvailable (Trigger.Once) goes before the options."""
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        own = self.planner.limits
+        return Limits(
+            max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else own.max_offsets,
+            min_offsets=limit.min_rows if isinstance(limit, ReadMinRows) else own.min_offsets,
+            max_bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.max_bytes,
+        )
+
+    def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        shape = ArrowShape(self._schema)
+        request = scan_request(self._options, RowFilter(), shape.columns)
+        fail_on_data_loss = self._options.fail_on_data_loss
+        try:
+            log = _opened(split, self._options)
+            for batch in scan_range(log, split.range, request, split.hint, fail_on_data_loss=fail_on_data_loss):
+                yield shape.fit(batch)
+            _check_topic(split)  # what was read is of the topic that was planned only if that is still there
+        except DataLoss as loss:
+            if fail_on_data_loss:
+                raise
+            _log.warning("%s", loss)
+
+
+def _opened(split: Split, options: ReadOptions) -> PartitionLog:
+    """The partition's log as it is now. Raises DataLoss when the topic was deleted, or created again, since the batch
+    was planned.
+
+    Checkpoints are not read: the planner has compared the range with the log, and the scan proves every batch.
+    """
+    place = split.place
+    try:
+        log = PartitionLog(
+            place.topic,
+            place.partition,
+            place.directory,
+            pass_over_damage=options.mode == "DROPMALFORMED",
+            known_end=split.known_end,
+        )
+    except NotALogDirectory as gone:
+        if os.path.exists(place.directory) or not os.path.isdir(os.path.dirname(place.directory)):
+            raise
+        raise deleted({(place.topic, place.partition)}) from gone
+    _check_topic(split)
+    return log
+
+
+def _check_topic(split: Split) -> None:
+    found = topic_id_of(split.place)
+    if split.topic_id is not None and found is not None and found != split.topic_id:
+        raise created_again(split.range.topic_partition)

@@ -1,0 +1,43 @@
+"""Whether a file or a directory has changed since it was looked at, told by one stat."""
+
+from __future__ import annotations
+
+import os
+
+COARSE_NS = 2_000_000_000
+"""Of a file system that keeps whole seconds (NFS 3, ext3) or every other one (FAT)."""
+FINE_NS = 100_000_000
+"""Of all others: Linux stamps files with the time of its last timer tick, 1 to 10 ms ago."""
+
+
+class Watch:
+    """A path, and what stat said of it when it was last looked at.
+
+    Two changes within the granularity of the file system's clock can leave the same time behind. So a state counts as
+    looked at only when that was done so long after the state was first seen that nothing more can share its time. How
+    long ago is measured with our clock alone: the file system's may be another machine's.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._state: tuple[int, int, int, int] | None = None
+        self._first_seen_ns = 0
+        self._looked_at = False
+
+    def changed(self, now_ns: int) -> bool:
+        """Whether there may be something new; if so, the caller looks now. `now_ns`: of a clock that never goes back,
+        read before this call. Raises OSError when the path cannot be reached."""
+        found = os.stat(self.path)
+        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        if state != self._state:
+            self._state, self._first_seen_ns, self._looked_at = state, now_ns, False
+            return True
+        if self._looked_at:
+            return False
+        granularity = FINE_NS if found.st_mtime_ns % 1_000_000_000 else COARSE_NS
+        self._looked_at = now_ns - self._first_seen_ns >= granularity
+        return True
+
+    def forget(self) -> None:
+        """Let the next call say that there is something new."""
+        self._state = None

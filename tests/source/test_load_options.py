@@ -1,0 +1,67 @@
+"""What is refused by load(), and what by the query: Spark does not say at load() whether it is a batch or a stream."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark import cloudpickle
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.source.load_options import LoadOptions
+
+
+def parsed(**options: str) -> LoadOptions:
+    return LoadOptions.parse({"path": "/logs", **options})
+
+
+def test_what_only_a_batch_refuses() -> None:
+    options = parsed(startingOffsets="latest")
+    assert options.either().paths == ("/logs",)
+    assert options.stream().paths == ("/logs",)
+    with pytest.raises(OptionError, match="starting offset can't be latest for batch queries on Kafka"):
+        options.batch()
+
+
+def test_what_only_a_stream_refuses() -> None:
+    options = parsed(endingOffsets="latest")
+    assert options.either().paths == options.batch().paths == ("/logs",)
+    with pytest.raises(OptionError, match="ending offset not valid in streaming queries"):
+        options.stream()
+
+
+def test_what_both_refuse() -> None:
+    for given in ({"minPartitions": "0"}, {"endingOffsets": "earliest"}, {"maxPartitionByte": "1m"}):
+        with pytest.raises(OptionError):
+            parsed(**given).either()
+
+
+def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "maxOffsetsPerTrigger": "5", "endingTimestamp": "7"}
+
+    def told() -> list[str]:
+        texts = [record.getMessage().partition(": ")[2] for record in caplog.records]
+        caplog.clear()
+        return texts
+
+    with caplog.at_level(logging.WARNING, "kafkalog"):
+        options = parsed(**given)
+        assert told() == []
+        options.either()
+        assert told() == ["kafka.bootstrap.servers"]
+        options = cloudpickle.loads(cloudpickle.dumps(options))  # as Spark keeps the data source
+        options.batch()
+        assert told() == ["maxOffsetsPerTrigger"]
+        options.batch()
+        assert told() == []
+        options.stream()
+        assert told() == ["endingTimestamp"]
+        with_schema = parsed(**given)  # Spark does not ask for ours
+        with_schema.stream()
+        assert told() == ["kafka.bootstrap.servers, endingTimestamp"]
+
+
+def test_errors_outlive_the_pickle() -> None:
+    options = cloudpickle.loads(cloudpickle.dumps(parsed(startingOffsets="latest")))
+    with pytest.raises(OptionError, match="starting offset can't be latest"):
+        options.batch()

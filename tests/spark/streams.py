@@ -1,0 +1,76 @@
+"""What the tests of streams in real Spark share: a query that collects its batches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Collected:
+    """What a query has handed to foreachBatch: the values of each batch, sorted."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[str]] = {}
+        self.query: Any = None
+
+    def __call__(self, frame: Any, number: int) -> None:
+        values = frame.select("value").toArrow()["value"].to_pylist()
+        self.batches[number] = sorted(value.decode() for value in values)
+
+    @property
+    def values(self) -> list[str]:
+        """Of all batches, by number."""
+        return [value for number in sorted(self.batches) for value in self.batches[number]]
+
+
+def frame_of(spark: Any, path: Path, **options: object) -> Any:
+    """`spark.readStream.format("kafkalog").options(...).load(path)`."""
+    return spark.readStream.format("kafkalog").options(**options).load(str(path))
+
+
+def started(frame: Any, checkpoint: Path, **trigger: Any) -> Collected:
+    """Start it; `trigger`: as of DataStreamWriter.trigger."""
+    collected = Collected()
+    writer = frame.writeStream.foreachBatch(collected).option("checkpointLocation", str(checkpoint))
+    collected.query = (writer.trigger(**trigger) if trigger else writer).start()
+    return collected
+
+
+@contextlib.contextmanager
+def running(frame: Any, checkpoint: Path, **trigger: Any) -> Iterator[Collected]:
+    """A query that is stopped when the block ends."""
+    collected = started(frame, checkpoint, **trigger)
+    try:
+        yield collected
+    finally:
+        collected.query.stop()
+
+
+def ran(frame: Any, checkpoint: Path) -> Collected:
+    """Trigger.AvailableNow, to its end."""
+    collected = started(frame, checkpoint, availableNow=True)
+    collected.query.awaitTermination(120)
+    assert not collected.query.isActive, "the query does not end"
+    return collected
+
+
+def failure(frame: Any, checkpoint: Path) -> str:
+    """How a query that has to fail does: our text, without what Spark puts around it."""
+    from pyspark.errors import StreamingQueryException
+
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    with pytest.raises(StreamingQueryException) as caught:
+        writer.trigger(availableNow=True).start().awaitTermination(120)
+    text = str(caught.value)
+    assert "kafkalog_spark.errors." in text
+    assert "Traceback" not in text
+    return text.partition("kafkalog_spark.errors.")[2].partition(": ")[2]
+
+
+def offsets_of(checkpoint: Path, batch: int) -> str:
+    """The source's offsets at the end of a batch, as they stand in the checkpoint."""
+    return (checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
