@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.source.spark_errors import first_line
+from kafkalog_spark.spark_errors import first_line
 
 
 class KafkaLogDataSource(DataSource):
