@@ -14,15 +14,11 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import LogDirLocked
 from kafkalog_spark.log.names import LOCK_FILE
 
 _held: set[tuple[int, int, str]] = set()  # (device, inode) of the directories locked by this process, and the file
 _held_guard = threading.Lock()
-
-
-class LogDirLocked(KafkalogError):
-    """Another broker works in the log directory."""
 
 
 class LogDirLock:

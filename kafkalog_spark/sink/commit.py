@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.log import names
 from kafkalog_spark.log.log_dir import PartitionPlace
 from kafkalog_spark.sink import staging
@@ -44,10 +44,6 @@ from kafkalog_spark.sink.target import COMMIT_WAIT_SECONDS, find_topics, sink_lo
 _log = logging.getLogger("kafkalog")
 
 
-class CommitUnfinished(KafkalogError):
-    """The write is decided, and some of its files are not in their places yet."""
-
-
 @dataclass(frozen=True)
 class Committer:
     """Commits and aborts of one log directory. disk, now_s, wait_s: the file system, the clock and the longest wait for
@@ -63,7 +59,7 @@ class Committer:
     ) -> bool:
         """Make what the tasks staged part of the log; False when that micro-batch of `query` was there already.
 
-        On return everything is on disk. Raises CommitUnfinished when the write is decided and the next write will bring
+        On return everything is on disk. Raises WriteUnfinished when the write is decided and the next write will bring
         it to its end; after any other error nothing is visible, and `abort` cleans up. LogDirLocked,
         BrokerOwnsDirectory, UnknownPartition, CorruptLog, NotALogDirectory.
         """
@@ -84,7 +80,7 @@ class Committer:
             return fresh
 
     def abort(self, job: str) -> None:
-        """Remove what the job staged, unless it was decided: then finish it. Raises OSError, CommitUnfinished."""
+        """Remove what the job staged, unless it was decided: then finish it. Raises OSError, WriteUnfinished."""
         self.abort_all([job])
 
     def abort_all(self, jobs: Iterable[str]) -> None:
@@ -272,7 +268,7 @@ def _new_id() -> uuid.UUID:
 
 
 def _unfinished(log_dir: Path, error: Exception) -> KafkalogError:
-    return CommitUnfinished(
+    return WriteUnfinished(
         f"the write is decided, but not all of it is in its place yet: {error}",
         path=str(log_dir),
         hint="do not run it again: the next write to this directory finishes it, when the cause is gone",

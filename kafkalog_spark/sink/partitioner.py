@@ -70,11 +70,7 @@ class Partitioner:
             return [self.topic], _EMPTY_I32
         column = batch.column("topic")
         if column.null_count:
-            row = pc.index(column.is_null(), True).as_py()
-            raise InvalidRecord(
-                "[KAFKA_NULL_TOPIC_IN_DATA] null topic present in the data. Use the topic option for setting a default "
-                f"topic; it is row {row} of an Arrow batch"
-            )
+            raise null_topic(column)
         encoded = column.dictionary_encode()
         return encoded.dictionary.to_pylist(), np.ascontiguousarray(encoded.indices, np.int32)
 
@@ -138,6 +134,15 @@ class Partitioner:
                 runs = min(count, len(own))
                 start = self._take_turns(topic, runs)
                 slots[own] = firsts[code] + (start + np.arange(len(own)) * runs // len(own)) % count
+
+
+def null_topic(column: pa.Array) -> InvalidRecord:
+    """The error for a column `topic` with nulls, in the connector's words."""
+    row = pc.index(column.is_null(), True).as_py()
+    return InvalidRecord(
+        "[KAFKA_NULL_TOPIC_IN_DATA] null topic present in the data. Use the topic option for setting a default topic",
+        hint=f"it is row {row} of an Arrow batch",
+    )
 
 
 def unknown_partition(topic: str, partition: int, count: int) -> UnknownPartition:

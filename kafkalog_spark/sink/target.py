@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError
+from kafkalog_spark.errors import BrokerOwnsDirectory, KafkalogError, LogDirLocked, NotALogDirectory, OptionError
 from kafkalog_spark.log import names
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.log_dir_lock import LogDirLock, LogDirLocked
+from kafkalog_spark.log.log_dir_lock import LogDirLock
 from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from kafkalog_spark.log.names import DirKind, parse_partition_dir, parse_segment_file
 from kafkalog_spark.sink.patience import Patience
@@ -24,10 +24,6 @@ COMMIT_WAIT_SECONDS = 300.0
 """How long a commit waits for another sink's. One takes seconds; a large one syncs many gigabytes."""
 
 _PROBE_SECONDS = 0.2
-
-
-class BrokerOwnsDirectory(LogDirLocked):
-    """A running broker has the log directory."""
 
 
 def check_target(path: Path) -> None:

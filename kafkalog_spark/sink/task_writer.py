@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kafkalog_spark.errors import InvalidRecord, KafkalogError
+from kafkalog_spark.errors import InvalidRecord, JobEnded
 from kafkalog_spark.log.encoded_batch import EncodedBatch
 from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
@@ -24,6 +23,7 @@ from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.manifest import StagedFile, TaskManifest
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import Partitioner, Share
+from kafkalog_spark.sink.row_checks import check_rows
 from kafkalog_spark.sink.target import find_topics, partition_count, unwritable
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
@@ -41,10 +41,6 @@ class TaskPlace:
     made_ms: int
     query: str | None = None
     batch: int | None = None
-
-
-class JobEnded(KafkalogError):
-    """The write that this task belongs to is over: it was committed, aborted or taken for dead."""
 
 
 def now_ms() -> int:
@@ -111,7 +107,7 @@ class TaskWriter:
             window: list[pa.RecordBatch] = []
             size, limit = 0, _WINDOW_BYTES[0]
             for batch in batches:
-                self._check(batch)
+                check_rows(batch, timestamps=not self._options.append_time)
                 window.append(batch)
                 size += batch.nbytes
                 if size >= limit:
@@ -137,19 +133,6 @@ class TaskWriter:
             file.path.unlink(missing_ok=True)
 
     # ---- rows
-
-    def _check(self, batch: pa.RecordBatch) -> None:
-        names = batch.schema.names
-        if "timestamp" in names and not self._options.append_time:
-            column = batch.column("timestamp")
-            earliest = pc.min(column.view(pa.int64())).as_py()
-            if earliest is not None and earliest < 0:
-                raise InvalidRecord(
-                    f"Invalid timestamp: {pc.min(column).as_py()}. Timestamp should always be non-negative or null",
-                    hint="Kafka takes no records from before 1970; a null timestamp becomes the time of the write",
-                )
-        if "headers" in names and pc.list_flatten(batch.column("headers")).null_count:
-            raise InvalidRecord("a header is null", hint="leave it out of the array")
 
     def _write_window(self, window: list[pa.RecordBatch]) -> None:
         waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}

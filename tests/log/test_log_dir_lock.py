@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from kafkalog_spark.log.log_dir_lock import LogDirLock, LogDirLocked
+from kafkalog_spark.errors import LogDirLocked
+from kafkalog_spark.log.log_dir_lock import LogDirLock
 
 HOLDER = """
 import sys

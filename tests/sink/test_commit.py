@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.errors import CorruptLog, InvalidRecord, UnknownPartition
+from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord, UnknownPartition
 from kafkalog_spark.log.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.log.encoded_batch import EncodedBatch
 from kafkalog_spark.log.partition_metadata import read_partition_metadata
@@ -19,7 +19,6 @@ from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.sink_record import read_record
-from kafkalog_spark.sink.target import BrokerOwnsDirectory
 from tests.sink.sink_helpers import (
     NOW,
     check_log,
@@ -160,7 +159,7 @@ def test_a_loser_attempts_files_are_not_part_of_the_commit(tmp_path: Path) -> No
 
 
 def test_a_task_that_is_late_stages_nothing(tmp_path: Path) -> None:
-    from kafkalog_spark.sink.task_writer import JobEnded
+    from kafkalog_spark.errors import JobEnded
 
     job = open_job(tmp_path)
     Committer(tmp_path).commit(job, stage(tmp_path, job, values("a", topic="t")), 1 << 30)

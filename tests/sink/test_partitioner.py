@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -75,7 +77,7 @@ def divided(partitioner: Partitioner, batch: pa.RecordBatch) -> dict[tuple[str, 
     return found
 
 
-def batch(**columns: list[object]) -> pa.RecordBatch:
+def batch(**columns: list[Any]) -> pa.RecordBatch:
     kinds = {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32()}
     return pa.record_batch({name: pa.array(cells, kinds[name]) for name, cells in columns.items()})
 
