@@ -4,8 +4,10 @@ Started by benchmarks.spark_session with the interpreter of any environment that
 this project. The first argument is a JSON object of Spark settings. Request:
 
     {"format": "kafka", "options": {...}, "path": null, "schema": null, "filter": null, "select": null,
-     "action": "noop" | "count" | "collect" | "parquet", "register": "module:Class" | null, "conf": {...},
-     "to": directory for parquet}
+     "action": "noop" | "count" | "collect" | "parquet" | "save", "register": "module:Class" | null, "conf": {...},
+     "to": directory for parquet, "sink": {"format", "options", "to"} for action "save"}
+
+format "range" is no source: rows of spark.range as option `value` makes them (options rows, tasks).
 
 Answer: {"seconds": wall time of load and action, "rows": of count, collect} or {"error": text}.
 """
@@ -38,6 +40,19 @@ def main() -> None:
     spark.stop()
 
 
+def load(spark, request):  # type: ignore[no-untyped-def]
+    options = request.get("options") or {}
+    if request["format"] == "range":
+        rows = spark.range(0, int(options["rows"]), 1, int(options["tasks"]))
+        return rows.selectExpr(options["value"])
+    reader = spark.read.format(request["format"])
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    if request.get("schema"):
+        reader = reader.schema(request["schema"])
+    return reader.load(request["path"]) if request.get("path") else reader.load()
+
+
 def run(spark, request):  # type: ignore[no-untyped-def]
     if request.get("register"):
         module, _, name = request["register"].partition(":")
@@ -45,12 +60,7 @@ def run(spark, request):  # type: ignore[no-untyped-def]
     for key, value in (request.get("conf") or {}).items():
         spark.conf.set(key, value)
     begin = time.perf_counter()
-    reader = spark.read.format(request["format"])
-    for key, value in (request.get("options") or {}).items():
-        reader = reader.option(key, value)
-    if request.get("schema"):
-        reader = reader.schema(request["schema"])
-    frame = reader.load(request["path"]) if request.get("path") else reader.load()
+    frame = load(spark, request)
     if request.get("filter"):
         frame = frame.filter(request["filter"])
     if request.get("select"):
@@ -63,6 +73,9 @@ def run(spark, request):  # type: ignore[no-untyped-def]
         rows = frame.count()
     elif action == "collect":
         rows = len(frame.collect())
+    elif action == "save":
+        sink = request["sink"]
+        frame.write.format(sink["format"]).options(**sink["options"]).mode("append").save(sink["to"])
     elif action == "parquet":
         frame.write.mode("overwrite").parquet(request["to"])
     else:

@@ -35,8 +35,8 @@ def restamp_segment(
     """Number the records of the v2 batches in `path` from `base_offset` on, without gaps between batches; returns the
     next offset.
 
-    `path` ends in .log and may have any stem; the indexes get the same one, and are overwritten. All three files are
-    on disk on return, their directory entries not. Doing it again gives the same, or other, offsets: a crash in between
+    `path` ends in .log and may have any stem; the indexes get the same one, and are overwritten. To bring all three to
+    the disk is the caller's matter. Doing it again gives the same, or other, offsets: a crash in between
     does no harm. Raises CorruptBatch for a file that does not consist of whole v2 batches, OSError.
     """
     offset_index = OffsetIndexWriter(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size)
@@ -60,7 +60,6 @@ def restamp_segment(
                 raise OSError(f"only a part of a batch header could be written: {path}")
             segment.count(header.size, last_offset, header.max_timestamp)
         segment.on_become_inactive()
-        segment.flush()
     except CorruptBatch as error:
         raise error.at(path=str(path)) from None
     finally:

@@ -128,8 +128,7 @@ class Committer:
         ends = self._ends(layout.pieces, existing)
         segments = place(layout.pieces, {key: end.next_offset for key, end in ends.items()})
         self._join(layout)
-        for segment in segments:
-            self._restamp(segment, ends)
+        self._number(segments, ends)
         pending = PendingCommit(job, layout.topics, tuple(segments))
         self.disk.fsync_directory(self.log_dir)
         decided = record.decided(pending, query, batch)
@@ -155,6 +154,15 @@ class Committer:
                 if piece.sources != (piece.file,):
                     sources = [self.log_dir / source for source in piece.sources]
                     self.disk.join(sources, self.log_dir / piece.file)
+
+    def _number(self, segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, PartitionEnd]) -> None:
+        """Give the staged files their offsets and indexes; all is on disk on return."""
+        written = []
+        for segment in segments:
+            self._restamp(segment, ends)
+            log = self.log_dir / segment.file
+            written += [log, *(log.with_suffix(suffix) for suffix in staging.INDEX_SUFFIXES)]
+        self.disk.flush(written)
 
     def _restamp(self, segment: PlannedSegment, ends: Mapping[TopicPartition, PartitionEnd]) -> None:
         epoch = ends[segment.topic, segment.partition].leader_epoch
@@ -203,8 +211,7 @@ class Committer:
             placed = place_again(kept, {key: end.next_offset for key, end in ends.items()})
             again = PendingCommit(pending.job, pending.topics, tuple(placed))
             record = SinkRecord(record.queries, again)
-            for segment in placed:  # the indexes may have been removed by a broker, the offsets may be others
-                self._restamp(segment, ends)
+            self._number(placed, ends)  # the indexes may have been removed by a broker, the offsets may be others
             self._write(record)
             publisher.publish(again, ends)
             self._end_job(pending.job)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kafkalog_spark.log import names
@@ -15,6 +16,7 @@ from kafkalog_spark.log.durable import fsync_directory, replace_file
 from kafkalog_spark.log.segment_restamp import restamp_segment
 
 _COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
+_FLUSHES_AT_ONCE = 8
 
 
 class Disk:
@@ -27,6 +29,14 @@ class Disk:
         """segment_restamp.restamp_segment; returns the next offset."""
         self.step("restamp", path)
         return restamp_segment(path, base_offset, leader_epoch)
+
+    def flush(self, paths: Iterable[Path]) -> None:
+        """Return when the content of these files is on disk. Several at once: a file system writes them together."""
+        paths = list(paths)
+        self.step("flush", paths[0] if paths else Path())
+        with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
+            for done in [threads.submit(_flush, path) for path in paths]:
+                done.result()
 
     def join(self, pieces: Iterable[Path], target: Path) -> None:
         """Make `target` from the pieces' bytes, one after the other. A file of that name is overwritten."""
@@ -70,6 +80,14 @@ class Disk:
     def fsync_directory(self, path: Path) -> None:
         self.step("fsync", path)
         fsync_directory(path)
+
+
+def _flush(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _append(source: int, out: int) -> None:

@@ -33,10 +33,9 @@ from kafkalog_spark.sink.commit_plan import TopicPartition
 from kafkalog_spark.sink.disk import Disk
 from kafkalog_spark.sink.partition_end import PartitionEnd
 from kafkalog_spark.sink.sink_record import NewTopic, PendingCommit, PlannedSegment
+from kafkalog_spark.sink.staging import INDEX_SUFFIXES
 
 _log = logging.getLogger("kafkalog")
-
-_INDEXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Publisher:
         """After a crash: of segments whose .log has been moved, the indexes that have not, and the directories."""
         for segment in segments:
             staged, target = self._paths(segment)
-            for suffix in _INDEXES:
+            for suffix in INDEX_SUFFIXES:
                 if staged.with_suffix(suffix).exists() and not target.with_suffix(suffix).exists():
                     self.disk.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
         for directory in sorted({self._paths(segment)[1].parent for segment in segments}):
@@ -117,7 +116,7 @@ class Publisher:
     def _move(self, segment: PlannedSegment) -> None:
         staged, target = self._paths(segment)
         if not target.exists():
-            for suffix in _INDEXES:
+            for suffix in INDEX_SUFFIXES:
                 self.disk.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
             self.disk.rename(staged, target)
             return
@@ -128,10 +127,10 @@ class Publisher:
                 path=str(target),
                 hint="somebody wrote to the log without the directory's lock",
             )
-        for suffix in _INDEXES:
+        for suffix in INDEX_SUFFIXES:
             self.disk.unlink(target.with_suffix(suffix))
         self.disk.rename(staged, target)
-        for suffix in _INDEXES:
+        for suffix in INDEX_SUFFIXES:
             self.disk.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
 
     def _raise_recovery_points(self, flushed: Mapping[TopicPartition, int]) -> None:

@@ -21,10 +21,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kafkalog_spark.log import names
+
 _PREFIX = "kafkalog.sink-"
 _JOB_SUFFIX = ".job"
 _JOB_FILE = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})\.job")
 _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})-[0-9a-z-]+\.(log|index|timeindex)")
+
+INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
 """Files of a job whose driver cannot be looked up (another machine) are left alone for as long after their last change:

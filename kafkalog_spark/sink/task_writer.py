@@ -10,6 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import Partitioner, Share
 from kafkalog_spark.sink.row_checks import check_rows
 from kafkalog_spark.sink.target import find_topics, partition_count, unwritable
+from kafkalog_spark.sink.write_behind import WriteBehind
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Smallest and largest window. Eight Arrow batches of Spark's 10,000 rows of 100 bytes fit the smallest."""
@@ -96,6 +98,7 @@ class TaskWriter:
         self._open: dict[tuple[str, int], _OpenFile] = {}
         self._files: list[_OpenFile] = []
         self._finished: list[StagedFile] = []
+        self._write_behind = WriteBehind()
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskManifest:
         """Encode and stage all rows; what the commit needs to know.
@@ -116,6 +119,7 @@ class TaskWriter:
             self._write_window(window)
             for key in list(self._open):
                 self._finish(key)
+            self._write_behind.close()
         except OSError as error:
             self.discard()
             raise unwritable(self._log_dir, error) from error
@@ -129,6 +133,8 @@ class TaskWriter:
 
     def discard(self) -> None:
         """Remove what was staged."""
+        with suppress(OSError):  # the files go, so does what the disk said of them
+            self._write_behind.close()
         for file in self._files:
             file.path.unlink(missing_ok=True)
 
@@ -172,7 +178,7 @@ class TaskWriter:
         try:
             for batch in encode_batches(records, file.records, params, now):
                 if self._is_full(file, batch):
-                    file.append(waiting)
+                    self._append(file, waiting)
                     waiting = []
                     file = self._go_on(key)
                     # The offsets count on from the old file; only their distances matter, the commit sets them.
@@ -182,7 +188,11 @@ class TaskWriter:
         except InvalidRecord as error:
             error.offset = None  # of the staged file: it says nothing to anybody
             raise error.at(topic_partition=f"{key[0]}-{key[1]}") from None
-        file.append(waiting)
+        self._append(file, waiting)
+
+    def _append(self, file: _OpenFile, batches: list[bytes]) -> None:
+        file.append(batches)
+        self._write_behind.wrote(file.path, sum(map(len, batches)))
 
     def _is_full(self, file: _OpenFile, batch: EncodedBatch) -> bool:
         return file.size > 0 and (
