@@ -31,9 +31,14 @@ class Disk:
         return restamp_segment(path, base_offset, leader_epoch)
 
     def flush(self, paths: Iterable[Path]) -> None:
-        """Return when the content of these files is on disk. Several at once: a file system writes them together."""
+        """Return when the content of these files, and the entries of these directories, are on disk.
+
+        Several at once: a file system writes them together.
+        """
         paths = list(paths)
-        self.step("flush", paths[0] if paths else Path())
+        if not paths:
+            return
+        self.step("flush", paths[0])
         with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
             for done in [threads.submit(_flush, path) for path in paths]:
                 done.result()
@@ -52,10 +57,10 @@ class Disk:
         finally:
             os.close(out)
 
-    def replace_file(self, path: Path, data: bytes) -> None:
-        """durable.replace_file: on disk on return."""
+    def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        """durable.replace_file: on disk on return, with `sync`."""
         self.step("write", path)
-        replace_file(path, data)
+        replace_file(path, data, sync=sync)
 
     def write_log(self, path: Path) -> None:
         """An empty segment: .log and its indexes, unless there is one."""

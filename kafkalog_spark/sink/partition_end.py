@@ -11,14 +11,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalog_spark.errors import CorruptLog, KafkalogError
+from kafkalog_spark.errors import CorruptLog, CorruptSnapshot, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import names
 from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from kafkalog_spark.log.log_dir import PartitionPlace
 from kafkalog_spark.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.log.offset_index import load_offset_index
 from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.producer_snapshot import format_producer_snapshot
+from kafkalog_spark.log.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
 from kafkalog_spark.log.segment_headers import checked_headers
 from kafkalog_spark.log.segment_writer import SegmentWriter
 from kafkalog_spark.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
@@ -142,6 +142,11 @@ def _snapshot_at(log: PartitionLog, offset: int) -> bytes | None:
     """The producer snapshot of the log's end, where a broker or a sink has left one."""
     for at, path in log.snapshots_up_to(offset):
         if at == offset:
-            return Path(path).read_bytes()
+            data = Path(path).read_bytes()
+            try:
+                parse_producer_snapshot(data)
+            except (CorruptSnapshot, UnsupportedFormat):
+                return None  # brokers drop it, too, and read the log instead
+            return data
         break
     return format_producer_snapshot([]) if not log.segments or offset == 0 else None

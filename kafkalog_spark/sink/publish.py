@@ -55,9 +55,10 @@ class Publisher:
             by_partition.setdefault((segment.topic, segment.partition), []).append(segment)
         for topic in pending.topics:
             self._make_topic(topic, [partition for name, partition in by_partition if name == topic.name])
+        written = [self.log_dir]
         for key, segments in by_partition.items():
-            self._publish_partition(key, segments, ends[key])
-        self.disk.fsync_directory(self.log_dir)
+            written += self._publish_partition(key, segments, ends[key])
+        self.disk.flush(written)
         flushed = {key: segments[-1].next_offset for key, segments in by_partition.items()}
         created = {(topic.name, n): 0 for topic in pending.topics for n in range(topic.partitions)}
         self._raise_recovery_points(created | flushed)
@@ -69,8 +70,7 @@ class Publisher:
             for suffix in INDEX_SUFFIXES:
                 if staged.with_suffix(suffix).exists() and not target.with_suffix(suffix).exists():
                     self.disk.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
-        for directory in sorted({self._paths(segment)[1].parent for segment in segments}):
-            self.disk.fsync_directory(directory)
+        self.disk.flush(sorted({self._paths(segment)[1].parent for segment in segments}))
 
     def _paths(self, segment: PlannedSegment) -> tuple[Path, Path]:
         """Where the .log is staged, and its place."""
@@ -101,7 +101,8 @@ class Publisher:
                 return metadata.topic_id
         return topic.id
 
-    def _publish_partition(self, key: TopicPartition, segments: list[PlannedSegment], end: PartitionEnd) -> None:
+    def _publish_partition(self, key: TopicPartition, segments: list[PlannedSegment], end: PartitionEnd) -> list[Path]:
+        """Returns what is to be flushed."""
         directory = self.log_dir / f"{key[0]}-{key[1]}"
         if end.epochs is not None:
             self.disk.replace_file(directory / LEADER_EPOCH_CHECKPOINT, format_leader_epochs(end.epochs))
@@ -109,9 +110,11 @@ class Publisher:
             self._move(segment)
         if end.snapshot is not None:
             # The records here have no producers, so the state at the new end is that at the old one.
+            # A snapshot that a crash of the machine empties is dropped by brokers, and made again from the log.
             name = names.segment_name(segments[-1].next_offset) + names.PRODUCER_SNAPSHOT_SUFFIX
-            self.disk.replace_file(directory / name, end.snapshot)
-        self.disk.fsync_directory(directory)
+            self.disk.replace_file(directory / name, end.snapshot, sync=False)
+            return [directory / name, directory]
+        return [directory]
 
     def _move(self, segment: PlannedSegment) -> None:
         staged, target = self._paths(segment)

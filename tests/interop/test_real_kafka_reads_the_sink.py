@@ -87,7 +87,8 @@ def test_a_directory_half_written_by_kafka_goes_on(tmp_path: Path, codec: str, s
         kafka.create_topic(TOPIC, PARTITIONS, {"internal.segment.bytes": 60_000})
         produce(kafka, 300, b"first")
         kafka.stop() if start == "clean" else kafka.kill()
-        settings: dict[str, Any] = {"compression_type": codec, "segment_bytes": "64k", "batch_size": "3000", "topic": TOPIC}
+        settings: dict[str, Any] = {"topic": TOPIC, "compression_type": codec}
+        settings |= {"segment_bytes": "64k", "batch_size": "3000"}
         ours = rows(codec)
         write(kafka.data_dir, table(ours[:2000]), table(ours[2000:]), query="q", batch=0, **settings)
         check_segments(kafka)

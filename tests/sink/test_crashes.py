@@ -206,8 +206,8 @@ def test_the_record_file_says_decided_when_only_its_last_fsync_failed(
 ) -> None:
     replaced = "kafkalog_spark.sink.disk.replace_file"
 
-    def fails_late(path: Path, data: bytes) -> None:
-        replace_file(path, data)
+    def fails_late(path: Path, data: bytes, *, sync: bool = True) -> None:
+        replace_file(path, data, sync=sync)
         if path.name == "kafkalog.sink.json" and b'"pending": null' not in data:
             raise OSError(5, "Input/output error", str(path))
 
