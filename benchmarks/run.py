@@ -23,6 +23,7 @@ NAMES = (
     "transactional_produce",
     "selective",
     "streaming",
+    "spark_write",
     "spark_read",
 )  # the longest last
 RESULTS = Path(__file__).parent / "results"
@@ -63,7 +64,8 @@ def main(names: list[str]) -> int:
 EXPLAINED = (
     "Rates and seconds are medians. Every `x_` is a median of ratios between runs that took turns in one session: "
     '`x_kafka` how many times faster than format("kafka") (Spark 4.2.0\'s own connector, real Kafka on loopback, the '
-    "same files), `x_ceiling` the part of the Arrow hand-over ceiling, `x_time_of_...` how many times as long as that."
+    "same files), `x_ceiling` the part of the Arrow hand-over ceiling, "
+    "`x_counting` the part of a Python sink that only counts its rows, `x_time_of_...` how many times as long as that."
 )
 
 

@@ -4,6 +4,7 @@
 stream it has all its rows at once, for Trigger.AvailableNow in batches of `maxOffsetsPerTrigger`.
 `Nothing` hands over 10 rows a partition: what a tiny query costs whatever the source does. As a stream it has 20 rows a
 second, without looking at anything but the clock: what a micro-batch costs whatever the source does.
+`Counting` takes what it is given and counts it: no sink that writes can be faster.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
@@ -116,6 +124,33 @@ class CeilingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         partitions, _, *others = self.shape
         return CeilingReader(partitions, partition.value, *others).read(partition)
+
+
+class Counting(DataSource):
+    """A sink that only counts the rows of its Arrow batches: nothing that writes can be faster."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "counting"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return CountingWriter()
+
+
+class Counted(WriterCommitMessage):
+    def __init__(self, rows: int):
+        self.rows = rows
+
+
+class CountingWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Counted(sum(batch.num_rows for batch in iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        pass
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        pass
 
 
 class Nothing(Ceiling):

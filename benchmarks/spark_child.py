@@ -4,10 +4,13 @@ Started by benchmarks.spark_session with the interpreter of any environment that
 this project. The first argument is a JSON object of Spark settings. Request:
 
     {"format": "kafka", "options": {...}, "path": null, "schema": null, "filter": null, "select": null,
-     "action": "noop" | "count" | "collect" | "parquet" | "stream" | "latency" | "follow",
+     "action": "noop" | "count" | "collect" | "parquet" | "save" | "stream" | "latency" | "follow",
      "register": "module:Class" | null, "conf": {...}, "to": directory for parquet and stream,
+     "sink": {"format", "options", "to"} for save,
      "checkpoint": directory for stream, latency and follow, "records": how many latency waits for,
      "during": seconds that follow runs}
+
+format "range" is no source: rows of spark.range as option `value` makes them (options rows, tasks).
 
 `stream` is a streaming query with Trigger.AvailableNow, to Parquet files, or to noop without `to`. `latency` is one
 with a trigger of 0 s, which ends when it has seen the records; it tells the time from each one's timestamp to
@@ -45,6 +48,20 @@ def main() -> None:
     spark.stop()
 
 
+def load(spark, request):  # type: ignore[no-untyped-def]
+    options = request.get("options") or {}
+    if request["format"] == "range":
+        rows = spark.range(0, int(options["rows"]), 1, int(options["tasks"]))
+        return rows.selectExpr(options["value"])
+    streaming = request.get("action") in ("stream", "latency", "follow")
+    reader = (spark.readStream if streaming else spark.read).format(request["format"])
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    if request.get("schema"):
+        reader = reader.schema(request["schema"])
+    return reader.load(request["path"]) if request.get("path") else reader.load()
+
+
 def run(spark, request):  # type: ignore[no-untyped-def]
     if request.get("register"):
         module, _, name = request["register"].partition(":")
@@ -52,13 +69,7 @@ def run(spark, request):  # type: ignore[no-untyped-def]
     for key, value in (request.get("conf") or {}).items():
         spark.conf.set(key, value)
     begin = time.perf_counter()
-    streaming = request.get("action") in ("stream", "latency", "follow")
-    reader = (spark.readStream if streaming else spark.read).format(request["format"])
-    for key, value in (request.get("options") or {}).items():
-        reader = reader.option(key, value)
-    if request.get("schema"):
-        reader = reader.schema(request["schema"])
-    frame = reader.load(request["path"]) if request.get("path") else reader.load()
+    frame = load(spark, request)
     if request.get("filter"):
         frame = frame.filter(request["filter"])
     if request.get("select"):
@@ -77,6 +88,9 @@ def run(spark, request):  # type: ignore[no-untyped-def]
         rows = len(frame.collect())
     elif action == "stream":
         rows = stream(frame, request)
+    elif action == "save":
+        sink = request["sink"]
+        frame.write.format(sink["format"]).options(**sink["options"]).mode("append").save(sink["to"])
     elif action == "parquet":
         frame.write.mode("overwrite").parquet(request["to"])
     else:

@@ -1,19 +1,26 @@
-"""format("kafkalog"): names, schema, and which reader serves what. Spark imports this; everything else comes later."""
+"""format("kafkalog"): names, schema, and which reader or writer serves what. Spark imports this; everything else comes
+later."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.source.spark_errors import first_line
+from kafkalog_spark.spark_errors import first_line
 
 
 class KafkaLogDataSource(DataSource):
-    """Kafka's segment files as a table; options: see README, or kafkalog_spark.source.option_names."""
+    """Kafka's segment files as a table; options: see README, kafkalog_spark.source.option_names and sink.options."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,6 +56,31 @@ class KafkaLogDataSource(DataSource):
             return KafkaLogStreamReader(options, schema)
         except KafkalogError as error:
             return RefusedStreamReader(error)
+
+    @first_line
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from kafkalog_spark.sink.options import parse_write_options
+        from kafkalog_spark.sink.writers import KafkaLogBatchWriter
+
+        options = parse_write_options(self.options)
+        if options.producer:
+            from kafkalog_spark.sink.bootstrap import ProducerBatchWriter
+
+            return ProducerBatchWriter(options, schema, overwrite)
+        return KafkaLogBatchWriter(options, schema, overwrite)
+
+    @first_line
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """overwrite: true in output mode `complete`, which appends, as in Spark's Kafka sink."""
+        from kafkalog_spark.sink.options import parse_write_options
+        from kafkalog_spark.sink.writers import KafkaLogStreamWriter
+
+        options = parse_write_options(self.options)
+        if options.producer:
+            from kafkalog_spark.sink.bootstrap import ProducerStreamWriter
+
+            return ProducerStreamWriter(options, schema)
+        return KafkaLogStreamWriter(options, schema, self.options)
 
     @cached_property
     def _load_options(self) -> Any:

@@ -13,6 +13,11 @@ KafkalogError
 │   ├── CorruptSnapshot  a producer .snapshot
 │   └── CorruptFile      a checkpoint, partition.metadata or meta.properties
 ├── UnsupportedFormat    a magic or version that no Kafka release up to 4.3 writes
+├── LogDirLocked         somebody else works in the log directory
+│   └── BrokerOwnsDirectory  a broker does
+├── WriteUnfinished      a write is decided, and not all of it is in its place yet
+├── ProduceFailed        a broker did not take records that the sink sent
+├── JobEnded             a task of a write that is over
 ├── InvalidRecord        records handed to the writer that cannot become a batch
 └── SegmentFull          an append that does not fit the segment's size, index or offset span
 
@@ -132,6 +137,26 @@ class UnsupportedFormat(KafkalogError):
 
 class InvalidRecord(KafkalogError, ValueError):
     """Records handed to the writer that cannot become a batch."""
+
+
+class LogDirLocked(KafkalogError):
+    """Somebody else works in the log directory: a broker, or a sink that commits."""
+
+
+class BrokerOwnsDirectory(LogDirLocked):
+    """A running broker has the log directory."""
+
+
+class WriteUnfinished(KafkalogError):
+    """A write is decided, and some of its files are not in their places yet. It must not be run again."""
+
+
+class ProduceFailed(KafkalogError):
+    """A broker did not take records that the sink sent through the protocol."""
+
+
+class JobEnded(KafkalogError):
+    """The write that a task belongs to is over: it was committed, aborted or taken for dead."""
 
 
 class SegmentFull(KafkalogError):

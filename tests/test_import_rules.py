@@ -84,7 +84,9 @@ def test_pyspark_is_imported_by_the_data_source_only() -> None:
     }
     # `kafkalog_spark.register` takes a session; it may name its type
     assert {
-        user for user in users if not user.startswith(("source/", "sink/", "datasource.py", "__init__.py"))
+        user
+        for user in users
+        if not user.startswith(("source/", "sink/", "datasource.py", "worker_process.py", "__init__.py"))
     } == set()
 
 
@@ -112,7 +114,7 @@ def test_importing_the_package_loads_neither_numba_nor_pyspark() -> None:
 
 
 def test_planning_and_small_files_load_no_numba() -> None:
-    assert "numba" not in loaded_after(*LIGHT, *modules(PACKAGE / "source"))
+    assert "numba" not in loaded_after(*LIGHT, *modules(PACKAGE / "source"), *modules(PACKAGE / "sink"))
 
 
 def test_the_log_format_loads_no_pyspark() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kafkalog_spark.sink.options import options_table as sink_options_table
 from kafkalog_spark.source.options import options_table
 
 ROOT = Path(__file__).parent.parent
@@ -17,8 +18,15 @@ def test_the_table_of_options_is_the_one_that_the_declarations_make() -> None:
     assert shown[1] == options_table()
 
 
+def test_the_table_of_the_sinks_options_is_the_one_that_the_declarations_make() -> None:
+    text = (ROOT / "docs" / "sink.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- options:.*?-->\n(.*)<!-- options end -->", text, re.DOTALL)
+    assert shown is not None
+    assert shown[1] == sink_options_table()
+
+
 def test_every_file_that_the_documents_name_exists() -> None:
-    for name in ("README.md", "docs/architecture.md"):
+    for name in ("README.md", "docs/architecture.md", "docs/sink.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
         for link in re.findall(r"\]\(([^)#]+)\)", text):
             if "://" not in link:
@@ -27,7 +35,7 @@ def test_every_file_that_the_documents_name_exists() -> None:
 
 def test_the_file_map_names_every_module_and_no_other() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for package in ("log", "source"):
+    for package in ("log", "source", "sink"):
         modules = {
             str(path.relative_to(ROOT / "kafkalog_spark" / package))
             for path in (ROOT / "kafkalog_spark" / package).rglob("*.py")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.storage.log_dir_lock import LogDirLock
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.log_dir_lock import LogDirLock
 from kafkalog_spark.log.meta_properties import (
     META_PROPERTIES_FILE,
     VERSION_KRAFT,

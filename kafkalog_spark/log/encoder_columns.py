@@ -38,6 +38,14 @@ def kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> tupl
     )
 
 
+def key_column(column: pa.Array | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """A key column as a kernel takes it: offsets, data, validity, first bit. None: no record has a key.
+
+    Raises InvalidRecord for another type than binary or string.
+    """
+    return _binary("key", column)
+
+
 def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
     try:
         return column if column.type == to else column.cast(to)

@@ -143,7 +143,7 @@ class SegmentWriter:
             end, self.size = self.size, 0
             try:
                 for header in checked_headers(self._fd, base_offset, end):
-                    self._count(header.size, header.last_offset, header.max_timestamp)
+                    self.count(header.size, header.last_offset, header.max_timestamp)
             except (CorruptBatch, UnsupportedFormat):
                 pass  # what comes from here on is cut off below
             self.truncated_bytes = end - self.size
@@ -219,7 +219,7 @@ class SegmentWriter:
         try:
             self._write(data, position)
             for batch in batches:
-                self._count(len(batch.data), batch.last_offset, batch.max_timestamp)
+                self.count(len(batch.data), batch.last_offset, batch.max_timestamp)
         except BaseException:
             (
                 self.size, self.next_offset, self._since_entry, self.first_timestamp, self.max_timestamp,
@@ -241,8 +241,8 @@ class SegmentWriter:
                 raise OSError(errno.ENOSPC, "only a part of a batch could be written", str(self.path))
             written += more
 
-    def _count(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take a batch, which lies at self.size of the .log, into the indexes and sums."""
+    def count(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Take a batch, whose bytes lie at `size` of the .log already, into the indexes and sums."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp, self.offset_of_max_timestamp = max_timestamp, last_offset
         if self._since_entry > self._interval:

@@ -19,9 +19,9 @@ from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.log_view import opened_view
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split, plan
-from kafkalog_spark.source.spark_errors import first_line, first_line_of
 from kafkalog_spark.source.spark_schema import ArrowShape
-from kafkalog_spark.source.worker_process import settle
+from kafkalog_spark.spark_errors import first_line, first_line_of
+from kafkalog_spark.worker_process import settle
 
 _log = logging.getLogger("kafkalog")
 

@@ -6,28 +6,13 @@ of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kafkalog_spark.option_text import Option
 from kafkalog_spark.source import option_values as values
-from kafkalog_spark.source.option_values import Parser
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOption:
-    """One option. `default` is a text as the user would write it, or None: then the value is None when not given."""
-
-    name: str
-    parse: Parser
-    default: str | None
-    meaning: str
-
 
 SUBSCRIPTION_OPTIONS = (
-    ReadOption("subscribe", values.topics, None, "Topics, by comma."),
-    ReadOption(
-        "subscribePattern", values.pattern, None, "Regular expression; a topic is read if it is found in its name."
-    ),
-    ReadOption("assign", values.assignment, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
+    Option("subscribe", values.topics, None, "Topics, by comma."),
+    Option("subscribePattern", values.pattern, None, "Regular expression; a topic is read if it is found in its name."),
+    Option("assign", values.assignment, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
 )
 """At most one of them. None: every topic that is not internal to Kafka."""
 
@@ -36,17 +21,17 @@ _TIMESTAMPS = 'First offsets with at least these record timestamps (ms), as JSON
 
 # Of each three, the first one given decides; the others are not even looked at.
 START_OPTIONS = (
-    ReadOption(
+    Option(
         "startingTimestamp",
         values.bound_by_global_timestamp,
         None,
         "Start at the first offset with at least this record timestamp (ms), in every partition. Later records may be "
         "older: this is not a row filter. Goes before the two below.",
     ),
-    ReadOption(
+    Option(
         "startingOffsetsByTimestamp", values.bound_by_timestamp, None, f"{_TIMESTAMPS}. Goes before `startingOffsets`."
     ),
-    ReadOption(
+    Option(
         "startingOffsets",
         values.bound_by_offset,
         "earliest",
@@ -54,86 +39,86 @@ START_OPTIONS = (
     ),
 )
 END_OPTIONS = (
-    ReadOption(
+    Option(
         "endingTimestamp",
         values.bound_by_global_timestamp,
         None,
         "End before the first offset with at least this record timestamp (ms); without one, at the end. Batch only. "
         "Goes before the two below.",
     ),
-    ReadOption(
+    Option(
         "endingOffsetsByTimestamp",
         values.bound_by_timestamp,
         None,
         f"{_TIMESTAMPS}. Batch only. Goes before `endingOffsets`.",
     ),
-    ReadOption(
+    Option(
         "endingOffsets", values.bound_by_offset, "latest", f"{_OFFSETS}; itself not read. Not `earliest`. Batch only."
     ),
 )
 
 PLAIN_OPTIONS = (
-    ReadOption(
+    Option(
         "startingOffsetsByTimestampStrategy",
         values.choice("error", "latest"),
         "error",
         "What a start timestamp after every record of a partition does: fail, or start at its end.",
     ),
-    ReadOption("includeHeaders", values.boolean, "false", "Adds the column `headers`."),
-    ReadOption("minPartitions", values.positive_int, None, "Cut large ranges until there are about so many tasks."),
-    ReadOption("maxRecordsPerPartition", values.positive_long, None, "Largest number of offsets in a task."),
-    ReadOption(
+    Option("includeHeaders", values.boolean, "false", "Adds the column `headers`."),
+    Option("minPartitions", values.positive_int, None, "Cut large ranges until there are about so many tasks."),
+    Option("maxRecordsPerPartition", values.positive_long, None, "Largest number of offsets in a task."),
+    Option(
         "failOnDataLoss",
         values.boolean,
         "true",
         "Fail when offsets that were asked for are gone. `false`: warn and read what is left.",
     ),
-    ReadOption(
+    Option(
         "kafka.isolation.level",
         values.choice("read_uncommitted", "read_committed"),
         None,
         "The same as `isolationLevel`.",
     ),
     # Ours
-    ReadOption(
+    Option(
         "path",
         values.paths,
         None,
         "What `.load(...)` is given: a log directory, several (`log.dirs`) by comma or as a JSON list, or one "
         "partition's directory. Local, or `file:`.",
     ),
-    ReadOption("paths", values.paths, None, 'What Spark makes of `.load(["/a", "/b"])`.'),
-    ReadOption(
+    Option("paths", values.paths, None, 'What Spark makes of `.load(["/a", "/b"])`.'),
+    Option(
         "isolationLevel",
         values.choice("read_uncommitted", "read_committed"),
         "read_uncommitted",
         "`read_committed`: no records of aborted transactions, nothing behind the last stable offset.",
     ),
-    ReadOption(
+    Option(
         "columns",
         values.columns,
         None,
         "Columns to read, by comma, in this order; the others are not decoded. Default: all but `headers`.",
     ),
-    ReadOption(
+    Option(
         "maxPartitionBytes",
         values.byte_size,
         "128m",
         "Segments larger than this are cut into several tasks, at batch boundaries.",
     ),
-    ReadOption(
+    Option(
         "maxDecompressedBatchBytes",
         values.byte_size,
         "64m",
         "A compressed batch that unfolds to more is taken for damage.",
     ),
-    ReadOption(
+    Option(
         "pushdown",
         values.boolean,
         "false",
         "Let Spark push filters into the read. Safe only where every query has a `.load()` of its own.",
     ),
-    ReadOption(
+    Option(
         "mode",
         values.choice("FAILFAST", "DROPMALFORMED"),
         "FAILFAST",
@@ -143,10 +128,10 @@ PLAIN_OPTIONS = (
 )
 
 RATE_OPTIONS = (
-    ReadOption("maxOffsetsPerTrigger", values.positive_long, None, "Streams: most offsets in a batch, in all."),
-    ReadOption("minOffsetsPerTrigger", values.positive_long, None, "Streams: fewest offsets that start a batch."),
-    ReadOption("maxTriggerDelay", values.duration_ms, "15m", "Streams: longest wait for `minOffsetsPerTrigger`."),
-    ReadOption(
+    Option("maxOffsetsPerTrigger", values.positive_long, None, "Streams: most offsets in a batch, in all."),
+    Option("minOffsetsPerTrigger", values.positive_long, None, "Streams: fewest offsets that start a batch."),
+    Option("maxTriggerDelay", values.duration_ms, "15m", "Streams: longest wait for `minOffsetsPerTrigger`."),
+    Option(
         "maxBytesPerTrigger",
         values.byte_size,
         None,
@@ -202,5 +187,5 @@ def options_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _default_text(option: ReadOption) -> str:
+def _default_text(option: Option) -> str:
     return "" if option.default is None else f"`{option.default}`"

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.layout import MAX_INT32
 from kafkalog_spark.log.record_schema import COLUMN_TYPES
+from kafkalog_spark.option_text import (
+    MAX_INT64,
+    Parser,
+    boolean,
+    byte_size,
+    choice,
+    duration_ms,
+    local_path,
+    positive_int,
+    positive_long,
+)
 from kafkalog_spark.source.offset_range_limit import (
     Bound,
     Earliest,
@@ -19,80 +26,13 @@ from kafkalog_spark.source.offset_range_limit import (
     Latest,
     SpecificTimestamps,
 )
-from kafkalog_spark.source.offsets_json import MAX_INT64, parse_offsets, parse_partitions, parse_timestamps
+from kafkalog_spark.source.offsets_json import parse_offsets, parse_partitions, parse_timestamps
 from kafkalog_spark.source.subscription import Assign, Subscribe, SubscribePattern
 
-Parser = Callable[[str, str], Any]
-
-_BYTES = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
-_BYTE_UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
-_DURATION = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
-_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+__all__ = ["Parser", "boolean", "byte_size", "choice", "duration_ms", "positive_int", "positive_long"]
 
 
-def boolean(name: str, text: str) -> bool:
-    """`true` or `false` in any case: Scala's toBoolean."""
-    lower = text.lower()
-    if lower not in ("true", "false"):
-        raise OptionError(f'For input string: "{text}"', hint=f"option '{name}' must be true or false")
-    return lower == "true"
-
-
-def positive(largest: int) -> Parser:
-    """A whole number from 1 to `largest`."""
-
-    def parse(name: str, text: str) -> int:
-        number = _integer(name, text, largest)
-        if number <= 0:
-            raise OptionError(f"{name} must be positive", hint=f"got {text}")
-        return number
-
-    return parse
-
-
-positive_int = positive(MAX_INT32)
-positive_long = positive(MAX_INT64)
-
-
-def _integer(name: str, text: str, largest: int) -> int:
-    """What Java's parseInt and parseLong take; their message."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not -largest - 1 <= int(text) <= largest:
-        raise OptionError(
-            f'For input string: "{text}"', hint=f"option '{name}' must be a whole number of at most {largest}"
-        )
-    return int(text)
-
-
-def choice(*values: str) -> Parser:
-    """One of `values`, in any case; returned as written here."""
-    by_key = {value.lower(): value for value in values}
-
-    def parse(name: str, text: str) -> str:
-        if text.lower() not in by_key:
-            raise OptionError(f"option '{name}' must be one of {', '.join(values)}, got '{text}'")
-        return by_key[text.lower()]
-
-    return parse
-
-
-def byte_size(name: str, text: str) -> int:
-    """Bytes: `134217728`, `128m`, `1g`; binary units, as Spark's byteStringAs."""
-    match = _BYTES.fullmatch(text.lower())
-    if not match or match[2] not in _BYTE_UNITS:
-        raise OptionError(f"option '{name}' must be a size such as 134217728, 128m or 1g, got '{text}'")
-    size = int(match[1]) << _BYTE_UNITS[match[2]]
-    if not 0 < size <= MAX_INT64:
-        raise OptionError(f"{name} must be positive and at most {MAX_INT64} bytes", hint=f"got {text}")
-    return size
-
-
-def duration_ms(name: str, text: str) -> int:
-    """Milliseconds: `15m`, `30s`, `500ms`, `500`; as Spark's timeStringAsMs."""
-    match = _DURATION.fullmatch(text.lower())
-    if not match or match[2] not in _MS or int(match[1]) * _MS[match[2]] > MAX_INT64:
-        raise OptionError(f"option '{name}' must be a time such as 15m, 30s or 500ms, got '{text}'")
-    return int(match[1]) * _MS[match[2]]
+_ONLY_LOCAL = "only local directories can be read"
 
 
 def topics(name: str, text: str) -> Subscribe:
@@ -179,30 +119,9 @@ def paths(name: str, text: str) -> tuple[str, ...]:
             )
     else:
         given = [part.strip() for part in text.split(",")]
-    result = tuple(dict.fromkeys(_local_path(name, part) for part in given if part))
+    result = tuple(
+        dict.fromkeys(local_path(name, part, "only local directories can be read") for part in given if part)
+    )
     if not result:
         raise OptionError(f"option '{name}' names no path: '{text}'")
     return result
-
-
-def _local_path(name: str, text: str) -> str:
-    scheme = _URI.match(text)
-    path = text
-    if scheme:
-        # Escapes are decoded, so that pathlib's as_uri() comes back as it was.
-        try:
-            uri = urlsplit(text)
-        except ValueError:
-            uri = None
-        if uri is None or uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost"):
-            raise OptionError(
-                f"option '{name}': only local directories can be read, got '{text}'",
-                hint="mount or copy the log directory to a path that the driver and every executor see",
-            )
-        # By hand, because ? and # may be in the name of a file.
-        path = unquote(text[text.index(":") + 1 :])
-        if path.startswith("//"):
-            path = path[2 + len(uri.netloc) :]
-    if "\0" in path or not path:
-        raise OptionError(f"option '{name}': not a path: {text!r}")
-    return path

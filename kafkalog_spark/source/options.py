@@ -6,7 +6,6 @@ by changing the format name. Each option is declared in option_names.py.
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.record_schema import COLUMNS
+from kafkalog_spark.option_text import GivenOptions, Option, check_typo
 from kafkalog_spark.source.bounds import NoMatch
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
@@ -34,7 +34,6 @@ from kafkalog_spark.source.option_names import (
     REFUSED,
     START_OPTIONS,
     SUBSCRIPTION_OPTIONS,
-    ReadOption,
     options_table,
 )
 from kafkalog_spark.source.subscription import AllTopics, Subscription
@@ -43,8 +42,6 @@ __all__ = ["ReadOptions", "options_table", "parse_read_options", "warn_of"]
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 Mode = Literal["FAILFAST", "DROPMALFORMED"]
-
-_TYPO_RATIO = 0.85  # difflib's; "startOffsets" is 0.89 from "startingOffsets", Spark's own "maxFilesPerTrigger" 0.84
 
 _log = logging.getLogger("kafkalog")
 
@@ -137,32 +134,10 @@ def warn_of(ignored: Iterable[str]) -> None:
         _log.warning("options without effect on kafkalog: %s", names)
 
 
-class _Given:
-    """The options as given, found by name in any case."""
+class _Given(GivenOptions):
+    """The options of a read as given."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._texts: dict[str, str] = {}
-        self._names: dict[str, str] = {}
-        for name, text in options.items():
-            key = name.lower()
-            if key in self._names:
-                raise OptionError(f"options '{self._names[key]}' and '{name}' are the same option, given twice")
-            if type(text) is not str:
-                raise OptionError(f"option '{name}' has no text: {text!r}")
-            self._names[key] = name
-            self._texts[key] = text.strip()
-
-    def has(self, name: str) -> bool:
-        return name.lower() in self._texts
-
-    def __contains__(self, option: ReadOption) -> bool:
-        return self.has(option.name)
-
-    def value(self, option: ReadOption) -> Any:
-        text = self._texts.get(option.name.lower(), option.default)
-        return None if text is None else option.parse(option.name, text)
-
-    def first_of(self, options: tuple[ReadOption, ...], otherwise: Bound | None = None) -> Any:
+    def first_of(self, options: tuple[Option, ...], otherwise: Bound | None = None) -> Any:
         """The value of the first option that is given, or `otherwise`, or the last one's default."""
         for option in options:
             if option in self:
@@ -180,7 +155,7 @@ class _Given:
         connector_only = {name.lower() for name in CONNECTOR_ONLY}
         no_effect = {"endingtimestamp"} if streaming else {option.name.lower() for option in RATE_OPTIONS}
         result = []
-        for key, name in self._names.items():
+        for key, name in self.names.items():
             if key in used and key not in no_effect:
                 continue
             if key not in used | connector_only:
@@ -191,12 +166,10 @@ class _Given:
 
 def _check_typo(key: str, name: str) -> None:
     if key.startswith("kafka."):
-        known = {"kafka.isolation.level": "kafka.isolation.level"}  # the only consumer setting that changes the result
+        known = ["kafka.isolation.level"]  # the only consumer setting that changes the result
     else:
-        known = {known.lower(): known for known in [*(o.name for o in READ_OPTIONS), *CONNECTOR_ONLY]}
-    nearest = difflib.get_close_matches(key, known, n=1, cutoff=_TYPO_RATIO)
-    if nearest:
-        raise OptionError(f"unknown option '{name}'", hint=f"did you mean '{known[nearest[0]]}'?")
+        known = [*(option.name for option in READ_OPTIONS), *CONNECTOR_ONLY]
+    check_typo(name, known)
 
 
 def _check_stream(given: _Given) -> None:

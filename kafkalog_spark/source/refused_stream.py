@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.source.spark_errors import raise_first_line
+from kafkalog_spark.spark_errors import raise_first_line
 
 
 class RefusedStreamReader(DataSourceStreamReader):

@@ -34,10 +34,10 @@ from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.live_logs import topic_id_of
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split
-from kafkalog_spark.source.spark_errors import first_line, first_line_of
 from kafkalog_spark.source.spark_schema import ArrowShape, columns_of
 from kafkalog_spark.source.stream_offsets import JsonOffsets, json_of, offsets_of
 from kafkalog_spark.source.stream_planner import StreamPlanner
+from kafkalog_spark.spark_errors import first_line, first_line_of
 
 _log = logging.getLogger("kafkalog")
 

@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from broker.storage.log_dir import LogDirError, fewest_partitions, new_uuid, open_log_dirs
-from broker.storage.log_dir_lock import LogDirLock, LogDirLocked
+from kafkalog_spark.errors import LogDirLocked
+from kafkalog_spark.log.log_dir_lock import LogDirLock
 from kafkalog_spark.log.meta_properties import read_meta_properties
 from kafkalog_spark.log.partition_metadata import uuid_to_text
 

@@ -1,4 +1,5 @@
-"""The `.lock` file of a log directory: one broker a directory, ours or Apache Kafka (FileLock of LogManager).
+"""The `.lock` file of a log directory: one writer a directory, a broker, ours or Apache Kafka (FileLock of LogManager),
+or a sink while it commits.
 
 Java's FileLock is a POSIX record lock over the whole file, and so is this one: the two exclude each other, and the
 kernel drops the lock when the process ends, however it ends. Such a lock does not exclude its own process, and
@@ -13,33 +14,32 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import LogDirLocked
 from kafkalog_spark.log.names import LOCK_FILE
 
-_held: set[tuple[int, int]] = set()  # (device, inode) of the directories locked by this process
+_held: set[tuple[int, int, str]] = set()  # (device, inode) of the directories locked by this process, and the file
 _held_guard = threading.Lock()
-
-
-class LogDirLocked(KafkalogError):
-    """Another broker works in the log directory."""
 
 
 class LogDirLock:
     """Held from `acquire` until `release`."""
 
-    def __init__(self, fd: int, key: tuple[int, int]) -> None:
+    def __init__(self, fd: int, key: tuple[int, int, str]) -> None:
         self._fd = fd
         self._key = key
 
     @classmethod
-    def acquire(cls, directory: str | os.PathLike[str]) -> Self:
-        """Lock the directory, which exists. Raises LogDirLocked at once when somebody has it, OSError."""
+    def acquire(cls, directory: str | os.PathLike[str], file_name: str = LOCK_FILE) -> Self:
+        """Lock the directory, which exists. Raises LogDirLocked at once when somebody has it, OSError.
+
+        file_name: the file in it that is locked; another one than Kafka's excludes only those who take the same.
+        """
         facts = os.stat(directory)
-        key = (facts.st_dev, facts.st_ino)
+        key = (facts.st_dev, facts.st_ino, file_name)
         with _held_guard:
             if key in _held:
                 raise _locked(directory, "this process")
-            fd = os.open(Path(directory) / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = os.open(Path(directory) / file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

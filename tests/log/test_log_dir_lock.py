@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
-from broker.storage.log_dir_lock import LogDirLock, LogDirLocked
+from kafkalog_spark.errors import LogDirLocked
+from kafkalog_spark.log.log_dir_lock import LogDirLock
 
 HOLDER = """
 import sys
-from broker.storage.log_dir_lock import LogDirLock
+from kafkalog_spark.log.log_dir_lock import LogDirLock
 lock = LogDirLock.acquire(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()

@@ -1,0 +1,282 @@
+"""A write's end: everything it staged becomes part of the log, or nothing.
+
+1. Both locks of the directory. A commit that was decided and not finished is finished first.
+2. The staged files get their offsets, where the logs end now. They, and their indexes, are flushed.
+3. `kafkalog.sink.json` is replaced: it names every file and its place, and the micro-batch. THIS is the commit.
+4. The files are moved to their places, `.log` last.
+5. `kafkalog.sink.json` is replaced again, with nothing pending; what is left of the job is removed.
+
+A crash before 3 leaves staged files that nobody looks at, and the next sink removes them. A crash after 3 leaves work
+that the next sink finishes. When a broker has written to a log in between, what is left goes behind its records.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_spark.errors import KafkalogError, WriteUnfinished
+from kafkalog_spark.log import names
+from kafkalog_spark.log.log_dir import PartitionPlace
+from kafkalog_spark.sink import staging
+from kafkalog_spark.sink.commit_plan import Layout, TopicPartition, lay_out, place, place_again
+from kafkalog_spark.sink.disk import Disk
+from kafkalog_spark.sink.manifest import TaskManifest
+from kafkalog_spark.sink.partition_end import EMPTY_END, PartitionEnd, settle_partition
+from kafkalog_spark.sink.patience import Patience
+from kafkalog_spark.sink.publish import Publisher
+from kafkalog_spark.sink.sink_record import (
+    RECORD_FILE,
+    PendingCommit,
+    PlannedSegment,
+    SinkRecord,
+    format_record,
+    read_record,
+)
+from kafkalog_spark.sink.target import COMMIT_WAIT_SECONDS, find_topics, sink_lock, unwritable
+
+_log = logging.getLogger("kafkalog")
+
+
+@dataclass(frozen=True)
+class Committer:
+    """Commits and aborts of one log directory. disk, now_s, wait_s: the file system, the clock and the longest wait for
+    another sink, for tests."""
+
+    log_dir: Path
+    disk: Disk = Disk()  # noqa: RUF009  it has no state
+    now_s: Callable[[], float] = time.time
+    wait_s: float = COMMIT_WAIT_SECONDS
+
+    def commit(
+        self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None = None, batch: int = -1
+    ) -> bool:
+        """Make what the tasks staged part of the log; False when that micro-batch of `query` was there already.
+
+        On return everything is on disk. Raises WriteUnfinished when the write is decided and the next write will bring
+        it to its end; after any other error nothing is visible, and `abort` cleans up. LogDirLocked,
+        BrokerOwnsDirectory, UnknownPartition, CorruptLog, NotALogDirectory.
+        """
+        with self._locked():
+            record = self._finish_pending(read_record(self.log_dir))
+            fresh = query is None or not record.has_batch(query, batch)
+            if fresh:
+                self._commit(record, job, tasks, segment_bytes, query, batch)
+            else:
+                _log.warning(
+                    "micro-batch %d of query %s is in %s already; not written again", batch, query, self.log_dir
+                )
+            try:
+                self._end_job(job)
+                self._sweep()
+            except OSError as error:  # the next sink removes it
+                _log.warning("the write is complete, but its staged files could not all be removed: %s", error)
+            return fresh
+
+    def abort(self, job: str) -> None:
+        """Remove what the job staged, unless it was decided: then finish it. Raises OSError, WriteUnfinished."""
+        self.abort_all([job])
+
+    def abort_all(self, jobs: Iterable[str]) -> None:
+        """`abort` for several jobs. A log directory that has nothing else is removed."""
+        made_directory = False
+        for job in jobs:
+            if not self._is_pending(job):
+                made_directory |= staging.read_job(self.log_dir, job).made_directory
+                self._end_job(job)
+        if made_directory and not os.listdir(self.log_dir):
+            self.log_dir.rmdir()
+
+    def recover(self) -> None:
+        """Finish what a dead writer had decided, and remove what it had only staged."""
+        listing = os.listdir(self.log_dir)
+        if RECORD_FILE not in listing and not staging.jobs_in(listing):
+            return
+        if read_record(self.log_dir).pending is None and not self._dead_jobs():
+            return
+        with self._locked():
+            self._finish_pending(read_record(self.log_dir))
+            self._sweep()
+
+    def end_stream(self, stream: str) -> None:
+        """Abort the jobs of a stream whose micro-batch failed before a task could tell its job."""
+        listing = staging.jobs_in(os.listdir(self.log_dir))
+        self.abort_all([job for job in listing if staging.read_job(self.log_dir, job).stream == stream])
+
+    # ---- the commit
+
+    def _commit(
+        self,
+        record: SinkRecord,
+        job: str,
+        tasks: Sequence[TaskManifest],
+        segment_bytes: int,
+        query: str | None,
+        batch: int,
+    ) -> None:
+        existing = find_topics(self.log_dir)
+        ids = {topic: _new_id() for task in tasks for topic in task.partitions if topic not in existing}
+        layout = lay_out(job, tasks, existing, segment_bytes, ids)
+        if not layout.pieces and query is None:
+            return
+        ends = self._ends(layout.pieces, existing)
+        segments = place(layout.pieces, {key: end.next_offset for key, end in ends.items()})
+        self._join(layout)
+        self._number(segments, ends)
+        pending = PendingCommit(job, layout.topics, tuple(segments))
+        self.disk.fsync_directory(self.log_dir)
+        decided = record.decided(pending, query, batch)
+        self._decide(decided)
+        try:
+            Publisher(self.log_dir, self.disk).publish(pending, ends)
+            self._write(decided.done())
+        except (OSError, KafkalogError) as error:
+            raise _unfinished(self.log_dir, error) from error
+
+    def _decide(self, decided: SinkRecord) -> None:
+        """The commit. When its last fsync fails, the file may say so already: then it is decided."""
+        try:
+            self._write(decided)
+        except OSError as error:
+            if read_record(self.log_dir) == decided:
+                raise _unfinished(self.log_dir, error) from error
+            raise
+
+    def _join(self, layout: Layout) -> None:
+        for pieces in layout.pieces.values():
+            for piece in pieces:
+                if piece.sources != (piece.file,):
+                    sources = [self.log_dir / source for source in piece.sources]
+                    self.disk.join(sources, self.log_dir / piece.file)
+
+    def _number(self, segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, PartitionEnd]) -> None:
+        """Give the staged files their offsets and indexes; all is on disk on return."""
+        written = []
+        for segment in segments:
+            self._restamp(segment, ends)
+            log = self.log_dir / segment.file
+            written += [log, *(log.with_suffix(suffix) for suffix in staging.INDEX_SUFFIXES)]
+        self.disk.flush(written)
+
+    def _restamp(self, segment: PlannedSegment, ends: Mapping[TopicPartition, PartitionEnd]) -> None:
+        epoch = ends[segment.topic, segment.partition].leader_epoch
+        found = self.disk.restamp(self.log_dir / segment.file, segment.base_offset, epoch)
+        if found != segment.next_offset:
+            raise KafkalogError(
+                f"a staged file holds {found - segment.base_offset} records, its task told of {segment.records}",
+                path=str(self.log_dir / segment.file),
+                hint="somebody else changed it; nothing was written, run the write again",
+            )
+
+    def _ends(
+        self, keys: Iterable[TopicPartition], existing: Mapping[str, list[int]]
+    ) -> dict[TopicPartition, PartitionEnd]:
+        clean = (self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists()
+        ends = {}
+        for topic, partition in keys:
+            if partition in existing.get(topic, ()):
+                directory = str(self.log_dir / f"{topic}-{partition}")
+                ends[topic, partition] = settle_partition(PartitionPlace(topic, partition, directory), clean=clean)
+            else:
+                ends[topic, partition] = EMPTY_END
+        return ends
+
+    # ---- what was left
+
+    def _finish_pending(self, record: SinkRecord) -> SinkRecord:
+        """Bring a decided commit to its end; the record without it."""
+        pending = record.pending
+        if pending is None:
+            return record
+        try:
+            existing = find_topics(self.log_dir)
+            created = {topic.name for topic in pending.topics}
+            publisher = Publisher(self.log_dir, self.disk)
+            left = [segment for segment in pending.segments if (self.log_dir / segment.file).exists()]
+            publisher.finish_moves([s for s in pending.segments if s not in left and self._is_here(s, existing)])
+            kept = [s for s in left if s.topic in created or self._is_here(s, existing)]
+            for segment in left:
+                if segment not in kept:
+                    _log.warning(
+                        "%s-%d was deleted: %d records that were committed to it are gone with it",
+                        segment.topic, segment.partition, segment.records,
+                    )  # fmt: skip
+            ends = self._ends({(segment.topic, segment.partition) for segment in kept}, existing)
+            placed = place_again(kept, {key: end.next_offset for key, end in ends.items()})
+            again = PendingCommit(pending.job, pending.topics, tuple(placed))
+            record = SinkRecord(record.queries, again)
+            self._number(placed, ends)  # the indexes may have been removed by a broker, the offsets may be others
+            self._write(record)
+            publisher.publish(again, ends)
+            self._end_job(pending.job)
+            self._write(record.done())
+        except (OSError, KafkalogError) as error:
+            raise _unfinished(self.log_dir, error) from error
+        _log.warning("finished a write to %s that was decided and not completed (job %s)", self.log_dir, pending.job)
+        return record.done()
+
+    @staticmethod
+    def _is_here(segment: PlannedSegment, existing: Mapping[str, list[int]]) -> bool:
+        return segment.partition in existing.get(segment.topic, ())
+
+    def _is_pending(self, job: str) -> bool:
+        """Whether the job was decided; then it is finished here. A directory that cannot be locked now has no decided
+        job of ours unless the file says so."""
+        pending = read_record(self.log_dir).pending
+        if pending is None or pending.job != job:
+            return False
+        with self._locked():
+            self._finish_pending(read_record(self.log_dir))
+        return True
+
+    def _dead_jobs(self) -> list[str]:
+        now = self.now_s()
+        jobs = staging.jobs_in(os.listdir(self.log_dir))
+        return [
+            job
+            for job, files in jobs.items()
+            if staging.is_dead(self.log_dir, staging.read_job(self.log_dir, job), files, now)
+        ]
+
+    def _sweep(self) -> None:
+        for job in self._dead_jobs():
+            _log.warning("removed what a writer that has ended left in %s (job %s)", self.log_dir, job)
+            self._end_job(job)
+
+    def _end_job(self, job: str) -> None:
+        """Remove the .job file, then everything the job staged."""
+        self.disk.unlink(self.log_dir / staging.job_file(job))
+        for name in staging.jobs_in(os.listdir(self.log_dir)).get(job, ()):
+            self.disk.unlink(self.log_dir / name)
+
+    def _write(self, record: SinkRecord) -> None:
+        self.disk.replace_file(self.log_dir / RECORD_FILE, format_record(record))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            with sink_lock(self.log_dir, Patience(self.wait_s)):
+                yield
+        except OSError as error:
+            raise unwritable(self.log_dir, error) from error
+
+
+def _new_id() -> uuid.UUID:
+    """A random topic id; like Kafka's, its text begins with no dash, which command lines take for an option."""
+    while (value := uuid.uuid4()).bytes[0] >> 2 == 62:  # "-" in URL-safe base64
+        pass
+    return value
+
+
+def _unfinished(log_dir: Path, error: Exception) -> KafkalogError:
+    return WriteUnfinished(
+        f"the write is decided, but not all of it is in its place yet: {error}",
+        path=str(log_dir),
+        hint="do not run it again: the next write to this directory finishes it, when the cause is gone",
+    )

@@ -1,0 +1,110 @@
+"""What a commit does to the file system, one method a kind of step: the thin shell of the sink.
+
+Every change passes `step` first. Tests let it fail or end the process there, so that what is promised about crashes is
+tried at each of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kafkalog_spark.log import names
+from kafkalog_spark.log.durable import fsync_directory, replace_file
+from kafkalog_spark.log.segment_restamp import restamp_segment
+
+_COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
+_FLUSHES_AT_ONCE = 8
+
+
+class Disk:
+    """The real thing. All methods raise OSError."""
+
+    def step(self, what: str, path: Path) -> None:
+        """Called before each change, with a word for it and the path that changes."""
+
+    def restamp(self, path: Path, base_offset: int, leader_epoch: int) -> int:
+        """segment_restamp.restamp_segment; returns the next offset."""
+        self.step("restamp", path)
+        return restamp_segment(path, base_offset, leader_epoch)
+
+    def flush(self, paths: Iterable[Path]) -> None:
+        """Return when the content of these files, and the entries of these directories, are on disk.
+
+        Several at once: a file system writes them together.
+        """
+        paths = list(paths)
+        if not paths:
+            return
+        self.step("flush", paths[0])
+        with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
+            for done in [threads.submit(_flush, path) for path in paths]:
+                done.result()
+
+    def join(self, pieces: Iterable[Path], target: Path) -> None:
+        """Make `target` from the pieces' bytes, one after the other. A file of that name is overwritten."""
+        self.step("join", target)
+        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            for piece in pieces:
+                source = os.open(piece, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    _append(source, out)
+                finally:
+                    os.close(source)
+        finally:
+            os.close(out)
+
+    def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+        """durable.replace_file: on disk on return, with `sync`."""
+        self.step("write", path)
+        replace_file(path, data, sync=sync)
+
+    def write_log(self, path: Path) -> None:
+        """An empty segment: .log and its indexes, unless there is one."""
+        self.step("empty segment", path)
+        for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.LOG_SUFFIX):
+            os.close(os.open(path.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.step("rename", new)
+        os.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file that may have gone already."""
+        self.step("unlink", path)
+        path.unlink(missing_ok=True)
+
+    def mkdir(self, path: Path) -> None:
+        """Make a directory that may be there already."""
+        self.step("mkdir", path)
+        path.mkdir(exist_ok=True)
+
+    def fsync_directory(self, path: Path) -> None:
+        self.step("fsync", path)
+        fsync_directory(path)
+
+
+def _flush(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _append(source: int, out: int) -> None:
+    left = os.fstat(source).st_size
+    try:
+        while left:
+            copied = os.copy_file_range(source, out, min(left, _COPY_BYTES))
+            if not copied:
+                return
+            left -= copied
+    except (OSError, AttributeError):  # another file system, or another system: by hand, from where it stopped
+        while data := os.read(source, _COPY_BYTES):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(out, rest) :]

@@ -1,0 +1,237 @@
+"""The options of a write, declared once each, and from text to values: `parse_write_options`.
+
+Those of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.compress import compression_level
+from kafkalog_spark.log.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
+from kafkalog_spark.log.names import is_internal, valid_topic_name
+from kafkalog_spark.option_text import GivenOptions, Option, byte_size, check_typo, choice, local_path, positive_int
+
+_log = logging.getLogger("kafkalog")
+
+_TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
+_PRODUCER_PREFIX = "kafka."
+_SEVERAL = "one local directory is written to"
+
+
+def _text(name: str, text: str) -> str:
+    return text
+
+
+def _level(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(f"option '{name}' must be a whole number, got '{text}'") from None
+
+
+def _size(name: str, text: str) -> int:
+    size = byte_size(name, text)
+    if not BATCH_OVERHEAD < size <= MAX_INT32:
+        raise OptionError(f"option '{name}' must be between {BATCH_OVERHEAD + 1} and {MAX_INT32} bytes, got '{text}'")
+    return size
+
+
+WRITE_OPTIONS = (
+    Option("path", _text, None, "What `.save(...)` or `.start(...)` is given: one log directory. Local, or `file:`."),
+    Option("topic", _text, None, "The topic of all rows; goes before the column `topic`."),
+    Option("compression.type", choice("none", "gzip", "snappy", "lz4", "zstd"), "none", "Codec of the record batches."),
+    Option("compression.level", _level, None, "Level of gzip (1-9), lz4 (1-17) or zstd (-131072-22)."),
+    Option("batch.size", _size, "64k", "Bytes of a record batch before compression."),
+    Option("segment.bytes", _size, "1g", "Bytes of a segment."),
+    Option(
+        "max.message.bytes",
+        _size,
+        "1048588",
+        "Bytes of the largest record batch as it lies in the log; a larger record is an error.",
+    ),
+    Option(
+        "message.timestamp.type",
+        choice(*_TIMESTAMP_TYPES),
+        "CreateTime",
+        "`LogAppendTime`: all records get the time of the write, whatever the column `timestamp` says.",
+    ),
+    Option("numPartitions", positive_int, "1", "Partitions of topics that are not there yet."),
+    Option(
+        "kafka.bootstrap.servers",
+        _text,
+        None,
+        "Send to this broker, at least once, instead of writing files. Every other `kafka.*` option is then given to "
+        "the producer (librdkafka), and `path` is not used.",
+    ),
+    Option("checkpointLocation", _text, None, "Streams: Spark's own."),
+)
+
+_FILES_ONLY = ("segment.bytes", "max.message.bytes", "message.timestamp.type", "numPartitions")
+"""Without effect on the road through a broker: settings of the broker's topics."""
+
+REFUSED = {
+    "kafka.key.serializer": (
+        "Kafka option 'key.serializer' is not supported as keys are serialized with ByteArraySerializer."
+    ),
+    "kafka.value.serializer": (
+        "Kafka option 'value.serializer' is not supported as values are serialized with ByteArraySerializer."
+    ),
+}
+"""Refused with the connector's words."""
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """What a write was asked for. Plain values, picklable.
+
+    path: absolute local directory, None on the road through a broker. batch_size, segment_bytes, max_message_bytes:
+    bytes. producer: settings of the producer by librdkafka's names, with bootstrap.servers; empty when files are
+    written. `ignored`: names, as given, of options without effect.
+    """
+
+    path: str | None
+    topic: str | None
+    codec: Codec
+    level: int | None
+    batch_size: int
+    segment_bytes: int
+    max_message_bytes: int
+    timestamp_type: TimestampType
+    num_partitions: int
+    checkpoint_location: str | None
+    producer: Mapping[str, str]
+    ignored: tuple[str, ...]
+
+    @property
+    def append_time(self) -> bool:
+        return self.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Options as Spark hands them over; names in any case, values trimmed.
+
+    Raises OptionError for a value that cannot be used, for values that exclude each other, for the two that the
+    connector refuses, and for an unknown name that is close to one of ours. Options without effect are logged, in one
+    line, and kept in `ignored`.
+    """
+    given = GivenOptions(options)
+    for name, why in REFUSED.items():
+        if given.has(name):
+            raise OptionError(why)
+    values = {option.name: given.value(option) for option in WRITE_OPTIONS}
+    servers = values["kafka.bootstrap.servers"]
+    ignored = _ignored(given, protocol=servers is not None)
+    codec = Codec[values["compression.type"].upper()]
+    result = WriteOptions(
+        path=None if servers is not None else _path(values["path"]),
+        topic=_topic(values["topic"]),
+        codec=codec,
+        level=_checked_level(codec, values["compression.level"]),
+        batch_size=values["batch.size"],
+        segment_bytes=values["segment.bytes"],
+        max_message_bytes=values["max.message.bytes"],
+        timestamp_type=_TIMESTAMP_TYPES[values["message.timestamp.type"]],
+        num_partitions=values["numPartitions"],
+        checkpoint_location=values["checkpointLocation"],
+        producer=_producer(given, values) if servers is not None else {},
+        ignored=ignored,
+    )
+    _check_sizes(result)
+    if ignored:
+        _log.warning("options without effect on a write of kafkalog: %s", ", ".join(ignored))
+    return result
+
+
+def _path(text: str | None) -> str:
+    if not text:
+        raise OptionError("no log directory is given", hint='name it in .save("/data/kafka-logs")')
+    if text.startswith("[") or "," in text:
+        raise OptionError(f"option 'path': {_SEVERAL}, got '{text}'", hint="write once for each of log.dirs")
+    return local_path("path", text, _SEVERAL)
+
+
+def _topic(topic: str | None) -> str | None:
+    if topic is not None:
+        why = topic_fault(topic)
+        if why:
+            raise OptionError(f"option 'topic': {why}")
+    return topic
+
+
+def topic_fault(topic: str) -> str | None:
+    """Why nothing can be written to a topic of that name; None when it can."""
+    if not valid_topic_name(topic):
+        return f"'{topic}' is no name of a topic: 1 to 249 of a-z A-Z 0-9 . _ - are one, '.' and '..' are not"
+    if is_internal(topic):
+        return f"'{topic}' is internal to Kafka: only brokers write to it"
+    return None
+
+
+def _checked_level(codec: Codec, level: int | None) -> int | None:
+    try:
+        return compression_level(codec, level)
+    except ValueError as error:
+        raise OptionError(f"option 'compression.level': {error}") from None
+
+
+def _check_sizes(options: WriteOptions) -> None:
+    for name, size in (("max.message.bytes", options.max_message_bytes), ("segment.bytes", options.segment_bytes)):
+        if options.batch_size > size:
+            raise OptionError(
+                f"option 'batch.size' is {options.batch_size}, larger than '{name}' ({size})",
+                hint="a record batch has to fit both",
+            )
+
+
+def _ignored(given: GivenOptions, *, protocol: bool) -> tuple[str, ...]:
+    ours = [option.name for option in WRITE_OPTIONS]
+    used = {name.lower() for name in ours}
+    without_effect = {name.lower() for name in _FILES_ONLY} if protocol else set()
+    result = []
+    for key, name in given.names.items():
+        if key in used and key not in without_effect:
+            continue
+        if key.startswith(_PRODUCER_PREFIX):
+            if protocol:
+                continue
+            if key.removeprefix(_PRODUCER_PREFIX) in used:
+                plain = key.removeprefix(_PRODUCER_PREFIX)
+                raise OptionError(
+                    f"option '{name}' is of a Kafka producer, and without kafka.bootstrap.servers there is none",
+                    hint=f"did you mean '{plain}'?",
+                )
+        if key not in used:
+            check_typo(name, ours)
+        result.append(name)
+    return tuple(result)
+
+
+def _producer(given: GivenOptions, values: Mapping[str, Any]) -> dict[str, str]:
+    """The producer's settings: `kafka.*` without the prefix, and the options here that mean the same."""
+    settings = {
+        key.removeprefix(_PRODUCER_PREFIX): text
+        for key, text in given.texts.items()
+        if key.startswith(_PRODUCER_PREFIX)
+    }
+    if not settings["bootstrap.servers"]:
+        raise OptionError("option 'kafka.bootstrap.servers' is empty", hint="it is host:port, several by comma")
+    for name in ("compression.type", "compression.level", "batch.size"):
+        if given.has(name):
+            settings.setdefault(name, str(values[name]))
+    return settings
+
+
+def options_table() -> str:
+    """All options as a Markdown table: name, default, meaning. For the documentation."""
+    rows = [
+        (f"`{option.name}`", "" if option.default is None else f"`{option.default}`", option.meaning)
+        for option in WRITE_OPTIONS
+    ]
+    rows += [(f"`{name}`", "", "Refused, as in the connector.") for name in REFUSED]
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {default} | {meaning} |" for name, default, meaning in rows)]) + "\n"

@@ -1,0 +1,175 @@
+"""`kafkalog.sink.json`: what sinks have to remember in a log directory. The one file whose replacement is the commit.
+
+    {"version": 0,
+     "queries": {"5e4b...": 17},
+     "pending": {"job": "9f...", "topics": [{"name": "orders", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 3}],
+                 "segments": [{"file": "kafkalog.sink-9f...-0.log", "topic": "orders", "partition": 0,
+                               "base_offset": 100, "records": 20}]}}
+
+queries: of each streaming query, the last micro-batch that was committed. pending: a commit whose files are not all in
+their places; null when there is none. A staged file that is still there has not been published.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.log.partition_metadata import uuid_from_text, uuid_to_text
+from kafkalog_spark.sink.staging import is_staging_name
+
+RECORD_FILE = "kafkalog.sink.json"
+VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that the commit creates."""
+
+    name: str
+    id: uuid.UUID
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A staged file and its place: it becomes the segment `base_offset` of the partition. records: how many."""
+
+    file: str
+    topic: str
+    partition: int
+    base_offset: int
+    records: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.records
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommit:
+    """Decided, and to be brought to its end by whoever comes next. segments: by partition and offset."""
+
+    job: str
+    topics: tuple[NewTopic, ...]
+    segments: tuple[PlannedSegment, ...]
+
+
+@dataclass(frozen=True)
+class SinkRecord:
+    """Everything the file holds."""
+
+    queries: Mapping[str, int] = field(default_factory=dict)
+    pending: PendingCommit | None = None
+
+    def has_batch(self, query: str, batch: int) -> bool:
+        """Whether that micro-batch, or a later one of the query, is in the log."""
+        return self.queries.get(query, -1) >= batch
+
+    def decided(self, pending: PendingCommit, query: str | None, batch: int | None) -> SinkRecord:
+        """With a commit, and the micro-batch that it is."""
+        queries = dict(self.queries)
+        if query is not None and batch is not None:
+            queries[query] = batch
+        return SinkRecord(queries, pending)
+
+    def done(self) -> SinkRecord:
+        """With nothing pending."""
+        return replace(self, pending=None)
+
+
+def format_record(record: SinkRecord) -> bytes:
+    """The file's bytes."""
+    pending = record.pending
+    content = {
+        "version": VERSION,
+        "queries": dict(record.queries),
+        "pending": None
+        if pending is None
+        else {
+            "job": pending.job,
+            "topics": [
+                {"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions}
+                for topic in pending.topics
+            ],
+            "segments": [
+                {
+                    "file": segment.file,
+                    "topic": segment.topic,
+                    "partition": segment.partition,
+                    "base_offset": segment.base_offset,
+                    "records": segment.records,
+                }
+                for segment in pending.segments
+            ],
+        },
+    }
+    return (json.dumps(content, indent=1) + "\n").encode("utf-8")
+
+
+def parse_record(data: bytes) -> SinkRecord:
+    """Parse a file's bytes. Raises CorruptFile for anything but what `format_record` writes, UnsupportedFormat for the
+    file of a later release."""
+    try:
+        content = json.loads(data)
+    except ValueError as error:  # also UnicodeDecodeError
+        raise CorruptFile(f"this is not JSON: {error}") from None
+    if not isinstance(content, dict) or type(content.get("version")) is not int:
+        raise CorruptFile("expected a JSON object with an integer 'version'")
+    if content["version"] != VERSION:
+        raise UnsupportedFormat(
+            f"version {content['version']} of {RECORD_FILE}, only {VERSION} is known",
+            hint="a later release of kafkalog wrote to this directory; use that one",
+        )
+    try:
+        queries = {str(query): _integer(batch) for query, batch in content["queries"].items()}
+        pending = content["pending"]
+        return SinkRecord(queries, None if pending is None else _pending(pending))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptFile(f"{type(error).__name__}: {error}") from None
+
+
+def _pending(entry: Any) -> PendingCommit:
+    topics = tuple(
+        NewTopic(topic["name"], uuid_from_text(topic["id"]), _integer(topic["partitions"])) for topic in entry["topics"]
+    )
+    segments = tuple(
+        PlannedSegment(
+            _file(segment["file"]),
+            segment["topic"],
+            _integer(segment["partition"]),
+            _integer(segment["base_offset"]),
+            _integer(segment["records"]),
+        )
+        for segment in entry["segments"]
+    )
+    return PendingCommit(str(entry["job"]), topics, segments)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no whole number from 0 on")
+    return value
+
+
+def _file(name: Any) -> str:
+    if not isinstance(name, str) or not is_staging_name(name):
+        raise ValueError(f"{name!r} is no name of a staged file")
+    return name
+
+
+def read_record(log_dir: Path) -> SinkRecord:
+    """What the file in a log directory says; an empty record when there is none. Raises as parse_record, OSError."""
+    path = log_dir / RECORD_FILE
+    try:
+        return parse_record(path.read_bytes())
+    except FileNotFoundError:
+        return SinkRecord()
+    except (CorruptFile, UnsupportedFormat) as error:
+        error.hint = error.hint or "it tells which micro-batches are in the log: restore it from a backup"
+        raise error.at(path=str(path)) from None

@@ -1,0 +1,163 @@
+"""What Spark calls to write files: the batch writer and the writer of micro-batches.
+
+Spark makes a writer on the driver for each write, and for each micro-batch, and pickles it into the tasks. A batch's
+writer is pickled for commit and abort, too; a stream's is made anew there, and knows its job from the tasks' messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.sink import staging
+from kafkalog_spark.sink.columns import SinkColumns, sink_columns
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.manifest import TaskManifest
+from kafkalog_spark.sink.options import WriteOptions
+from kafkalog_spark.sink.target import check_no_broker, check_target, one_directory, unwritable
+from kafkalog_spark.sink.task_writer import TaskPlace, TaskWriter, now_ms
+from kafkalog_spark.spark_errors import first_line
+from kafkalog_spark.worker_process import settle
+
+# Spark's names for what a task knows of its query: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+_LOG_DIR_MODE = 0o777  # as umask allows; what Kafka's Files.createDirectories does
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """One write, as it was opened on the driver. Small and picklable."""
+
+    id: str
+    options: WriteOptions
+    columns: SinkColumns
+    log_dir: Path
+    made_ms: int
+
+    @classmethod
+    def open(cls, options: WriteOptions, schema: StructType, stream: str | None = None) -> WriteJob:
+        """Check columns and directory, finish what a dead writer left, and make the job known in the directory.
+
+        Raises OptionError, NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has
+        changed.
+        """
+        columns = sink_columns(schema, options.topic)
+        assert options.path is not None
+        log_dir = one_directory(options.path)
+        check_target(log_dir)
+        check_no_broker(log_dir)
+        job = staging.new_job_id()
+        try:
+            made = not log_dir.exists()
+            log_dir.mkdir(_LOG_DIR_MODE, parents=True, exist_ok=True)
+            if not made:
+                Committer(log_dir).recover()
+            described = staging.Job(job, staging.driver_process(), stream, made)
+            (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
+        except OSError as error:
+            raise unwritable(log_dir, error) from error
+        return cls(job, options, columns, log_dir, now_ms())
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskManifest:
+        """In a task: stage its rows."""
+        settle()
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        batch = context.getLocalProperty(_BATCH_ID) if context is not None else None
+        place = TaskPlace(self.id, task, self.made_ms, query, None if batch is None else int(batch))
+        wanted = [*self.columns.record]
+        wanted += ["topic"] if self.columns.topic else []
+        wanted += ["partition"] if self.columns.partition else []
+        writer = TaskWriter(self.log_dir, self.options, self.columns.record, place)
+        return writer.run(batch.select(wanted) for batch in batches)
+
+
+def _manifests(messages: list[WriterCommitMessage | None]) -> list[TaskManifest]:
+    return [message for message in messages if isinstance(message, TaskManifest)]
+
+
+class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """df.write.format("kafkalog").mode("append").save(directory): all rows or none."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(
+                "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default).",
+                hint='write with .mode("append")',
+            )
+        self._job = WriteJob.open(options, schema)
+
+    @first_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._job.write(iterator)
+
+    @first_line
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        job = self._job
+        Committer(job.log_dir).commit(job.id, _manifests(messages), job.options.segment_bytes)
+
+    @first_line
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        Committer(self._job.log_dir).abort(self._job.id)
+
+
+class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """stream.writeStream.format("kafkalog").start(directory): each micro-batch once.
+
+    A micro-batch is known by the query's id, which is in the checkpoint and survives restarts, and its number.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, given: Mapping[str, str]) -> None:
+        self._job = WriteJob.open(options, schema, _stream_key(options, given))
+
+    @first_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._job.write(iterator)
+
+    @first_line
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        tasks = _manifests(messages)
+        committer = Committer(self._job.log_dir)
+        jobs = {(task.job, task.query) for task in tasks}
+        if len(jobs) > 1:
+            raise KafkalogError(f"the tasks of micro-batch {batchId} are of several writes: {sorted(map(str, jobs))}")
+        for job, query in jobs:
+            if query is None:
+                raise KafkalogError(f"Spark told the tasks no query id ({_QUERY_ID}), so nothing can be written once")
+            committer.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
+        self._end()
+
+    @first_line
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        Committer(self._job.log_dir).abort_all(sorted({task.job for task in _manifests(messages)}))
+        self._end()
+
+    def _end(self) -> None:
+        """Remove the job of this object, and of the micro-batch when all its tasks failed and told us nothing."""
+        log_dir = self._job.log_dir
+        if log_dir.exists():
+            stream = staging.read_job(log_dir, self._job.id).stream
+            assert stream is not None
+            Committer(log_dir).end_stream(stream)
+
+
+def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str:
+    """The same for all micro-batches of a query, in all processes of a driver; with a checkpoint of its own no other
+    query has it, and the query's next start has it again."""
+    owner = None if options.checkpoint_location else staging.driver_process()
+    text = json.dumps([sorted(given.items()), None if owner is None else [owner.boot, owner.pid, owner.start]])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+__all__ = ["KafkaLogBatchWriter", "KafkaLogStreamWriter", "WriteJob"]

@@ -1,0 +1,150 @@
+"""What the tests of the sink share: writing without Spark, and looking at what is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalog_spark.log import names
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.offset_index import check_offset_index
+from kafkalog_spark.log.record_schema import HEADERS_TYPE
+from kafkalog_spark.log.time_index import check_time_index
+from kafkalog_spark.sink import staging
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.disk import Disk
+from kafkalog_spark.sink.manifest import TaskManifest
+from kafkalog_spark.sink.options import WriteOptions, parse_write_options
+from kafkalog_spark.sink.task_writer import TaskPlace, TaskWriter
+
+START = 1_700_000_000_000
+NOW = START + 86_400_000
+
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADERS_TYPE,
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+}
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Rows as Spark hands them over; the columns are those of the first row. `timestamp` in ms."""
+    rows = list(rows)
+    columns = list(rows[0]) if rows else ["value"]
+    arrays = {}
+    for name in columns:
+        cells = [row[name] for row in rows]
+        if name == "timestamp":
+            arrays[name] = pa.array([None if ms is None else ms * 1000 for ms in cells], pa.int64()).cast(TYPES[name])
+        else:
+            arrays[name] = pa.array(cells, TYPES[name])
+    return pa.record_batch(arrays)
+
+
+def values(*texts: object, **more: Any) -> pa.RecordBatch:
+    """Records with those values; `more`: what every row has besides."""
+    return table({"value": str(text).encode(), **more} for text in texts)
+
+
+def options(log_dir: Path, **given: object) -> WriteOptions:
+    """Options by name, with _ for the dots in Kafka's names."""
+    text = {name.replace("_", "."): str(value) for name, value in given.items()}
+    return parse_write_options({"path": str(log_dir), **text})
+
+
+def open_job(log_dir: Path, stream: str | None = None) -> str:
+    """A job in the log directory, owned by this process."""
+    job = staging.new_job_id()
+    log_dir.mkdir(parents=True, exist_ok=True)
+    described = staging.Job(job, staging.driver_process(), stream)
+    (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
+    return job
+
+
+def stage(
+    log_dir: Path,
+    job: str,
+    *tasks: list[pa.RecordBatch] | pa.RecordBatch,
+    query: str | None = None,
+    batch: int | None = None,
+    **given: object,
+) -> list[TaskManifest]:
+    """What tasks 0, 1 ... do, each with its Arrow batches."""
+    manifests = []
+    for task, batches in enumerate(tasks):
+        listed = batches if isinstance(batches, list) else [batches]
+        record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
+        place = TaskPlace(job, task, NOW, query, batch)
+        manifests.append(TaskWriter(log_dir, options(log_dir, **given), record, place, lambda: NOW).run(listed))
+    return manifests
+
+
+def write(
+    log_dir: Path,
+    *tasks: list[pa.RecordBatch] | pa.RecordBatch,
+    query: str | None = None,
+    batch: int = -1,
+    disk: Disk | None = None,
+    **given: object,
+) -> bool:
+    """A whole write: what WriteJob and Spark do. True when it was new."""
+    committer = Committer(log_dir, disk or Disk(), wait_s=5)
+    if log_dir.exists():
+        committer.recover()
+    job = open_job(log_dir)
+    staged = stage(log_dir, job, *tasks, query=query, batch=batch, **given)
+    return committer.commit(job, staged, options(log_dir, **given).segment_bytes, query, batch)
+
+
+def read(log_dir: Path, *topics: str) -> list[dict[str, Any]]:
+    """All records by topic, partition and offset; `timestamp` in ms."""
+    dirs = LogDirs.open(log_dir)
+    columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+    rows = []
+    for topic in topics or sorted(dirs.topics):
+        for found in dirs.scan(topic, columns=columns):
+            at = found.schema.get_field_index("timestamp")
+            found = found.set_column(at, "timestamp", pa.compute.floor_temporal(found["timestamp"], unit="millisecond"))
+            for row in found.to_pylist():
+                row["timestamp"] = int(row["timestamp"].timestamp() * 1000 + 0.5)
+                rows.append(row)
+    return rows
+
+
+def texts(log_dir: Path, topic: str = "t", partition: int | None = None) -> list[str]:
+    """The values of a topic, by partition and offset."""
+    return [row["value"].decode() for row in read(log_dir, topic) if partition is None or row["partition"] == partition]
+
+
+def check_log(log_dir: Path) -> None:
+    """Offsets rise without gaps in every partition, indexes are in order, nothing staged is left."""
+    next_offset: dict[tuple[str, int], int] = {}
+    for row in read(log_dir):
+        key = row["topic"], row["partition"]
+        expected = next_offset.get(key, row["offset"])
+        assert row["offset"] == expected, f"{key}: offset {row['offset']} follows {expected - 1}"
+        next_offset[key] = row["offset"] + 1
+    for path in log_dir.glob("*-*/*" + names.OFFSET_INDEX_SUFFIX):
+        check_offset_index(path.read_bytes(), int(path.stem))
+        assert path.with_suffix(names.LOG_SUFFIX).exists()
+        check_time_index(path.with_suffix(names.TIME_INDEX_SUFFIX).read_bytes(), int(path.stem))
+    assert staged_files(log_dir) == []
+
+
+def staged_files(log_dir: Path) -> list[str]:
+    return sorted(name for name in os.listdir(log_dir) if staging.job_of(name))
+
+
+def everything(log_dir: Path) -> dict[str, bytes]:
+    """Every file below, with its bytes; directories with none."""
+    return {
+        str(path.relative_to(log_dir)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(log_dir.rglob("*"))
+    }

@@ -1,0 +1,198 @@
+"""Directories that cannot be written to: said at once, and left as they were."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from kafkalog_spark.errors import (
+    CorruptFile,
+    KafkalogError,
+    NotALogDirectory,
+    OptionError,
+    UnsupportedFormat,
+)
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.options import parse_write_options
+from kafkalog_spark.sink.sink_record import RECORD_FILE
+from kafkalog_spark.sink.writers import WriteJob
+from tests.sink.crashing_disk import in_child
+from tests.sink.sink_helpers import check_log, everything, open_job, stage, staged_files, texts, values, write
+
+SCHEMA = StructType([StructField("value", StringType())])
+
+
+def open_for_write(path: Path) -> WriteJob:
+    return WriteJob.open(parse_write_options({"path": str(path), "topic": "t"}), SCHEMA)
+
+
+def a_file(path: Path) -> None:
+    path.rmdir()
+    path.write_text("x")
+
+
+def a_partition(path: Path) -> None:
+    write(path / "data", values("a", topic="t"))
+    shutil.copytree(path / "data" / "t-0", path, dirs_exist_ok=True)
+
+
+def photographs(path: Path) -> None:
+    (path / "holiday.jpg").write_bytes(b"jpg")
+
+
+def newer_meta(path: Path) -> None:
+    (path / "meta.properties").write_text("version=2\ncluster.id=a\nnode.id=1\n")
+
+
+def broken_meta(path: Path) -> None:
+    (path / "meta.properties").write_text("cluster.id=a\n")
+
+
+def newer_record(path: Path) -> None:
+    write(path, values("a", topic="t"))
+    (path / RECORD_FILE).write_text('{"version": 1, "queries": {}, "pending": null}')
+
+
+def broken_record(path: Path) -> None:
+    write(path, values("a", topic="t"))
+    (path / RECORD_FILE).write_text('{"version": 0, "queries": {"a": -1}, "pending": null}')
+
+
+BAD: dict[str, tuple[Callable[[Path], None], type[KafkalogError], str]] = {
+    "a file": (a_file, NotALogDirectory, "is a file, a log directory is written to"),
+    "one partition's directory": (a_partition, NotALogDirectory, "it is the directory of one partition; give its par"),
+    "another program's directory": (photographs, NotALogDirectory, "is not a Kafka log directory"),
+    "a newer meta.properties": (newer_meta, UnsupportedFormat, "version 2 of meta.properties, only 0 and 1 are known"),
+    "a broken meta.properties": (broken_meta, CorruptFile, "no key 'version'"),
+    "a newer release's sink": (newer_record, UnsupportedFormat, "version 1 of kafkalog.sink.json.*use that one"),
+    "a broken record of sinks": (broken_record, CorruptFile, "kafkalog.sink.json.*restore it from a backup"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_log_directory_is_refused_at_once(tmp_path: Path, case: str) -> None:
+    make, kind, text = BAD[case]
+    target = tmp_path / "target"
+    target.mkdir()
+    make(target)
+    before = everything(tmp_path)
+    with pytest.raises(kind, match=text):
+        open_for_write(target)
+    assert everything(tmp_path) == before
+
+
+def test_an_empty_directory_and_a_new_one_will_do(tmp_path: Path) -> None:
+    for target in (tmp_path, tmp_path / "new" / "data"):
+        job = open_for_write(target)
+        Committer(target).abort(job.id)
+    assert everything(tmp_path) == {"new": b""}, "a directory made for the write goes with it"
+
+
+def test_a_directory_that_may_not_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    write(tmp_path / "data", values("a", topic="t"))
+    before = everything(tmp_path)
+    os.chmod(tmp_path / "data", 0o555)
+    for parent in tmp_path.parents:  # pytest's own directories are for their owner only
+        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
+            os.chmod(parent, parent.stat().st_mode | 0o055)
+    os.chmod(tmp_path, 0o755)
+
+    def as_nobody() -> None:
+        if os.getuid() == 0:  # root may write everywhere
+            os.setuid(65534)
+        with pytest.raises(NotALogDirectory, match="cannot be written: Permission denied"):
+            open_for_write(tmp_path / "data")
+
+    assert in_child(as_nobody) == 0
+    os.chmod(tmp_path / "data", 0o755)
+    assert everything(tmp_path) == before
+
+
+def test_a_task_that_finds_no_space_leaves_nothing(tmp_path: Path) -> None:
+    write(tmp_path, values("a", topic="t"))
+    before = everything(tmp_path)
+
+    def with_small_files_only() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        job = open_job(tmp_path)
+        with pytest.raises(NotALogDirectory, match="cannot be written: File too large"):
+            stage(tmp_path, job, values(*(f"{n:0100d}" for n in range(5000)), topic="t"))
+        Committer(tmp_path).abort(job)
+
+    assert in_child(with_small_files_only) == 0
+    assert everything(tmp_path) == before
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a tmpfs cannot be mounted here; the limit on file sizes above stands in for it")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("rows", [7_000, 9_500])
+def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> None:
+    """Fewer rows: the tasks' files still fit, joining them does not. More: the tasks' do not."""
+    write(small_disk, values("a", topic="t"))
+    logs = everything(small_disk / "t-0")
+    job = open_job(small_disk)
+    half = values(*(f"{n:0100d}" for n in range(rows // 2)), topic="t")
+    with pytest.raises(NotALogDirectory, match="No space left on device"):
+        Committer(small_disk).commit(job, stage(small_disk, job, half, half), 1 << 30)
+    Committer(small_disk).abort(job)
+    assert everything(small_disk / "t-0") == logs
+    assert staged_files(small_disk) == []
+    write(small_disk, values("b", topic="t"))
+    assert texts(small_disk) == ["a", "b"]
+    check_log(small_disk)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "no log directory is given"),
+        ({"path": "/a,/b"}, "one local directory is written to"),
+        ({"path": "hdfs://a/b"}, "one local directory is written to, got 'hdfs://a/b'"),
+        ({"path": "/a", "topic": "a b"}, "option 'topic': 'a b' is no name of a topic"),
+        ({"path": "/a", "topic": ".."}, r"'\.\.' is no name of a topic"),
+        ({"path": "/a", "topic": "__consumer_offsets"}, "is internal to Kafka"),
+        ({"path": "/a", "compression.type": "lzo"}, "must be one of none, gzip, snappy, lz4, zstd, got 'lzo'"),
+        ({"path": "/a", "compression.level": "3"}, "option 'compression.level': none has no compression levels"),
+        ({"path": "/a", "compression.type": "gzip", "compression.level": "10"}, "gzip levels go from 1 to 9"),
+        ({"path": "/a", "compression.type": "gzip", "compression.level": "best"}, "must be a whole number"),
+        ({"path": "/a", "batch.size": "0"}, "batch.size must be positive"),
+        ({"path": "/a", "batch.size": "61"}, "option 'batch.size' must be between 62"),
+        ({"path": "/a", "batch.size": "2m"}, r"'batch.size' is 2097152, larger than 'max.message.bytes' \(1048588\)"),
+        ({"path": "/a", "segment.bytes": "32k"}, r"'batch.size' is 65536, larger than 'segment.bytes' \(32768\)"),
+        ({"path": "/a", "numPartitions": "0"}, "numPartitions must be positive"),
+        ({"path": "/a", "message.timestamp.type": "now"}, "must be one of CreateTime, LogAppendTime, got 'now'"),
+        ({"path": "/a", "numPartition": "3"}, "unknown option 'numPartition'; did you mean 'numPartitions'?"),
+        ({"path": "/a", "kafka.compression.type": "lz4"}, "did you mean 'compression.type'?"),
+        ({"path": "/a", "kafka.value.serializer": "x"}, "Kafka option 'value.serializer' is not supported as values"),
+    ],
+)
+def test_options_are_checked(given: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text.replace("?", r"\?") if "did you" in text else text):
+        parse_write_options(given)
+
+
+def test_options_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    parsed = parse_write_options({"path": "/a", "kafka.acks": "all", "includeHeaders": "true"})
+    assert parsed.ignored == ("kafka.acks", "includeHeaders")
+    assert "options without effect on a write of kafkalog: kafka.acks, includeHeaders" in caplog.text
+    parsed = parse_write_options({"kafka.bootstrap.servers": "a:1", "kafka.acks": "1", "numPartitions": "3",
+                                  "compression.type": "lz4"})  # fmt: skip
+    assert parsed.ignored == ("numPartitions",)
+    assert parsed.producer == {"bootstrap.servers": "a:1", "acks": "1", "compression.type": "lz4"}

@@ -1,0 +1,242 @@
+"""Writes without Spark: what tasks stage becomes part of the log, whole, once, and nothing else does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord, UnknownPartition
+from kafkalog_spark.log.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
+from kafkalog_spark.log.encoded_batch import EncodedBatch
+from kafkalog_spark.log.partition_metadata import read_partition_metadata
+from kafkalog_spark.log.partition_writer import PartitionWriter
+from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.sink import staging
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.sink_record import read_record
+from tests.sink.sink_helpers import (
+    NOW,
+    check_log,
+    everything,
+    open_job,
+    read,
+    stage,
+    staged_files,
+    table,
+    texts,
+    values,
+    write,
+)
+
+
+def appended(directory: Path, first: int, count: int, *, close: bool = True, epoch: int = 0) -> None:
+    """What a broker writes: records `broker <offset>`."""
+    writer = PartitionWriter(directory)
+    records = pa.record_batch({"value": pa.array([b"broker %d" % n for n in range(first, first + count)])})
+    batches: list[EncodedBatch] = list(
+        encode_batches(records, writer.next_offset, BatchParams(leader_epoch=epoch), NOW)
+    )
+    writer.append_all(batches)
+    if close:
+        writer.close()
+    else:
+        writer.abandon()
+
+
+def test_records_of_all_tasks_follow_one_another_in_order(tmp_path: Path) -> None:
+    write(tmp_path, values(*range(5), topic="t"), values(*range(5, 9), topic="t"))
+    assert texts(tmp_path) == [str(n) for n in range(9)]
+    write(tmp_path, values("next", topic="t"))
+    assert texts(tmp_path)[-1] == "next"
+    check_log(tmp_path)
+    assert [row["offset"] for row in read(tmp_path)] == list(range(10))
+
+
+def test_a_new_topic_has_all_its_partitions_one_id_and_what_a_broker_needs(tmp_path: Path) -> None:
+    write(tmp_path, values("a", partition=2), topic="t", numPartitions=4)
+    ids = {read_partition_metadata(tmp_path / f"t-{n}" / "partition.metadata").topic_id for n in range(4)}  # type: ignore[union-attr]
+    assert len(ids) == 1
+    assert [row["partition"] for row in read(tmp_path)] == [2]
+    assert read_leader_epochs(tmp_path / "t-2" / "leader-epoch-checkpoint") == [EpochEntry(0, 0)]
+    points = read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint")
+    assert points == {("t", 0): 0, ("t", 1): 0, ("t", 2): 1, ("t", 3): 0}
+    assert sorted(path.name for path in (tmp_path / "t-1").iterdir()) == [
+        "00000000000000000000.index", "00000000000000000000.log", "00000000000000000000.timeindex",
+        "partition.metadata",
+    ]  # fmt: skip
+    assert (tmp_path / "t-2" / "00000000000000000001.snapshot").exists()
+    check_log(tmp_path)
+
+
+def test_a_log_of_a_broker_goes_on_with_its_epoch_behind_its_empty_active_segment(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    appended(directory, 0, 3, epoch=7)
+    with PartitionWriter(directory) as writer:
+        writer.roll()
+    assert (directory / "00000000000000000003.log").stat().st_size == 0
+    write(tmp_path, values("a", "b", topic="t"))
+    assert texts(tmp_path) == ["broker 0", "broker 1", "broker 2", "a", "b"]
+    assert read_leader_epochs(directory / "leader-epoch-checkpoint") == [EpochEntry(7, 0)]
+    check_log(tmp_path)
+    appended(directory, 5, 2, epoch=7)
+    assert [row["offset"] for row in read(tmp_path)] == list(range(7))
+
+
+def test_a_torn_tail_of_a_crashed_broker_is_cut_off_first(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    appended(directory, 0, 50, close=False)
+    with open(directory / "00000000000000000000.log", "ab") as log:
+        log.write(b"\0\0\0\0\0\0\0\x32\0\0\1\0torn")
+    write(tmp_path, values("a", topic="t"))
+    assert texts(tmp_path)[49:] == ["broker 49", "a"]
+    check_log(tmp_path)
+    assert (directory / "00000000000000000000.index").stat().st_size < 1000, "the index of the old segment is trimmed"
+
+
+def test_nothing_is_written_behind_damage(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    for first in (0, 3, 6):
+        appended(directory, first, 3)
+    path = directory / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    for name in ("00000000000000000000.index", "00000000000000000000.timeindex"):
+        (directory / name).write_bytes(b"")
+    before = everything(directory)
+    with pytest.raises(CorruptLog, match=r"t-0 .*00000000000000000000.log at byte"):
+        write(tmp_path, values("a", topic="t"))
+    assert everything(directory) == before
+
+
+def test_small_files_of_many_tasks_become_one_segment(tmp_path: Path) -> None:
+    write(tmp_path, *(values(n, topic="t", partition=n % 2) for n in range(40)), numPartitions=2)
+    assert len(list(tmp_path.glob("t-?/*.log"))) == 2
+    assert texts(tmp_path, partition=0) == [str(n) for n in range(0, 40, 2)]
+    check_log(tmp_path)
+
+
+def test_segments_are_cut_at_segment_bytes(tmp_path: Path) -> None:
+    rows = [b"%05d" % n * 20 for n in range(2000)]
+    write(tmp_path, table({"value": row} for row in rows), topic="t", segment_bytes="32k", batch_size="4k")
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "t-0").glob("*.log"))]
+    assert len(sizes) > 6
+    assert max(sizes) <= 32 * 1024
+    assert min(sizes[:-1]) > 24 * 1024
+    assert [row["value"] for row in read(tmp_path)] == rows
+    check_log(tmp_path)
+
+
+def test_a_micro_batch_is_written_once(tmp_path: Path) -> None:
+    assert write(tmp_path, values("a", topic="t"), query="q", batch=0)
+    assert not write(tmp_path, values("a", "changed", topic="t"), query="q", batch=0)
+    assert write(tmp_path, values("b", topic="t"), query="q", batch=1)
+    assert not write(tmp_path, values("a", topic="t"), query="q", batch=0)
+    assert write(tmp_path, values("c", topic="t"), query="other", batch=0)
+    assert texts(tmp_path) == ["a", "b", "c"]
+    assert read_record(tmp_path).queries == {"q": 1, "other": 0}
+    check_log(tmp_path)
+
+
+def test_a_micro_batch_without_rows_is_remembered(tmp_path: Path) -> None:
+    assert write(tmp_path, values(), topic="t", query="q", batch=0)
+    assert not (tmp_path / "t-0").exists()
+    assert not write(tmp_path, values("late", topic="t"), query="q", batch=0)
+
+
+def test_a_loser_attempts_files_are_not_part_of_the_commit(tmp_path: Path) -> None:
+    job = open_job(tmp_path)
+    stage(tmp_path, job, values("loser", topic="t"))
+    winner = stage(tmp_path, job, values("winner", topic="t"))
+    Committer(tmp_path).commit(job, winner, 1 << 30)
+    assert texts(tmp_path) == ["winner"]
+    check_log(tmp_path)
+
+
+def test_a_task_that_is_late_stages_nothing(tmp_path: Path) -> None:
+    from kafkalog_spark.errors import JobEnded
+
+    job = open_job(tmp_path)
+    Committer(tmp_path).commit(job, stage(tmp_path, job, values("a", topic="t")), 1 << 30)
+    with pytest.raises(JobEnded, match="is over"):
+        stage(tmp_path, job, values("late", topic="t"))
+    check_log(tmp_path)
+
+
+def test_an_aborted_write_leaves_nothing(tmp_path: Path) -> None:
+    write(tmp_path, values("a", topic="t"))
+    before = everything(tmp_path)
+    job = open_job(tmp_path)
+    stage(tmp_path, job, values("b", topic="t"), values("c", topic="new"))
+    assert staged_files(tmp_path)
+    Committer(tmp_path).abort(job)
+    assert everything(tmp_path) == before
+
+
+def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; import sys; from tests.sink.sink_helpers import *\n"
+        "d = Path(sys.argv[1]); stage(d, open_job(d), values('dead', topic='t'))"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=root, check=True)
+    living = open_job(tmp_path)
+    stage(tmp_path, living, values("living", topic="t"))
+    assert len(staged_files(tmp_path)) == 4
+    write(tmp_path, values("a", topic="t"))
+    assert {staging.job_of(name) for name in staged_files(tmp_path)} == {living}
+    assert texts(tmp_path) == ["a"]
+
+
+def test_what_cannot_be_looked_up_is_left_alone_for_a_week(tmp_path: Path) -> None:
+    job = staging.new_job_id()
+    elsewhere = staging.Owner("another boot", "pid:[1]", 1, 1)
+    (tmp_path / staging.job_file(job)).write_bytes(staging.format_job(staging.Job(job, elsewhere)))
+    now = (tmp_path / staging.job_file(job)).stat().st_mtime
+    Committer(tmp_path, now_s=lambda: now + 6 * 86_400).recover()
+    assert staged_files(tmp_path)
+    Committer(tmp_path, now_s=lambda: now + 8 * 86_400).recover()
+    assert not staged_files(tmp_path)
+
+
+def test_a_topic_that_appeared_meanwhile_with_other_partitions_is_an_error(tmp_path: Path) -> None:
+    job = open_job(tmp_path)
+    staged = stage(tmp_path, job, values("a", topic="t"))
+    write(tmp_path, values("b", topic="t"), numPartitions=3)
+    with pytest.raises(UnknownPartition, match="topic t has 3 partitions, it had 1 when"):
+        Committer(tmp_path).commit(job, staged, 1 << 30)
+    Committer(tmp_path).abort(job)
+    assert texts(tmp_path) == ["b"]
+    check_log(tmp_path)
+
+
+def test_a_partition_that_lies_elsewhere_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, values("a", topic="t"), numPartitions=3)
+    shutil.rmtree(tmp_path / "t-1")
+    with pytest.raises(UnknownPartition, match=r"t-1: is not in this log directory, which holds partitions 0, 2 of t"):
+        write(tmp_path, values("b", topic="t", partition=1))
+    assert texts(tmp_path) == ["a"]
+
+
+def test_a_new_topic_must_not_collide_with_another(tmp_path: Path) -> None:
+    write(tmp_path, values("a", topic="a.b"))
+    with pytest.raises(InvalidRecord, match=r"Topic 'a_b' collides with existing topic: a\.b"):
+        write(tmp_path, values("a", topic="a_b"))
+
+
+def test_a_directory_of_a_running_broker_is_refused_with_the_other_road(tmp_path: Path) -> None:
+    from kafkalog_spark.log.log_dir_lock import LogDirLock
+
+    write(tmp_path, values("a", topic="t"))
+    held = LogDirLock.acquire(tmp_path)
+    try:
+        with pytest.raises(BrokerOwnsDirectory, match=r"a running broker owns .* kafka\.bootstrap\.servers"):
+            write(tmp_path, values("b", topic="t"))
+    finally:
+        held.release()
+    assert texts(tmp_path) == ["a"]

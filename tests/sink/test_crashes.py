@@ -1,0 +1,223 @@
+"""A commit is killed, or fails, at every single change that it makes to the file system."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_spark.errors import KafkalogError, WriteUnfinished
+from kafkalog_spark.log.durable import replace_file
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.partition_writer import PartitionWriter
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.disk import Disk
+from kafkalog_spark.sink.manifest import TaskManifest
+from kafkalog_spark.sink.sink_record import read_record
+from tests.sink.crashing_disk import KILLED, CountingDisk, FailingDisk, KillingDisk, in_child
+from tests.sink.sink_helpers import check_log, everything, open_job, read, stage, staged_files, table, texts, write
+from tests.sink.test_commit import appended
+
+COUNT = 20
+SETTINGS: dict[str, Any] = {"numPartitions": 2, "segment_bytes": "600", "batch_size": "300"}
+
+
+def records(topic: str) -> object:
+    return table(
+        {"value": b"%s %03d " % (topic.encode(), n) + b"." * 40, "topic": topic, "partition": n % 2}
+        for n in range(COUNT)
+    )
+
+
+def prepare(log_dir: Path) -> None:
+    """Topic `old` with records in both partitions, `fresh` with an empty active segment in partition 0."""
+    for partition in (0, 1):
+        appended(log_dir / f"old-{partition}", 0, 20)
+    appended(log_dir / "fresh-0", 0, 5)
+    with PartitionWriter(log_dir / "fresh-0") as writer:
+        writer.roll()
+    with PartitionWriter(log_dir / "fresh-1"):
+        pass
+
+
+def the_write(log_dir: Path, disk: Disk) -> bool:
+    """Micro-batch 3 of query q: segments of their own, joined ones, an existing topic, a new one."""
+    tasks = [records("old"), records("fresh"), records("new"), records("old").slice(0, 2)]  # type: ignore[attr-defined]
+    return write(log_dir, *tasks, query="q", batch=3, disk=disk, **SETTINGS)
+
+
+def expected(topic: str, partition: int) -> list[str]:
+    before = {"old": 20, "fresh": 5 if partition == 0 else 0}.get(topic, 0)
+    ours = [f"{topic} {n:03d} " + "." * 40 for n in range(partition, COUNT, 2)]
+    return [f"broker {n}" for n in range(before)] + ours + ([ours[0]] if topic == "old" else [])
+
+
+def check_whole(log_dir: Path) -> None:
+    for topic in ("old", "fresh", "new"):
+        for partition in (0, 1):
+            assert texts(log_dir, topic, partition) == expected(topic, partition), f"{topic}-{partition}"
+    check_log(log_dir)
+    assert read_record(log_dir).pending is None
+
+
+def check_valid(log_dir: Path) -> None:
+    """What readers and brokers meet between a crash and the next write: of each partition a beginning of what is to
+    come, never less than there was, and a log that loads, clean or not."""
+    for topic, partitions in LogDirs.open(log_dir).topics.items():
+        for partition in partitions:
+            found = texts(log_dir, topic, partition)
+            assert found == expected(topic, partition)[: len(found)]
+            assert len(found) >= {"old": 20, "fresh": 5 - 5 * partition}.get(topic, 0)
+            clean = partition == 0
+            copy = log_dir.with_name("loaded") / f"{topic}-{partition}"
+            shutil.copytree(log_dir / copy.name, copy)
+            loaded = load_log(LoadRequest(directory=copy, clean=clean))
+            assert (loaded.log_end_offset, loaded.truncated_bytes) == (len(found), 0)
+            shutil.rmtree(copy.parent)
+
+
+def steps(tmp_path: Path) -> list[tuple[str, str]]:
+    disk = CountingDisk()
+    prepare(tmp_path / "counted")
+    the_write(tmp_path / "counted", disk)
+    check_whole(tmp_path / "counted")
+    return disk.steps
+
+
+def each_step(tmp_path: Path) -> list[tuple[int, Path]]:
+    """(step, a prepared directory of its own)."""
+    count = len(steps(tmp_path))
+    assert count > 50
+    prepare(tmp_path / "prepared")
+    places = []
+    for step in range(count):
+        shutil.copytree(tmp_path / "prepared", tmp_path / str(step) / "data")
+        places.append((step, tmp_path / str(step) / "data"))
+    return places
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_killed_at_any_step_the_write_is_there_once_after_the_replay(tmp_path: Path, every: int) -> None:
+    decided = []
+    for step, log_dir in each_step(tmp_path)[::every]:
+        assert in_child(lambda: the_write(log_dir, KillingDisk(step))) == KILLED  # noqa: B023  called at once
+        check_valid(log_dir)
+        fresh = the_write(log_dir, Disk())
+        check_whole(log_dir)
+        decided.append(not fresh)
+    first = decided.index(True)
+    assert decided == [False] * first + [True] * (len(decided) - first), "one step decides"
+    assert first > 10 // every
+
+
+@pytest.mark.slow
+def test_the_finishing_of_a_dead_writers_commit_may_be_killed_too(tmp_path: Path) -> None:
+    """The first crash comes at the middle of the moves; the second at any step of what finishes them."""
+    named = steps(tmp_path)
+    middle = [number for number, (what, _) in enumerate(named) if what == "rename"][7]
+    prepare(tmp_path / "data")
+    assert in_child(lambda: the_write(tmp_path / "data", KillingDisk(middle))) == KILLED
+    step = 0
+    while True:
+        log_dir = tmp_path / "again" / "data"
+        shutil.copytree(tmp_path / "data", log_dir)
+        code = in_child(lambda: Committer(log_dir, KillingDisk(step)).recover())  # noqa: B023
+        if code == KILLED:
+            check_valid(log_dir)
+            Committer(log_dir).recover()
+        check_whole(log_dir)
+        shutil.rmtree(log_dir.parent)
+        if code == 0:
+            break
+        assert code == KILLED
+        step += 1
+    assert step > 20
+
+
+def test_a_broker_that_came_in_between_keeps_its_records_and_ours_go_behind_them(tmp_path: Path) -> None:
+    for step, log_dir in each_step(tmp_path)[::3]:
+        in_child(lambda: the_write(log_dir, KillingDisk(step)))  # noqa: B023
+        seen = len(texts(log_dir, "old", 0))
+        directory = log_dir / "old-0"
+        load_log(LoadRequest(directory=directory, clean=True))  # removes indexes without a log, as a broker's start
+        appended(directory, seen, 2)
+        the_write(log_dir, Disk())
+        check_log(log_dir)
+        whole = expected("old", 0)
+        between = [f"broker {seen}", f"broker {seen + 1}"]
+        assert texts(log_dir, "old", 0) == whole[:seen] + between + whole[seen:]
+        assert texts(log_dir, "old", 1) == expected("old", 1)
+
+
+def test_a_partition_deleted_in_between_does_not_come_back(tmp_path: Path) -> None:
+    named = steps(tmp_path)
+    last_write = named.index(("write", "kafkalog.sink.json"))
+    prepare(tmp_path / "data")
+    assert in_child(lambda: the_write(tmp_path / "data", KillingDisk(last_write + 1))) == KILLED
+    for partition in (0, 1):
+        shutil.rmtree(tmp_path / "data" / f"old-{partition}")
+    Committer(tmp_path / "data").recover()
+    assert set(LogDirs.open(tmp_path / "data").topics) == {"fresh", "new"}
+    assert texts(tmp_path / "data", "new", 1) == expected("new", 1)
+    check_log(tmp_path / "data")
+
+
+def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(tmp_path: Path) -> None:
+    """No space, and then some again: what Spark does is commit, and abort when that fails."""
+    outcomes = []
+    for step, log_dir in each_step(tmp_path):
+        logs = everything_of_the_logs(log_dir)
+        disk = FailingDisk(step, stays=True)
+        job = open_job(log_dir)
+        staged = stage(log_dir, job, records("old"), records("fresh"), records("new"), **SETTINGS)
+        outcomes.append(outcome(Committer(log_dir, disk), job, staged))
+        Committer(log_dir).abort(job)
+        if outcomes[-1] == "nothing":
+            assert everything_of_the_logs(log_dir) == logs
+            assert staged_files(log_dir) == []
+        else:
+            assert read_record(log_dir).has_batch("q", 3)
+            assert texts(log_dir, "new", 0) == expected("new", 0)
+            assert len(read(log_dir)) == 45 + 3 * COUNT
+            check_log(log_dir)
+    assert set(outcomes) == {"nothing", "decided", "complete"}
+
+
+def outcome(committer: Committer, job: str, staged: list[TaskManifest]) -> str:
+    try:
+        committer.commit(job, staged, 600, "q", 3)
+    except WriteUnfinished as error:
+        return "decided" if "do not run it again" in str(error) else str(error)
+    except KafkalogError as error:
+        return "nothing" if "No space left on device" in str(error) else str(error)
+    return "complete"
+
+
+def everything_of_the_logs(log_dir: Path) -> dict[str, bytes]:
+    """All but what the sink itself keeps and the locks."""
+    return {name: data for name, data in everything(log_dir).items() if not name.startswith(("kafkalog.", ".lock"))}
+
+
+def test_the_record_file_says_decided_when_only_its_last_fsync_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = "kafkalog_spark.sink.disk.replace_file"
+
+    def fails_late(path: Path, data: bytes, *, sync: bool = True) -> None:
+        replace_file(path, data, sync=sync)
+        if path.name == "kafkalog.sink.json" and b'"pending": null' not in data:
+            raise OSError(5, "Input/output error", str(path))
+
+    prepare(tmp_path)
+    job = open_job(tmp_path)
+    staged = stage(tmp_path, job, records("new"), **SETTINGS)
+    monkeypatch.setattr(replaced, fails_late)
+    with pytest.raises(WriteUnfinished, match="Input/output error"):
+        Committer(tmp_path).commit(job, staged, 600)
+    monkeypatch.undo()
+    Committer(tmp_path).abort(job)
+    assert texts(tmp_path, "new", 0) == expected("new", 0)
+    check_log(tmp_path)

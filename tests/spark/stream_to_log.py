@@ -1,0 +1,44 @@
+"""A streaming query in a process of its own, to be killed: python -m tests.spark.stream_to_log SOURCE LOG CHECKPOINT.
+
+Reads a directory of text files that grows, writes to topic `t`. Ends when there is a file `.stop` and nothing new.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def main(source: str, log_dir: str, checkpoint: str) -> None:
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.files.openCostInBytes", "1")
+        .config("spark.sql.files.maxPartitionBytes", "2k")  # several tasks a micro-batch
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    query = (
+        spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(source)
+        .writeStream.format("kafkalog").option("topic", "t").option("numPartitions", 3)
+        .option("segment.bytes", "16k").option("batch.size", "1k").option("compression.type", "lz4")
+        .option("checkpointLocation", checkpoint).start(log_dir)
+    )  # fmt: skip
+    print("started", flush=True)
+    while not (Path(source).parent / "stop").exists():
+        query.awaitTermination(0.2)
+    query.processAllAvailable()
+    query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,163 @@
+"""df.write.format("kafkalog") in real Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from kafkalog_spark.log.log_dir_lock import LogDirLock
+from tests.sink.sink_helpers import check_log, everything, read, texts
+from tests.spark.loads import fails
+
+
+def save(df: Any, path: Path, mode: str = "append", **options: object) -> None:
+    writer = df.write.format("kafkalog").mode(mode)
+    for name, value in options.items():
+        writer = writer.option(name.replace("_", "."), value)
+    writer.save(str(path))
+
+
+def test_what_is_written_is_read_with_spark(spark: Any, tmp_path: Path) -> None:
+    df = spark.sql("""
+        select cast(id % 7 as string) key, concat('value ', id) value, 'orders' topic,
+               timestamp_millis(1700000000000 + id) timestamp,
+               array(named_struct('key', 'h', 'value', cast('x' as binary))) headers, 'other' other
+        from range(0, 1000, 1, 4)
+    """)
+    save(df, tmp_path / "data", numPartitions=3, compression_type="zstd")
+    found = spark.read.format("kafkalog").option("includeHeaders", True).load(str(tmp_path / "data"))
+    expected = {(str(n % 7), f"value {n}", 1_700_000_000_000 + n) for n in range(1000)}
+    rows = found.selectExpr("cast(key as string)", "cast(value as string)", "unix_millis(timestamp)").collect()
+    assert {tuple(row) for row in rows} == expected
+    assert len(rows) == 1000
+    assert found.selectExpr("headers[0].key", "cast(headers[0].value as string)").distinct().collect() == [("h", "x")]
+    # one partition of a key, as with a Kafka producer, and in order within a task
+    assert found.groupBy("key").agg({"partition": "approx_count_distinct"}).distinct().count() == 7
+    check_log(tmp_path / "data")
+
+
+def test_writing_again_goes_on_and_keeps_the_order_of_each_task(spark: Any, tmp_path: Path) -> None:
+    for first in (0, 100):
+        df = spark.range(first, first + 100, 1, 2).selectExpr("cast(id as string) value")
+        save(df, tmp_path, topic="t")
+    assert texts(tmp_path) == [str(n) for n in range(200)]
+    check_log(tmp_path)
+
+
+def test_a_job_that_fails_leaves_the_directory_as_it_was(spark: Any, tmp_path: Path) -> None:
+    df = spark.range(0, 100, 1, 4).selectExpr("cast(id as string) value")
+    save(df, tmp_path, topic="t")
+    before = everything(tmp_path)
+    bad = df.selectExpr("value", "if(value = '99', raise_error('stop'), 0) partition")
+    with pytest.raises(PySparkException, match="stop"):
+        save(bad, tmp_path, topic="t")
+    assert everything(tmp_path) == before
+    with pytest.raises(PySparkException, match="stop"):
+        save(bad, tmp_path / "new" / "data", topic="t")
+    assert not (tmp_path / "new" / "data").exists()
+
+
+STRING, INT, LONG = StringType(), IntegerType(), LongType()
+SCHEMA_ERRORS: dict[str, Any] = {
+    "no topic": ([("value", STRING)], {}, "topic option required when no 'topic' attribute is present."),
+    "no value": ([("key", STRING)], {"topic": "t"}, "Required attribute 'value' not found"),
+    "value": (
+        [("value", INT)],
+        {"topic": "t"},
+        "value attribute unsupported type int. value must be a(n) string",
+    ),
+    "partition": (
+        [("value", STRING), ("partition", LONG)],
+        {"topic": "t"},
+        "partition attribute unsupported type bigint. partition must be a(n) int",
+    ),
+    "topic": ([("value", STRING), ("topic", INT)], {}, "topic attribute unsupported type int. topic must be a(n) stri"),
+}
+
+
+@pytest.mark.parametrize("case", SCHEMA_ERRORS)
+def test_columns_are_checked_as_in_the_connector(spark: Any, tmp_path: Path, case: str) -> None:
+    columns, options, text = SCHEMA_ERRORS[case]
+    df = spark.createDataFrame([], StructType([StructField(name, kind) for name, kind in columns]))
+    with fails() as failure:
+        save(df, tmp_path / "data", **options)
+    assert text in failure.line
+    assert not (tmp_path / "data").exists()
+
+
+ROW_ERRORS: dict[str, Any] = {
+    "a null topic": ("'a' value, if(id = 7, null, 't') topic", {}, "null topic present in the data"),
+    "an unknown partition": ("'a' value, cast(id as int) partition", {"topic": "t"}, "has 1 partition, 0 to 0"),
+    "a time before 1970": ("'a' value, timestamp_millis(-1) timestamp", {"topic": "t"}, "Invalid timestamp"),
+    "an oversized record": (
+        "repeat('a', 3000) value",
+        {"topic": "t", "max_message_bytes": 2000, "batch_size": 1000},
+        "at most 2000 are allowed; raise max.message.bytes or make the record smaller",
+    ),
+    "an internal topic": ("'a' value, '__consumer_offsets' topic", {}, "'__consumer_offsets' is internal to Kafka"),
+    "a null in the headers": (
+        "'a' value, array(cast(null as struct<key: string, value: binary>)) headers",
+        {"topic": "t"},
+        "a header, or a header's key, is null",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ROW_ERRORS)
+def test_rows_that_kafka_would_not_take_fail_the_write(spark: Any, tmp_path: Path, case: str) -> None:
+    columns, options, text = ROW_ERRORS[case]
+    save(spark.sql("select 'there' value, 't' topic"), tmp_path)
+    before = everything(tmp_path)
+    with fails() as failure:
+        save(spark.sql(f"select {columns} from range(8)"), tmp_path, **options)
+    assert text in failure.text
+    assert everything(tmp_path) == before
+
+
+def test_a_void_value_column_is_an_error(spark: Any, tmp_path: Path) -> None:
+    with fails() as failure:
+        save(spark.sql("select null value"), tmp_path, topic="t")
+    assert "value attribute unsupported type void" in failure.line
+
+
+def test_null_values_are_tombstones(spark: Any, tmp_path: Path) -> None:
+    save(spark.sql("select 'k' key, cast(null as string) value"), tmp_path, topic="t")
+    assert [(row["key"], row["value"]) for row in read(tmp_path)] == [(b"k", None)]
+
+
+def test_overwrite_is_refused_in_the_connectors_words(spark: Any, tmp_path: Path) -> None:
+    with fails() as failure:
+        save(spark.sql("select 'a' value"), tmp_path, mode="overwrite", topic="t")
+    assert "Save mode overwrite not allowed for Kafka. Allowed save modes are append and" in failure.line
+
+
+def test_a_directory_that_a_broker_owns_is_refused_before_a_task_runs(spark: Any, tmp_path: Path) -> None:
+    save(spark.sql("select 'a' value"), tmp_path, topic="t")
+    held = LogDirLock.acquire(tmp_path)
+    try:
+        with fails() as failure:
+            save(spark.sql("select 'a' value"), tmp_path, topic="t")
+    finally:
+        held.release()
+    assert failure.line.startswith(f"{tmp_path}: a running broker owns this log directory")
+    assert "kafka.bootstrap.servers" in failure.line
+
+
+def test_append_time_is_one_for_all_records(spark: Any, tmp_path: Path) -> None:
+    df = spark.sql("select 'a' value, timestamp_millis(1700000000000) timestamp from range(0, 10, 1, 2)")
+    save(df, tmp_path, topic="t", message_timestamp_type="LogAppendTime")
+    rows = read(tmp_path)
+    assert {row["timestampType"] for row in rows} == {1}
+    assert len({row["timestamp"] for row in rows}) == 1
+    assert rows[0]["timestamp"] > 1_750_000_000_000
+
+
+def test_sql_types_that_hold_times_are_create_time(spark: Any, tmp_path: Path) -> None:
+    for number, cell in enumerate(("timestamp_millis(1700000000123)", "timestamp_ntz'2023-11-14 22:13:20.123'",
+                                   "1700000000123L")):  # fmt: skip
+        save(spark.sql(f"select 'a' value, {cell} timestamp"), tmp_path, topic=f"t{number}")
+    assert {(row["timestamp"], row["timestampType"]) for row in read(tmp_path)} == {(1_700_000_000_123, 0)}

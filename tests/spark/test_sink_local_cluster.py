@@ -1,0 +1,36 @@
+"""Executors that are processes of their own: attempts that fail, and several at once, leave each record once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sink.sink_helpers import check_log, texts
+from tests.spark.sink_local_cluster import ROWS, TASKS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.spark
+def test_failing_and_speculative_tasks_write_each_record_once(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.sink_local_cluster", str(tmp_path / "log")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = texts(tmp_path / "log")
+    assert sorted(map(int, found)) == list(range(ROWS * TASKS))
+    for partition in range(3):
+        numbers = list(map(int, texts(tmp_path / "log", partition=partition)))
+        assert numbers == sorted(numbers), "tasks follow one another, and so do their rows"
+    check_log(tmp_path / "log")
+    attempts = re.search(r"attempts (\d+)", done.stdout)
+    assert attempts is not None
+    assert int(attempts[1]) >= TASKS + 2, "two attempts were meant to fail"
