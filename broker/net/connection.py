@@ -5,6 +5,9 @@ has been read ahead waits in a queue; when it is more than READ_AHEAD_BYTES, rea
 When the peer does not read its responses, writing pauses and no further request is handled: at most one response (and
 WRITE_BUFFER_BYTES of earlier ones) waits in memory.
 
+Responses to small requests that came together go together: sending, and waking up the peer, costs as much as handling
+such a request. A response never waits for a request that waits for something itself.
+
 A peer that ends its side of the connection still gets its complete requests handled, and their responses if it reads
 them: a producer with acks=0 may send and close.
 """
@@ -32,6 +35,12 @@ READ_AHEAD_BYTES = 64 << 10
 WRITE_BUFFER_BYTES = 64 << 10
 """Unsent bytes above which no further request is handled: what asyncio uses by default."""
 
+HELD_RESPONSES = 16
+"""How many responses go together at most: the first of them has waited half a millisecond then."""
+
+SMALL_BYTES = 4096
+"""A response is held back only when it is no larger, and the next request neither, so that it is soon handled."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection. `info` is what handlers see of it."""
@@ -48,6 +57,8 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Future[None] | None = None
         self._can_write: asyncio.Future[None] | None = None  # set while writing is paused
+        self._held: list[bytes] = []  # responses that wait for the next one to go with
+        self._held_until: asyncio.Handle | None = None
         self._reading_paused = False
         self._ending = False  # no further frames will come, or none are wanted
         self._busy = False  # a request is being handled
@@ -181,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
                 pieces = await dispatch(frame, self.info)
                 del frame  # the records in it need not stay until the next request
                 if pieces is not None and self._transport is not None:
-                    self._write(pieces)
+                    self._respond(pieces)
                     del pieces
                     if self._can_write is not None:
                         await self._can_write
@@ -194,15 +205,34 @@ class Connection(asyncio.BufferedProtocol):
             self._ending = True
             frames.clear()
             if self._transport is not None:
+                self._write_held()
                 self._transport.close()
 
-    def _write(self, pieces: list[Any]) -> None:
+    def _respond(self, pieces: list[Any]) -> None:
+        """Write the response in `pieces`, or hold it back for the next one."""
         assert self._transport is not None
-        self._last_active = self._loop.time()
-        if len(pieces) == 1:
-            self._transport.write(pieces[0])
+        held, frames = self._held, self._frames
+        if len(pieces) == 1 and len(pieces[0]) <= SMALL_BYTES:
+            held.append(pieces[0])
+            if frames and len(frames[0]) <= SMALL_BYTES and len(held) < HELD_RESPONSES:
+                if self._held_until is None:  # should the next request wait for something, the loop's next round comes
+                    self._held_until = self._loop.call_soon(self._write_held)
+                return
+            self._write_held()
         else:
+            self._write_held()
+            self._last_active = self._loop.time()
             self._transport.writelines(pieces)
+
+    def _write_held(self) -> None:
+        if self._held_until is not None:
+            self._held_until.cancel()
+            self._held_until = None
+        held = self._held
+        if held and self._transport is not None:
+            self._last_active = self._loop.time()
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+        held.clear()
 
     def _wake_up(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():

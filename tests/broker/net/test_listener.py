@@ -150,7 +150,7 @@ def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixt
             assert await ask_without_hold(handler, listener) == b"y"
 
     async def ask_without_hold(handler: Handler, listener: Listener) -> bytes:
-        handler.hold = False
+        handler.holds = lambda frame: False
         return await ask(listener, b"y")
 
     run(test)
