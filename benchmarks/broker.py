@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import statistics
 import sys
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from benchmarks import broker_crowd, broker_start
 from benchmarks.broker_clients import Clients, consume, one_record_requests, produce, round_trips
-from benchmarks.broker_sides import Side, delete_topic, running_sides
+from benchmarks.broker_sides import Side, delete_topic, new_topic, resident_mb, running_sides
 from benchmarks.report import Report, in_turn, rate, ratio
 
 PARTITIONS = 4
@@ -25,21 +25,26 @@ TRIPS = 1500
 REQUESTS = {1: 6_000, 4: 16_000}  # by clients, of all together
 
 
-def new_topic(side: Side, partitions: int = PARTITIONS) -> str:
-    """A topic that nobody has used."""
-    name = f"bench-{uuid.uuid4().hex[:12]}"
-    side.create_topic(name, partitions)
-    return name
+def plural(count: int, what: str) -> str:
+    """ "1 client", "4 clients"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def load(
-    report: Report, brokers: Mapping[str, Side], clients: Clients, size: int, codec: str, count: int, rounds: int
+    report: Report,
+    brokers: Mapping[str, Side],
+    clients: Clients,
+    rounds: int,
+    size: int,
+    codec: str,
+    count: int,
+    beside: str = "",
 ) -> None:
-    """Two lines: the rates of producing and of consuming."""
+    """Two lines: the rates of producing and of consuming. beside: what else goes on, for the reader."""
     records, topics = RECORDS[size] // count * count, dict.fromkeys(brokers, "")
 
     def produced(name: str) -> float:
-        topics[name] = new_topic(brokers[name])
+        topics[name] = new_topic(brokers[name], PARTITIONS)
         one = {
             "bootstrap": brokers[name].bootstrap, "topic": topics[name], "records": records // count, "size": size,
             "codec": codec,
@@ -63,7 +68,7 @@ def load(
         ours, kafka = seconds[what, "kafkalog"], seconds[what, "kafka"]
         report.add(
             "broker",
-            f"{'produce' if what == 'produced' else 'fetch'}, {count} clients, {size} B, {codec}",
+            f"{'produce' if what == 'produced' else 'fetch'}, {plural(count, 'client')}, {size} B, {codec}{beside}",
             kafkalog_k_records_per_s=rate(records / 1000, ours),
             kafka_k_records_per_s=rate(records / 1000, kafka),
             kafkalog_MB_per_s=rate(records * size / 1e6, ours),
@@ -72,12 +77,12 @@ def load(
         )
 
 
-def requests(report: Report, brokers: Mapping[str, Side], clients: Clients, count: int, rounds: int) -> None:
+def requests(report: Report, brokers: Mapping[str, Side], clients: Clients, rounds: int, count: int) -> None:
     """One line: requests with one record."""
     total = REQUESTS[count]
 
     def sent(name: str) -> float:
-        topic = new_topic(brokers[name])
+        topic = new_topic(brokers[name], PARTITIONS)
         one = {
             "bootstrap": brokers[name].bootstrap, "topic": topic, "requests": total // count, "partitions": PARTITIONS
         }  # fmt: skip
@@ -88,7 +93,7 @@ def requests(report: Report, brokers: Mapping[str, Side], clients: Clients, coun
     seconds = in_turn({name: partial(sent, name) for name in brokers}, rounds=rounds, warmups=1)
     report.add(
         "broker",
-        f"one-record requests, {count} producers",
+        f"one-record requests, {plural(count, 'producer')}",
         kafkalog_k_requests_per_s=rate(total / 1000, seconds["kafkalog"]),
         kafka_k_requests_per_s=rate(total / 1000, seconds["kafka"]),
         x_apache_kafka=round(ratio(seconds["kafka"], seconds["kafkalog"]), 2),
@@ -124,35 +129,50 @@ def latency(report: Report, brokers: Mapping[str, Side], clients: Clients, round
     )
 
 
+def memory(report: Report, brokers: Mapping[str, Side]) -> None:
+    """One line: what is resident after all that load."""
+    resident = {f"{name}_MB": resident_mb(side.pid) for name, side in brokers.items()}
+    report.add("broker", "resident memory, after the load", **resident)
+
+
 def lines(report: Report, brokers: Mapping[str, Side], clients: Clients, rounds: int) -> dict[str, Callable[[], None]]:
-    """What there is to measure with both brokers running, by name."""
+    """What there is to measure with both brokers running, by words."""
     found: dict[str, Callable[[], None]] = {}
+    measure = partial(load, report, brokers, clients, rounds)
     for size, codec, count in itertools.product(RECORDS, CODECS, CLIENTS):
-        name = f"produce fetch {size} {codec} {count}-clients"
-        found[name] = partial(load, report, brokers, clients, size, codec, count, rounds)
+        found[f"produce fetch {size} {codec} {count}-clients"] = partial(measure, size, codec, count)
     for count in CLIENTS:
-        found[f"requests {count}-clients"] = partial(requests, report, brokers, clients, count, rounds)
+        found[f"requests {count}-clients"] = partial(requests, report, brokers, clients, rounds, count)
     found["latency"] = partial(latency, report, brokers, clients, rounds)
+    found["memory"] = partial(memory, report, brokers)
+    found["crowd"] = partial(broker_crowd.main, report, brokers, partial(measure, 100, "none", max(CLIENTS)))
     return found
 
 
 def warm_up(brokers: Mapping[str, Side], clients: Clients) -> None:
     """Some seconds of every kind of load for the JVM's compiler; not reported."""
-    throwaway = Report(silent=True)
-    load(throwaway, brokers, clients, 100, "none", 4, 2)
-    load(throwaway, brokers, clients, 100, "lz4", 4, 1)
-    requests(throwaway, brokers, clients, 4, 1)
-    latency(throwaway, brokers, clients, 1)
+    silent = Report(silent=True)
+    for codec in CODECS:
+        load(silent, brokers, clients, 1, 100, codec, max(CLIENTS))
+    requests(silent, brokers, clients, 1, max(CLIENTS))
+    latency(silent, brokers, clients, 1)
 
 
-def main(report: Report, rounds: int = 3, words: tuple[str, ...] = ()) -> None:
+def main(report: Report, rounds: int = 3, words: Sequence[str] = ()) -> None:
     """All lines, or those that contain all `words`."""
+    if set(words) <= {"start"}:
+        broker_start.main(report, rounds)
     with running_sides() as brokers, Clients(max(CLIENTS)) as clients:
-        warm_up(brokers, clients)
-        for name, measure in lines(report, brokers, clients, rounds).items():
-            if set(words) <= set(name.split()):
-                measure()
+        chosen = {
+            name: measure
+            for name, measure in lines(report, brokers, clients, rounds).items()
+            if set(words) <= set(name.split())
+        }
+        if chosen:
+            warm_up(brokers, clients)
+        for measure in chosen.values():
+            measure()
 
 
 if __name__ == "__main__":
-    main(Report(), words=tuple(sys.argv[1:]))
+    main(Report(), words=sys.argv[1:])

@@ -73,7 +73,7 @@ def produce(bootstrap: str, topic: str, records: int, size: int, codec: str) -> 
 
 
 def consume(bootstrap: str, topic: str, partitions: Sequence[int]) -> Run:
-    """Consume whole partitions from their beginning; returns the number of records."""
+    """Consume whole partitions from their beginning to their end; returns the number of records."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -81,28 +81,29 @@ def consume(bootstrap: str, topic: str, partitions: Sequence[int]) -> Run:
             "bootstrap.servers": bootstrap,
             "group.id": "benchmark",
             "enable.auto.commit": False,
-            "queued.min.messages": 500_000,
             "fetch.message.max.bytes": 4 << 20,
-            "enable.partition.eof": True,
+            # A client that has this much waiting stops fetching for a second: what is measured would be its pause.
+            "queued.min.messages": 10_000_000,
+            "queued.max.messages.kbytes": 2_000_000,
         }
     )
-    begins = [
-        TopicPartition(topic, number, consumer.get_watermark_offsets(TopicPartition(topic, number), TIMEOUT_S)[0])
-        for number in partitions
-    ]
+    begins, expected = [], 0
+    for number in partitions:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), TIMEOUT_S)
+        begins.append(TopicPartition(topic, number, low))
+        expected += high - low
 
     def run() -> int:
         consumer.assign(begins)
-        records, ended = 0, 0
+        records = 0
         deadline = time.monotonic() + TIMEOUT_S
-        while ended < len(partitions):
+        while records < expected:
             for message in consumer.consume(10_000, timeout=0.1):
-                if message.error():  # with enable.partition.eof, the end of a partition is one
-                    ended += 1
-                else:
-                    records += 1
+                if message.error():
+                    raise RuntimeError(f"{topic}: {message.error()}")
+                records += 1
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{topic}: only {records} records in {TIMEOUT_S} s")
+                raise RuntimeError(f"{topic}: only {records} of {expected} records in {TIMEOUT_S} s")
         return records
 
     return run
@@ -240,19 +241,25 @@ def _serve(end: Connection) -> None:
 
     perf_counter is the system's monotonic clock, the same one for all processes.
     """
-    while True:
-        try:
+    try:
+        while True:
             job, arguments = end.recv()
-        except (EOFError, KeyboardInterrupt):  # the benchmark has ended
-            return
-        try:
-            run = job(**arguments)
-            end.send(True)
+            try:
+                run = job(**arguments)
+                answer: Any = True
+            except Exception as error:  # noqa: BLE001  raised again by Clients.run
+                answer = f"{job.__name__}: {type(error).__name__}: {error}"
+            end.send(answer)
+            if answer is not True:
+                continue
             end.recv()
             begin = time.perf_counter()
-            result = run()
-            answer: Any = (begin, time.perf_counter(), result)
-            del run
-        except Exception as error:  # noqa: BLE001  raised again by Clients.run
-            answer = f"{job.__name__}: {type(error).__name__}: {error}"
-        end.send(answer)
+            try:
+                result = run()
+                answer = (begin, time.perf_counter(), result)
+            except Exception as error:  # noqa: BLE001  raised again by Clients.run
+                answer = f"{job.__name__}: {type(error).__name__}: {error}"
+            del run  # its clients are closed before the next job begins
+            end.send(answer)
+    except (EOFError, OSError, KeyboardInterrupt):
+        return  # the benchmark has ended

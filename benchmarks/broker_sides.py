@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -43,6 +44,13 @@ def running_sides() -> Iterator[dict[str, Side]]:
     """Both, serving, in directories that are removed afterwards."""
     with TemporaryDirectory(prefix="kafkalog-bench-") as home, ExitStack() as stack:
         yield {name: stack.enter_context(side) for name, side in sides(Path(home)).items()}
+
+
+def new_topic(side: Side, partitions: int) -> str:
+    """Make a topic that nobody has used; its name."""
+    name = f"bench-{uuid.uuid4().hex[:12]}"
+    side.create_topic(name, partitions)
+    return name
 
 
 def delete_topic(side: Side, topic: str) -> None:

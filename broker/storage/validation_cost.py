@@ -12,7 +12,7 @@ from kafkalog_spark.log import layout
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.layout import Codec
 
-AT_ONCE = {
+AT_ONCE: dict[int, int] = {
     Codec.NONE: MAX_DECOMPRESSED,
     Codec.GZIP: 1 << 20,
     Codec.SNAPPY: 4 << 20,
@@ -38,5 +38,5 @@ def bytes_at_once(batch: memoryview, compression_type: str) -> int:
     codec = batch[layout.ATTRIBUTES_AT + 1] & layout.ATTRIBUTE_CODEC
     if target_codec(compression_type, codec) != codec and len(batch) > PACKED_AT_ONCE:
         return 0
-    limit = AT_ONCE.get(codec, MAX_DECOMPRESSED)  # type: ignore[call-overload]  # a codec that there is not: refused
+    limit = AT_ONCE.get(codec, MAX_DECOMPRESSED)  # a codec that there is not: refused
     return limit if not codec or len(batch) * USUAL_RATIO <= limit else 0
