@@ -3,7 +3,8 @@
 One request of a connection is handled at a time, as Kafka does it, so the order of responses needs no bookkeeping. What
 has been read ahead waits in a queue; when it is more than READ_AHEAD_BYTES, reading pauses until the queue is shorter.
 When the peer does not read its responses, writing pauses and no further request is handled: at most one response (and
-WRITE_BUFFER_BYTES of earlier ones) waits in memory.
+WRITE_BUFFER_BYTES of earlier ones) waits in memory. What of it lies in files, the records of a Fetch, is read no faster
+than the peer takes it.
 
 Responses to small requests that came together go together: sending, and waking up the peer, costs as much as handling
 such a request. A response never waits for a request that waits for something itself.
@@ -19,10 +20,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.errors import MalformedRequest
+from broker.errors import BrokerError, MalformedRequest
 from broker.net.dispatch import ConnectionClosed
+from broker.net.response_stream import ResponseStream
 from broker.protocol.api_registry import ConnectionInfo
 from broker.protocol.frames import FrameAssembler
+from broker.storage.file_handles import FileSlice
 
 if TYPE_CHECKING:
     from broker.net.listener import Network
@@ -192,7 +195,10 @@ class Connection(asyncio.BufferedProtocol):
                 pieces = await dispatch(frame, self.info)
                 del frame  # the records in it need not stay until the next request
                 if pieces is not None and self._transport is not None:
-                    self._respond(pieces)
+                    if len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces):
+                        await self._stream(pieces)
+                    else:
+                        self._respond(pieces)
                     del pieces
                     if self._can_write is not None:
                         await self._can_write
@@ -223,6 +229,27 @@ class Connection(asyncio.BufferedProtocol):
             self._write_held()
             self._last_active = self._loop.time()
             self._transport.writelines(pieces)
+
+    async def _stream(self, pieces: list[Any]) -> None:
+        """Write a response with slices of files in it, as the peer takes it."""
+        self._write_held()
+        stream, buffers = ResponseStream(pieces), self._network.send_buffer
+        while self._transport is not None:
+            if self._can_write is not None:
+                await self._can_write
+                continue
+            buffer = buffers.take()
+            try:
+                count = stream.fill(buffer)
+            except BrokerError as error:
+                raise ConnectionClosed(str(error), logging.ERROR) from None
+            if count:
+                self._last_active = self._loop.time()
+                self._transport.write(buffer[:count])
+            if not self._transport.get_write_buffer_size():  # all of it is with the operating system
+                buffers.give_back(buffer)
+            if count < len(buffer):
+                return
 
     def _write_held(self) -> None:
         if self._held_until is not None:
