@@ -7,20 +7,22 @@ import os
 import platform
 import re
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 def in_turn(
-    runs: Mapping[str, Callable[[], float | None]], *, rounds: int = 5, warmups: int = 2
-) -> dict[str, list[float]]:
+    runs: Mapping[Name, Callable[[], float | None]], *, rounds: int = 5, warmups: int = 2
+) -> dict[Name, list[float]]:
     """Run A, B, C, A, B, C ... and return the seconds of each, warm-ups left out.
 
     A run returns its own seconds. Machines drift over minutes: only what was measured in the same round compares.
     """
-    taken: dict[str, list[float]] = {name: [] for name in runs}
+    taken: dict[Name, list[float]] = {name: [] for name in runs}
     for round_ in range(warmups + rounds):
         for name, run in runs.items():
             seconds = run()
@@ -41,15 +43,17 @@ def rate(amount: float, seconds: list[float]) -> float:
 
 @dataclass
 class Report:
-    """Collects the figures of one run."""
+    """Collects the figures of one run. silent: prints nothing, for what only warms up."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    silent: bool = False
 
     def add(self, benchmark: str, what: str, **figures: Any) -> None:
         """One line: what was measured, and figures by name (units in the names)."""
         row = {"benchmark": benchmark, "what": what, **figures}
         self.rows.append(row)
-        print(json.dumps(row), flush=True)
+        if not self.silent:
+            print(json.dumps(row), flush=True)
 
     def table(self) -> str:
         """Markdown: one line a row, the figures as `name value`."""

@@ -21,6 +21,7 @@ NAMES = (
     "tiny_query",
     "compaction",
     "transactional_produce",
+    "broker",
     "selective",
     "streaming",
     "spark_write",
@@ -65,7 +66,9 @@ EXPLAINED = (
     "Rates and seconds are medians. Every `x_` is a median of ratios between runs that took turns in one session: "
     '`x_kafka` how many times faster than format("kafka") (Spark 4.2.0\'s own connector, real Kafka on loopback, the '
     "same files), `x_ceiling` the part of the Arrow hand-over ceiling, "
-    "`x_counting` the part of a Python sink that only counts its rows, `x_time_of_...` how many times as long as that."
+    "`x_counting` the part of a Python sink that only counts its rows, `x_time_of_...` how many times as long as that. "
+    "Lines of `broker`: `x_apache_kafka` how many times as fast as a real Apache Kafka 4.3 that the same clients "
+    "loaded in turn with this broker, `bar` what it is to be."
 )
 
 

@@ -9,6 +9,7 @@ KafkalogError
 │   └── DataLoss         records asked for are gone, and failOnDataLoss is true
 ├── CorruptLog           bytes on disk are not what Kafka writes
 │   ├── CorruptBatch     a record batch or message set in a .log file
+│   │   └── UnfoldsTooFar    compressed, and larger than the limit when it is not
 │   ├── CorruptIndex     .index, .timeindex or .txnindex
 │   ├── CorruptSnapshot  a producer .snapshot
 │   └── CorruptFile      a checkpoint, partition.metadata or meta.properties
@@ -117,6 +118,10 @@ class CorruptLog(KafkalogError):
 
 class CorruptBatch(CorruptLog):
     """A record batch (v2) or message set (v0, v1) is damaged."""
+
+
+class UnfoldsTooFar(CorruptBatch):
+    """The records of a batch unfold to more bytes than the caller has room or time for."""
 
 
 class CorruptIndex(CorruptLog):

@@ -19,7 +19,7 @@ v13  topics by id (KIP-516)
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.errors import BrokerError, ErrorCode
@@ -27,8 +27,10 @@ from broker.protocol.api_registry import Encoded, Request, api
 from broker.protocol.produce_request import ProduceRequest
 from broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
 from broker.storage.append_validation import InvalidRecordErrors, ValidatedBatch, validate_batch
+from broker.storage.validation_cost import bytes_at_once
 from broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from broker.transactions.verification import Speaks, produce_error, verify
+from kafkalog_spark.errors import UnfoldsTooFar
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.names import is_internal
 
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kafkalog.broker")
 
 ALL, LEADER, NONE = -1, 1, 0
-_OFF_THE_LOOP = 128 << 10
-"""Bytes of a compressed batch from which on a thread unfolds it: that takes 1 ms a MB, handing over 0.1 ms."""
 _DEFECTS = frozenset(
     {
         ErrorCode.corrupt_message,
@@ -114,12 +114,14 @@ async def _append(
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
     now_ms = broker.clock.now_ms()
     compacted = "compact" in log.config.cleanup_policy
-    compressed = len(records) > layout.RECORDS_AT and records[layout.ATTRIBUTES_AT + 1] & layout.ATTRIBUTE_CODEC
-    arguments: Any = (records, log.config, now_ms)
-    if compressed and len(records) >= _OFF_THE_LOOP:
+    at_once = bytes_at_once(records, log.config.compression_type)
+    arguments = (records, log.config, now_ms)
+    try:
+        batch = validate_batch(*arguments, is_compacted=compacted, unfold_limit=at_once) if at_once else None
+    except UnfoldsTooFar:
+        batch = None
+    if batch is None:
         batch = await broker.run_blocking(validate_batch, *arguments, is_compacted=compacted)
-    else:
-        batch = validate_batch(*arguments, is_compacted=compacted)
     if batch.attributes & layout.ATTRIBUTE_TRANSACTIONAL:
         _verify(log, batch, broker, transactional_id, version)
     info = log.append(batch, now_ms)

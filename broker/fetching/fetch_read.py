@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING
 from broker.errors import BrokerError
 from broker.fetching.fetch_session import FetchPartition
 from broker.protocol.fetch_response import PartitionFetchResponse
+from broker.storage.file_handles import FileSlice
 
 if TYPE_CHECKING:
     from broker.storage.log import Log
 
 READ_COMMITTED = 1
+
+READ_AT_ONCE_BYTES = 64 << 10
+"""Bytes of records that are read with the request: one write sends them. Anything more is read from the file while the
+consumer takes it, so that slow consumers cost no memory."""
+
+MAX_SLICES = 32
+"""How many files a response can keep open until the consumer has taken it: with 1 MB a partition, 32 MB."""
 
 
 @dataclass(slots=True)
@@ -50,30 +58,39 @@ def read_all(
     find_log raises BrokerError for a partition that is not here or offline; that becomes its answer.
     """
     fetched, left, errors = [], max_bytes, False
+    at_once, slices = READ_AT_ONCE_BYTES, MAX_SLICES
     for asked in partitions:
         try:
             log = find_log(asked)
             log.check_leader_epoch(asked.current_leader_epoch)
-            one = _read(asked, log, left, at_least_one=left == max_bytes, committed=committed)
+            one = _read(asked, log, left, at_once, at_least_one=left == max_bytes, committed=committed)
         except BrokerError as error:
             errors = True
             one = FetchedPartition(asked, PartitionFetchResponse(asked.partition, error.code))
         left -= one.size
+        if one.size <= at_once:
+            at_once -= one.size
+        else:
+            slices -= 1
+            left = left if slices else 0
         fetched.append(one)
-    return Fetched(fetched, max_bytes - left, errors)
+    return Fetched(fetched, sum(one.size for one in fetched), errors)
 
 
-def _read(asked: FetchPartition, log: Log, left: int, *, at_least_one: bool, committed: bool) -> FetchedPartition:
+def _read(
+    asked: FetchPartition, log: Log, left: int, at_once: int, *, at_least_one: bool, committed: bool
+) -> FetchedPartition:
     high_watermark, stable = log.high_watermark, log.last_stable_offset
     until = stable if committed else high_watermark
     offset = asked.fetch_offset
-    records: list[bytes] = []
+    records: list[bytes | FileSlice] = []
     end = offset
     # asked for also where nothing is to be read: an offset out of range is an error, not the end of the log
     log.check_fetch_offset(offset)
     if offset < until and (left > 0 or at_least_one):
-        wanted = min(left, asked.max_bytes)
-        records, end = log.read_range(offset, wanted, up_to=until, at_least_one=at_least_one)
+        found = log.find_range(offset, min(left, asked.max_bytes), up_to=until, at_least_one=at_least_one)
+        records = [log.read_slice(one) if len(one) <= at_once else one for one in found.slices]
+        end = found.next_offset
     answer = PartitionFetchResponse(
         asked.partition,
         high_watermark=high_watermark,

@@ -3,7 +3,11 @@
 One request of a connection is handled at a time, as Kafka does it, so the order of responses needs no bookkeeping. What
 has been read ahead waits in a queue; when it is more than READ_AHEAD_BYTES, reading pauses until the queue is shorter.
 When the peer does not read its responses, writing pauses and no further request is handled: at most one response (and
-WRITE_BUFFER_BYTES of earlier ones) waits in memory.
+WRITE_BUFFER_BYTES of earlier ones) waits in memory. What of it lies in files, the records of a Fetch, is read no faster
+than the peer takes it.
+
+Responses to small requests that came together go together: sending, and waking up the peer, costs as much as handling
+such a request. A response never waits for a request that waits for something itself.
 
 A peer that ends its side of the connection still gets its complete requests handled, and their responses if it reads
 them: a producer with acks=0 may send and close.
@@ -16,10 +20,12 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from broker.errors import MalformedRequest
+from broker.errors import BrokerError, MalformedRequest
 from broker.net.dispatch import ConnectionClosed
+from broker.net.response_stream import ResponseStream
 from broker.protocol.api_registry import ConnectionInfo
 from broker.protocol.frames import FrameAssembler
+from broker.storage.file_handles import FileSlice
 
 if TYPE_CHECKING:
     from broker.net.listener import Network
@@ -31,6 +37,12 @@ READ_AHEAD_BYTES = 64 << 10
 
 WRITE_BUFFER_BYTES = 64 << 10
 """Unsent bytes above which no further request is handled: what asyncio uses by default."""
+
+HELD_RESPONSES = 16
+"""How many responses go together at most: the first of them has waited half a millisecond then."""
+
+SMALL_BYTES = 4096
+"""A response is held back only when it is no larger, and the next request neither, so that it is soon handled."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -48,6 +60,8 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Future[None] | None = None
         self._can_write: asyncio.Future[None] | None = None  # set while writing is paused
+        self._held: list[bytes] = []  # responses that wait for the next one to go with
+        self._held_until: asyncio.Handle | None = None
         self._reading_paused = False
         self._ending = False  # no further frames will come, or none are wanted
         self._busy = False  # a request is being handled
@@ -181,7 +195,10 @@ class Connection(asyncio.BufferedProtocol):
                 pieces = await dispatch(frame, self.info)
                 del frame  # the records in it need not stay until the next request
                 if pieces is not None and self._transport is not None:
-                    self._write(pieces)
+                    if len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces):
+                        await self._stream(pieces)
+                    else:
+                        self._respond(pieces)
                     del pieces
                     if self._can_write is not None:
                         await self._can_write
@@ -194,15 +211,55 @@ class Connection(asyncio.BufferedProtocol):
             self._ending = True
             frames.clear()
             if self._transport is not None:
+                self._write_held()
                 self._transport.close()
 
-    def _write(self, pieces: list[Any]) -> None:
+    def _respond(self, pieces: list[Any]) -> None:
+        """Write the response in `pieces`, or hold it back for the next one."""
         assert self._transport is not None
-        self._last_active = self._loop.time()
-        if len(pieces) == 1:
-            self._transport.write(pieces[0])
+        held, frames = self._held, self._frames
+        if len(pieces) == 1 and len(pieces[0]) <= SMALL_BYTES:
+            held.append(pieces[0])
+            if frames and len(frames[0]) <= SMALL_BYTES and len(held) < HELD_RESPONSES:
+                if self._held_until is None:  # should the next request wait for something, the loop's next round comes
+                    self._held_until = self._loop.call_soon(self._write_held)
+                return
+            self._write_held()
         else:
+            self._write_held()
+            self._last_active = self._loop.time()
             self._transport.writelines(pieces)
+
+    async def _stream(self, pieces: list[Any]) -> None:
+        """Write a response with slices of files in it, as the peer takes it."""
+        self._write_held()
+        stream, buffers = ResponseStream(pieces), self._network.send_buffer
+        while self._transport is not None:
+            if self._can_write is not None:
+                await self._can_write
+                continue
+            buffer = buffers.take()
+            try:
+                count = stream.fill(buffer)
+            except BrokerError as error:
+                raise ConnectionClosed(str(error), logging.ERROR) from None
+            if count:
+                self._last_active = self._loop.time()
+                self._transport.write(buffer[:count])
+            if not self._transport.get_write_buffer_size():  # all of it is with the operating system
+                buffers.give_back(buffer)
+            if count < len(buffer):
+                return
+
+    def _write_held(self) -> None:
+        if self._held_until is not None:
+            self._held_until.cancel()
+            self._held_until = None
+        held = self._held
+        if held and self._transport is not None:
+            self._last_active = self._loop.time()
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+        held.clear()
 
     def _wake_up(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from broker.net.connection import Connection
 from broker.net.dispatch import Dispatch
 from broker.net.limits import CreationRate, NetworkLimits
+from broker.net.response_stream import SendBuffer
 from broker.protocol.frames import receive_buffer
 from kafkalog_spark.errors import KafkalogError
 
@@ -40,6 +41,7 @@ class Network:
         self.limits = limits or NetworkLimits()
         self.loop = asyncio.get_running_loop()
         self.receive_buffer = receive_buffer()
+        self.send_buffer = SendBuffer()
         self.listeners: list[Listener] = []
         self._servers: list[asyncio.AbstractServer] = []
         self._connections: set[Connection] = set()

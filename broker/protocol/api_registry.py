@@ -93,7 +93,10 @@ class Request:
 
 
 class Encoded(list[Any]):
-    """A response body that is already encoded: bytes-like pieces in order, without size and response header."""
+    """A response body that is already encoded: bytes-like pieces in order, without size and response header.
+
+    A large piece may be a slice of a file (FileSlice), which has a len() too and is read when it is sent.
+    """
 
     __slots__ = ()
 

@@ -42,9 +42,9 @@ _LEADER = struct.Struct(">iiB")  # leader id, leader epoch, no tags
 class PartitionFetchResponse:
     """One partition's answer. -1 stands for an offset that is not known.
 
-    `records`: whole batches as bytes-like pieces in order, sent untouched; None is sent as null, () as empty, which is
-    what Kafka does on errors. `aborted_transactions`: (producer id, first offset) pairs, None for read_uncommitted.
-    `diverging_epoch`: (epoch, end offset). `current_leader`: (node id, leader epoch).
+    `records`: whole batches in order, bytes-like pieces or slices of files, sent untouched; None is sent as null, () as
+    empty, which is what Kafka does on errors. `aborted_transactions`: (producer id, first offset) pairs, None for
+    read_uncommitted. `diverging_epoch`: (epoch, end offset). `current_leader`: (node id, leader epoch).
     """
 
     index: int

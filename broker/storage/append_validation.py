@@ -21,8 +21,9 @@ from crc32c import crc32c
 from broker.errors import BrokerError, ErrorCode
 from broker.storage.recompression import rebuilt, target_codec, unpacked
 from broker.storage.record_walk import RecordFacts, plain_records, walk_records
-from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar
 from kafkalog_spark.log import layout
+from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.layout import Codec
 
 if TYPE_CHECKING:
@@ -77,12 +78,19 @@ class InvalidRecordErrors(BrokerError):
 
 
 def validate_batch(
-    data: bytes | memoryview, config: LogConfig, now_ms: int, *, is_compacted: bool = False
+    data: bytes | memoryview,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    is_compacted: bool = False,
+    unfold_limit: int = MAX_DECOMPRESSED,
 ) -> ValidatedBatch:
     """Check what a producer sent for one partition, and make of it what goes into the log.
 
     Raises BrokerError (message_too_large, corrupt_message, invalid_record, invalid_timestamp,
-    unsupported_compression_type) and InvalidRecordErrors. Bytes behind the batch that are no whole batch are left off.
+    unsupported_compression_type) and InvalidRecordErrors; UnfoldsTooFar when an `unfold_limit` (bytes) below
+    MAX_DECOMPRESSED is passed: that says nothing of the batch. Bytes behind the batch that are no whole batch are left
+    off.
     """
     view = memoryview(data)
     size = _checked_size(view, config.max_message_bytes)
@@ -110,9 +118,11 @@ def validate_batch(
     try:
         records = memoryview(batch)[layout.RECORDS_AT :]
         if codec:
-            records = unpacked(codec, records)
+            records = unpacked(codec, records, unfold_limit)
         facts = walk_records(records, count, base_timestamp)
     except CorruptBatch as error:
+        if isinstance(error, UnfoldsTooFar) and unfold_limit < MAX_DECOMPRESSED:
+            raise
         raise _invalid(error.what) from error
     _check_records(records, count, base_timestamp, attributes, facts, config, now_ms, is_compacted)
 

@@ -40,6 +40,33 @@ class FileHandle:
         return data
 
 
+class FileSlice:
+    """The bytes [position, position + size) of a file, read when they are needed. They must not change any more.
+
+    len() is `size`. It holds the file open, also when retention removes it meanwhile.
+    """
+
+    __slots__ = ("handle", "position", "size")
+
+    def __init__(self, handle: FileHandle, position: int, size: int) -> None:
+        self.handle = handle
+        self.position = position
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        """All of it. Raises OSError."""
+        return self.handle.read(self.position, self.size)
+
+    def read_into(self, buffer: memoryview, at: int) -> int:
+        """Fill `buffer` with what begins `at` bytes behind the slice's start; how many bytes came, 0 only at the end of
+        the file. Raises OSError."""
+        left = self.size - at
+        return os.preadv(self.handle.fd, [buffer[:left] if left < len(buffer) else buffer], self.position + at)
+
+
 class FileHandles:
     """At most `max_open` handles, the longest open ones dropped first. Thread-safe."""
 

@@ -1,6 +1,7 @@
 """The segments of one log and the log end offset: appending to the active one, rolling, reading, removing (LocalLog).
 
-What the offsets mean to producers and consumers is log.py's matter. All but `read` and `flush` belongs to one thread.
+What the offsets mean to producers and consumers is log.py's matter. All but `find_range` and `flush` belongs to one
+thread.
 """
 
 from __future__ import annotations
@@ -111,9 +112,9 @@ class LocalLog:
         self.flushing.rolled()
         self.segments = (*self.segments, new)
 
-    def read(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> log_read.ReadResult:
-        """As log_read.read_log."""
-        return log_read.read_log(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
+    def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> log_read.FoundRange:
+        """As log_read.find_range."""
+        return log_read.find_range(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
 
     def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
         """The segment that holds `offset`, and those behind it."""

@@ -21,10 +21,10 @@ from broker.errors import BrokerError, ErrorCode
 from broker.storage import log_time, retention
 from broker.storage.append_validation import ValidatedBatch
 from broker.storage.batch_builder import build_batch, parsed_batch
-from broker.storage.file_handles import FileHandles
+from broker.storage.file_handles import FileHandles, FileSlice
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.local_log import LocalLog
-from broker.storage.log_read import ReadResult
+from broker.storage.log_read import FoundRange, ReadResult
 from broker.storage.log_segment import ActiveSegment, LogSegment
 from broker.storage.log_time import TimestampAndOffset
 from broker.storage.producer_state import AppendFacts, LastRecord, Marker, Producer, ProducerState
@@ -364,14 +364,26 @@ class Log:
 
     def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
         """As read, with the offset behind what was read."""
+        found = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
+        return ReadResult([self.read_slice(one) for one in found.slices], found.next_offset)
+
+    def read_slice(self, found: FileSlice) -> bytes:
+        """The bytes that find_range has found. Raises BrokerError kafka_storage_error."""
+        try:
+            return found.read()
+        except OSError as error:
+            self._fail(error)
+
+    def find_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> FoundRange:
+        """As read, but only where those batches lie: their bytes can be read later, whatever happens to the log."""
         while True:
             self.check_fetch_offset(offset)
             swaps = self._local.swaps
             try:
-                result = self._local.read(offset, max_bytes, up_to, at_least_one)
+                found = self._local.find_range(offset, max_bytes, up_to, at_least_one)
                 # Else retention took the beginning meanwhile, or compaction the file.
                 if offset >= self.log_start_offset and swaps == self._local.swaps:
-                    return result
+                    return found
             except FileNotFoundError as error:
                 if self.is_closed or (offset >= self.log_start_offset and swaps == self._local.swaps):
                     self._fail(error)  # the file was not ours to lose

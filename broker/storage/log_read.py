@@ -6,12 +6,20 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from broker.storage.file_handles import FileSlice
 from broker.storage.log_segment import LogSegment
 from kafkalog_spark.errors import CorruptBatch
 
 _REMEMBERED = 16
 """Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
 partition go on without a search."""
+
+
+class FoundRange(NamedTuple):
+    """slices: where whole batches lie. next_offset: the offset behind them; the one asked for when there are none."""
+
+    slices: list[FileSlice]
+    next_offset: int
 
 
 class ReadResult(NamedTuple):
@@ -50,14 +58,14 @@ def segment_slot(segments: Sequence[LogSegment], offset: int) -> int:
     return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
 
 
-def read_log(
+def find_range(
     segments: Sequence[LogSegment],
     positions: ReadPositions,
     offset: int,
     max_bytes: int,
     up_to: int,
     at_least_one: bool,
-) -> ReadResult:
+) -> FoundRange:
     """Batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`.
 
     at_least_one: the first batch comes whole, however large it is. Raises FileNotFoundError when the segment has been
@@ -68,16 +76,16 @@ def read_log(
         segment = segments[slot]
         if segment.base_offset >= up_to:
             break
-        result = _read_segment(segment, positions, offset, max_bytes, up_to, at_least_one)
+        result = _find_in_segment(segment, positions, offset, max_bytes, up_to, at_least_one)
         if result is not None:
             return result
         slot += 1  # the segment ends in a gap, as compaction leaves them
-    return ReadResult([], offset)
+    return FoundRange([], offset)
 
 
-def _read_segment(
+def _find_in_segment(
     segment: LogSegment, positions: ReadPositions, offset: int, max_bytes: int, up_to: int, at_least_one: bool
-) -> ReadResult | None:
+) -> FoundRange | None:
     """None when the segment holds nothing at or behind `offset`."""
     end, next_offset = segment.end
     if up_to < next_offset:
@@ -99,12 +107,12 @@ def _read_segment(
         size = stop - start
         if size == 0:
             if not at_least_one:
-                return ReadResult([], offset)
+                return FoundRange([], offset)
             first = next(segment.bounds_from(start), None)
             if first is None:
                 raise CorruptBatch("the file is shorter than it was", path=segment.log_path, position=start)
             first_size, next_offset = first.size, first.last_offset + 1
             size = first_size
-    data = segment.handle().read(start, size)
+    found = FileSlice(segment.handle(), start, size)
     positions.put(next_offset, segment.serial, start + size)
-    return ReadResult([data], next_offset)
+    return FoundRange([found], next_offset)

@@ -53,7 +53,7 @@ def target_codec(compression_type: str, source: int) -> int:
 def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED) -> memoryview:
     """The uncompressed records; the view is good until the same thread calls again.
 
-    Raises CorruptBatch for a broken stream, and for one that unfolds to more than `limit` bytes.
+    Raises CorruptBatch for a broken stream, UnfoldsTooFar for one that unfolds to more than `limit` bytes.
     """
     scratch: Scratch | None = getattr(_threads, "scratch", None)
     if scratch is None or scratch.data.size > _KEPT_SCRATCH:

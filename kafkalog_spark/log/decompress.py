@@ -23,7 +23,7 @@ import lz4.block
 import snappy
 import zstandard
 
-from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar, UnsupportedFormat
 from kafkalog_spark.log.layout import Codec
 from kafkalog_spark.log.scratch import Scratch
 
@@ -81,9 +81,9 @@ class Output:
         return self.limit - (self.at - self.start)
 
     def demand(self, size: int) -> None:
-        """Raise CorruptBatch when `size` more bytes would pass the limit."""
+        """Raise UnfoldsTooFar when `size` more bytes would pass the limit."""
         if size > self.left:
-            raise CorruptBatch(
+            raise UnfoldsTooFar(
                 f"its records unfold to more than {self.limit} bytes",
                 hint="raise the option maxDecompressedBatchBytes if such batches are meant to be there",
             )
@@ -110,7 +110,7 @@ class Output:
 def decompress(codec: int, source: memoryview, output: Output) -> int:
     """Unfold `source` into `output`; returns the position behind the last byte in its scratch buffer.
 
-    Raises CorruptBatch (broken stream, limit), UnsupportedFormat (codec ids 5-7).
+    Raises CorruptBatch (broken stream), UnfoldsTooFar (limit), UnsupportedFormat (codec ids 5-7).
     """
     try:
         unfold = _CODECS[codec]

@@ -39,6 +39,7 @@ class FakeTransport(asyncio.Transport):
         self.lost = False
         self.writing_paused = False
         self.high = 64 << 10
+        self.writes = 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None
@@ -49,6 +50,7 @@ class FakeTransport(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         assert not self.lost, "written to a connection that is lost"
+        self.writes += 1
         self.unsent += bytes(data)
         if self.peer_reads:
             self.read_all()
@@ -128,14 +130,14 @@ class Handler:
     """Answers a frame with itself. With `hold` it waits, per frame, until `release`."""
 
     def __init__(self, hold: bool = False) -> None:
-        self.hold = hold
+        self.holds: Callable[[bytes], bool] = lambda frame: hold
         self.seen: list[bytes] = []
         self.waiting: list[asyncio.Future[None]] = []
         self.answer: Callable[[bytes], list[Any] | None] = lambda frame: [framed(frame)]
 
     async def __call__(self, frame: bytes | memoryview, connection: ConnectionInfo) -> list[Any] | None:
         self.seen.append(bytes(frame))
-        if self.hold:
+        if self.holds(bytes(frame)):
             gate = asyncio.get_running_loop().create_future()
             self.waiting.append(gate)
             await gate

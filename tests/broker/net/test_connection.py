@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.net.connection import READ_AHEAD_BYTES, WRITE_BUFFER_BYTES
+from broker.net.connection import HELD_RESPONSES, READ_AHEAD_BYTES, SMALL_BYTES, WRITE_BUFFER_BYTES
 from broker.net.dispatch import ConnectionClosed
 from tests.broker.net.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
@@ -48,6 +48,59 @@ async def test_a_response_in_pieces_is_written_in_order() -> None:
     peer.send(framed(b"x"))
     await settle()
     assert peer.responses == [b"abcdef"]
+
+
+@in_a_loop
+async def test_responses_to_small_requests_that_came_together_go_together() -> None:
+    peer = Peer(network(Handler()))
+    peer.send(b"".join(framed(bytes([n])) for n in range(2 * HELD_RESPONSES + 1)))
+    await settle()
+    assert peer.responses == [bytes([n]) for n in range(2 * HELD_RESPONSES + 1)]
+    assert peer.transport.writes == 3
+
+
+@in_a_loop
+async def test_a_response_does_not_wait_for_a_request_that_waits() -> None:
+    handler = Handler()
+    peer = Peer(network(handler))
+    handler.holds = lambda frame: frame == b"long poll"
+    peer.send(framed(b"produce") + framed(b"long poll") + framed(b"next"))
+    await settle()
+    assert peer.responses == [b"produce"]
+    handler.release()
+    await settle()
+    assert peer.responses == [b"produce", b"long poll", b"next"]
+
+
+@in_a_loop
+async def test_a_response_does_not_wait_for_a_large_request() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: [framed(frame[:5])]
+    peer = Peer(network(handler))
+    peer.send(framed(b"small") + framed(b"large" + bytes(SMALL_BYTES)) + framed(b"small"))
+    await settle()
+    assert peer.responses == [b"small", b"large", b"small"]
+    assert peer.transport.writes == 2
+
+
+@in_a_loop
+async def test_a_held_response_keeps_its_place_before_one_in_pieces() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: [b"\0\0\0\6", b"abc", b"def"] if frame == b"fetch" else [framed(frame)]
+    peer = Peer(network(handler))
+    peer.send(framed(b"one") + framed(b"fetch") + framed(b"two") + framed(b"three"))
+    await settle()
+    assert peer.responses == [b"one", b"abcdef", b"two", b"three"]
+
+
+@in_a_loop
+async def test_a_held_response_goes_when_no_response_follows_it() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: None if frame == b"acks=0" else [framed(frame)]
+    peer = Peer(network(handler))
+    peer.send(framed(b"acks=1") + framed(b"acks=0"))
+    await settle()
+    assert peer.responses == [b"acks=1"]
 
 
 @in_a_loop

@@ -8,17 +8,21 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.api.api_versions import handle as api_versions
+from broker.net.connection import WRITE_BUFFER_BYTES
 from broker.net.dispatch import Dispatch, dispatcher
 from broker.net.event_loop import new_event_loop
 from broker.net.limits import NetworkLimits
 from broker.net.listener import Listener, Network
+from broker.net.response_stream import BUFFER_BYTES
 from broker.protocol import api_registry
 from broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
+from broker.storage.file_handles import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.fakes import Handler, framed
 
@@ -122,6 +126,55 @@ def test_a_client_that_does_not_read_stops_being_served_and_others_are(run: Run)
     run(test)
 
 
+def test_a_client_that_does_not_read_a_response_from_a_file_costs_a_buffer(run: Run, tmp_path: Path) -> None:
+    async def test() -> None:
+        data = random.Random(5).randbytes(32 * MB)
+        path = tmp_path / "00000000000000000000.log"
+        path.write_bytes(data)
+        records = FileSlice(FileHandle(str(path)), 7, len(data) - 7)
+        handler = Handler()
+        handler.answer = lambda frame: [struct.pack(">i", len(records) + 2), b"a", records, b"z"]
+        async with listening(handler) as (network, listener):
+            deaf = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(3)]
+            for one in deaf:
+                one.sendall(framed(b"fetch"))
+            # others are served meanwhile, and what waits for the deaf ones is not written over
+            for _ in range(2):
+                assert await ask(listener, b"fetch") == b"a" + data[7:] + b"z"
+            waiting = [connection._transport for connection in network._connections]
+            assert len(waiting) >= 3
+            for transport in waiting:
+                assert transport is not None
+                assert transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES + BUFFER_BYTES
+            path.unlink()
+            for one in deaf:
+                reader, writer = await asyncio.open_connection(sock=one, limit=MB)
+                assert await response(reader) == b"a" + data[7:] + b"z"
+                writer.close()
+
+    run(test)
+
+
+def test_a_response_whose_file_became_shorter_ends_the_connection_with_one_line(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        path = tmp_path / "00000000000000000000.log"
+        path.write_bytes(bytes(MB))
+        records = FileSlice(FileHandle(str(path)), 0, 2 * MB)
+        handler = Handler()
+        handler.answer = lambda frame: [struct.pack(">i", len(records) + 2), b"a", records, b"z"]
+        async with listening(handler) as (_network, listener):
+            reader, writer = await connect(listener)
+            writer.write(framed(b"fetch"))
+            assert await reader.read() == struct.pack(">i", 2 * MB + 2) + b"a" + bytes(MB)[: BUFFER_BYTES * 4 - 5]
+            writer.close()
+
+    run(test)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert f"the file ends at byte {MB} of [0, {2 * MB}) of a segment" in caplog.text
+
+
 def test_a_half_closed_client_gets_its_responses(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
@@ -150,7 +203,7 @@ def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixt
             assert await ask_without_hold(handler, listener) == b"y"
 
     async def ask_without_hold(handler: Handler, listener: Listener) -> bytes:
-        handler.hold = False
+        handler.holds = lambda frame: False
         return await ask(listener, b"y")
 
     run(test)

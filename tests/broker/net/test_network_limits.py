@@ -132,7 +132,7 @@ def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> Non
         hanging, deaf = Peer(net), Peer(net)
         hanging.send(framed(b"never answered"))
         await settle()
-        handler.hold = False
+        handler.holds = lambda frame: False
         handler.answer = lambda frame: [framed(bytes(1 << 20))]
         deaf.transport.peer_reads = False
         deaf.send(framed(b"never read"))

@@ -90,17 +90,17 @@ def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_
     write(log, 40, 2, random.Random(2))
     log.roll(NOW)
     log.flush()
-    real = log._local.read
+    real = log._local.find_range
     calls = []
 
-    def read(*arguments):
+    def find_range(*arguments):
         calls.append(arguments)
         result = real(*arguments)
         if len(calls) == 1:
             Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
         return result
 
-    monkeypatch.setattr(log._local, "read", read)
+    monkeypatch.setattr(log._local, "find_range", find_range)
     found = log.read_range(0, 10_000, up_to=log.high_watermark, at_least_one=True)
     assert len(calls) == 2
     assert next(decode_batches(found.chunks[0])).base_offset > 0

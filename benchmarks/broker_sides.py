@@ -1,0 +1,69 @@
+"""The two brokers of a comparison: ours and a real Apache Kafka, on one disk, with the same settings."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from broker.testing import RunningBroker
+from tests.interop.real_kafka import RealKafka
+
+PROPERTIES = {
+    # Nobody needs what was measured: it must not pile up in memory, nor be written to disk during later measurements.
+    "log.segment.delete.delay.ms": 0,
+}
+
+
+class Side(Protocol):
+    """What both brokers can do."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def pid(self) -> int | None: ...
+    def start(self) -> str: ...
+    def stop(self) -> None: ...
+    def create_topic(self, topic: str, partitions: int = 1) -> None: ...
+
+
+def sides(home: Path) -> dict[str, Any]:
+    """Both, not started, with their files below `home`. The order is the one in which they take turns."""
+    return {
+        "kafkalog": RunningBroker(home / "kafkalog", PROPERTIES),
+        "kafka": RealKafka(home / "kafka", PROPERTIES),
+    }
+
+
+@contextmanager
+def running_sides() -> Iterator[dict[str, Side]]:
+    """Both, serving, in directories that are removed afterwards."""
+    with TemporaryDirectory(prefix="kafkalog-bench-") as home, ExitStack() as stack:
+        yield {name: stack.enter_context(side) for name, side in sides(Path(home)).items()}
+
+
+def new_topic(side: Side, partitions: int) -> str:
+    """Make a topic that nobody has used; its name."""
+    name = f"bench-{uuid.uuid4().hex[:12]}"
+    side.create_topic(name, partitions)
+    return name
+
+
+def delete_topic(side: Side, topic: str) -> None:
+    """Delete a topic and its files."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": side.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def resident_mb(pid: int | None) -> int:
+    """Resident memory of a process, in MB of 10^6 bytes. Linux only."""
+    found = re.search(r"^VmRSS:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"process {pid} has no VmRSS: it has ended")
+    return round(int(found.group(1)) * 1024 / 1e6)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import BrokerError, ErrorCode
+from broker.fetching.fetch_read import MAX_SLICES, READ_AT_ONCE_BYTES, read_all
+from broker.fetching.fetch_session import FetchPartition
+from broker.storage.append_validation import validate_batch
+from broker.storage.file_handles import FileSlice
+from tests.broker.storage.storage_helpers import NOW, log_bytes, new_log
+from tests.log.batch_builder import V2Record, batch
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def logs(tmp_path):
+    made = {}
+
+    def log_of(partition, size):
+        """The log of a partition with one batch of about `size` bytes."""
+        log = made[partition] = new_log(tmp_path / str(partition), message_timestamp_after_max_ms=2**62)
+        log.append(validate_batch(batch(0, [V2Record(0, NOW, None, bytes(size))]), log.config, NOW), NOW)
+        return log
+
+    yield made, log_of
+    for log in made.values():
+        log.discard()
+
+
+def fetched(made, *, offset=0, max_bytes=50 * MB):
+    asked = [FetchPartition("t", partition, offset, MB, -1) for partition in made]
+    return read_all(asked, lambda one: made[one.partition], max_bytes=max_bytes, committed=False)
+
+
+def records(one):
+    return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in one.answer.records)
+
+
+def test_small_records_are_read_with_the_request_and_large_ones_when_they_are_sent(logs):
+    made, log_of = logs
+    for partition, size in enumerate([100, READ_AT_ONCE_BYTES, READ_AT_ONCE_BYTES - 1000, 2000]):
+        log_of(partition, size)
+    found = fetched(made)
+    assert [type(piece) for one in found.partitions for piece in one.answer.records] == [
+        bytes,
+        FileSlice,
+        bytes,
+        FileSlice,  # all that is read at once together stays within the limit
+    ]
+    assert [records(one) for one in found.partitions] == [log_bytes(log) for log in made.values()]
+    assert found.size == sum(log.size_bytes for log in made.values())
+
+
+def test_a_response_holds_a_bounded_number_of_files_open(logs):
+    made, log_of = logs
+    for partition in range(MAX_SLICES + 3):
+        log_of(partition, READ_AT_ONCE_BYTES)
+    found = fetched(made)
+    assert [bool(one.answer.records) for one in found.partitions] == [True] * MAX_SLICES + [False] * 3
+    assert found.size == sum(one.size for one in found.partitions)
+    assert not found.has_errors
+
+
+def test_a_log_that_is_offline_is_an_error_of_its_partition_only(logs):
+    made, log_of = logs
+    for partition in range(3):
+        log_of(partition, 100)
+    made[1].take_offline(OSError(5, "Input/output error"))
+    found = fetched(made)
+    assert [one.answer.error_code for one in found.partitions] == [0, ErrorCode.kafka_storage_error, 0]
+    assert found.has_errors
+
+
+def test_a_file_that_cannot_be_read_takes_the_log_offline(logs, monkeypatch):
+    _, log_of = logs
+    log = log_of(0, 100)
+    found = log.find_range(0, MB, up_to=1, at_least_one=True)
+
+    def broken(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("broker.storage.file_handles.os.pread", broken)
+    with pytest.raises(BrokerError) as raised:
+        log.read_slice(found.slices[0])
+    assert raised.value.code == ErrorCode.kafka_storage_error
+    assert log.failure is not None

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.errors import BrokerError, ErrorCode
+from broker.net.response_stream import BUFFER_BYTES, ResponseStream, SendBuffer
+from broker.storage.file_handles import FileHandle, FileSlice
+
+FILE = bytes(range(256)) * 40
+
+
+@pytest.fixture(scope="module")
+def handle(tmp_path_factory: pytest.TempPathFactory) -> FileHandle:
+    path = tmp_path_factory.mktemp("slices") / "segment.log"
+    path.write_bytes(FILE)
+    return FileHandle(str(path))
+
+
+def taken(stream: ResponseStream, size: int) -> list[bytes]:
+    """What comes in buffers of `size`, up to the end."""
+    buffer, parts = memoryview(bytearray(size)), []
+    while count := stream.fill(buffer):
+        parts.append(bytes(buffer[:count]))
+    return parts
+
+
+pieces = st.lists(
+    st.one_of(
+        st.binary(max_size=300),
+        st.tuples(st.integers(0, len(FILE)), st.integers(0, len(FILE))).map(lambda ends: (min(ends), max(ends))),
+    ),
+    max_size=8,
+)
+
+
+@given(pieces=pieces, size=st.integers(1, 3000))
+def test_a_stream_is_its_pieces_one_behind_the_other_in_full_buffers(handle, pieces, size):
+    wanted = b"".join(one if isinstance(one, bytes) else FILE[one[0] : one[1]] for one in pieces)
+    stream = ResponseStream(
+        one if isinstance(one, bytes) else FileSlice(handle, one[0], one[1] - one[0]) for one in pieces
+    )
+    parts = taken(stream, size)
+    assert b"".join(parts) == wanted
+    assert all(len(part) == size for part in parts[:-1])
+
+
+def test_a_file_that_is_removed_meanwhile_is_read_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(FILE)
+    stream = ResponseStream([FileSlice(FileHandle(str(path)), 100, 5000)])
+    buffer = memoryview(bytearray(2000))
+    assert stream.fill(buffer) == 2000
+    path.unlink()
+    assert b"".join(taken(stream, 2000)) == FILE[2100:5100]
+
+
+def test_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(FILE)
+    stream = ResponseStream([b"head", FileSlice(FileHandle(str(path)), 100, 5000)])
+    os.truncate(path, 3000)
+    with pytest.raises(BrokerError, match=r"the file ends at byte 2900 of \[100, 5100\) of a segment") as raised:
+        taken(stream, 1000)
+    assert raised.value.code == ErrorCode.kafka_storage_error
+
+
+def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(FILE)
+    stream = ResponseStream([FileSlice(FileHandle(str(path)), 0, 10)])
+
+    def broken(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("broker.storage.file_handles.os.preadv", broken)
+    with pytest.raises(BrokerError, match=r"byte 0 of .* cannot be read: .*Input/output error"):
+        taken(stream, 1000)
+
+
+def test_a_buffer_is_used_again_only_when_it_was_given_back() -> None:
+    buffers = SendBuffer()
+    first, second = buffers.take(), buffers.take()
+    first[0], second[0] = 1, 2
+    assert (first[0], len(first), len(second)) == (1, BUFFER_BYTES, BUFFER_BYTES)
+    buffers.give_back(second)
+    assert buffers.take() is second
