@@ -31,6 +31,8 @@ def clean(broker: Started) -> bool:
 
 
 def checkpointed(path: Path) -> dict[str, int]:
+    if not (path / CHECKPOINT).exists():
+        return {}  # before the first round
     lines = (path / CHECKPOINT).read_text().splitlines()
     assert lines[:2] == ["0", str(len(lines) - 2)]
     return {"-".join(line.split()[:2]): int(line.split()[2]) for line in lines[2:]}
