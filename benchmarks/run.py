@@ -14,7 +14,15 @@ from pathlib import Path
 
 from benchmarks.report import Report, machine, versions
 
-NAMES = ("decode", "planning", "handover", "tiny_query", "selective", "spark_read")  # the longest last
+NAMES = (
+    "decode",
+    "planning",
+    "handover",
+    "tiny_query",
+    "selective",
+    "broker_recovery",
+    "spark_read",
+)  # the longest last
 RESULTS = Path(__file__).parent / "results"
 
 
