@@ -22,6 +22,7 @@ NAMES = (
     "compaction",
     "transactional_produce",
     "broker",
+    "broker_recovery",
     "selective",
     "streaming",
     "spark_write",

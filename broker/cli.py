@@ -90,7 +90,7 @@ async def _serve(config: BrokerConfig, *, stop_at_eof: bool) -> int:
     broker = Broker(config)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    await broker.start(_progress())
+    await broker.start(progress_teller())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stop, number)
     if stop_at_eof:
@@ -123,14 +123,14 @@ def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     loop.call_soon_threadsafe(stop.set)
 
 
-def _progress() -> Callable[[object], None]:
+def progress_teller(now_s: Callable[[], float] = time.monotonic) -> Callable[[object], None]:
     """Log how far loading has come, at most once a second: recovery of a large directory takes its time."""
-    last = time.monotonic()
+    last = now_s()
 
     def tell(progress: object) -> None:
         nonlocal last
-        if time.monotonic() - last >= 1:
-            last = time.monotonic()
+        if now_s() - last >= 1:
+            last = now_s()
             _log.info("loading logs: %s", progress)
 
     return tell

@@ -39,7 +39,10 @@ class BrokerDied(RuntimeError):
 
 
 class RunningBroker:
-    """One broker process. `properties`: Kafka's names; `log_dir`: its log directory, which outlives the broker."""
+    """One broker process. `properties`: Kafka's names; `log_dir`: its log directory, which outlives the broker.
+
+    `log.dirs` among the properties gives it several; then `log_dir` only says where its log file lies.
+    """
 
     def __init__(self, log_dir: str | os.PathLike[str], properties: Mapping[str, object] | None = None) -> None:
         self.log_dir = Path(log_dir)
@@ -71,7 +74,7 @@ class RunningBroker:
         if self.pid is not None:
             raise RuntimeError(f"already running as process {self.pid}")
         self.properties.update(properties or {})
-        settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **self.properties, "log.dirs": str(self.log_dir)}
+        settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.log_dir), **self.properties}
         # -P: a directory `broker` below the current one is not ours.
         command = [sys.executable, "-P", "-m", "broker", "--stop-at-eof"]
         for name, value in settings.items():

@@ -15,6 +15,19 @@ class LoadProgress(NamedTuple):
     bytes_done: int
     bytes_total: int
 
+    @property
+    def percent(self) -> int:
+        """Of the bytes; of the logs where there is nothing to scan."""
+        done, total = (self.bytes_done, self.bytes_total) if self.bytes_total else (self.logs_done, self.logs_total)
+        # A log that is cut has bytes that are never scanned, and one that grew while it was listed has more.
+        return min(100 * done // total, 100) if total else 100
+
+    def __str__(self) -> str:
+        return (
+            f"{self.percent} %, {self.bytes_done / 1e6:.0f} of {self.bytes_total / 1e6:.0f} MB, "
+            f"{self.logs_done} of {self.logs_total} logs"
+        )
+
 
 class ProgressWatch:
     """progress: called after each window of bytes and each log, by one thread at a time."""

@@ -179,7 +179,9 @@ class RowBuffers:
             batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
         else:  # from_arrays takes the number of rows from the first column
             batch = pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), n, [None]))
-        self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
+        if all(self.limits[place] <= size for place, size in self._sizes.items()):
+            # One that was made larger for a single row would be kept for nothing: the next large row has another size.
+            self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
         self.cursor[: C.UNIT] = 0
         self._taken = True
         return batch

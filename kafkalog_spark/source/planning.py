@@ -241,16 +241,21 @@ def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
 
 
 def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
-    """Whether every batch from `position` on is older than `timestamp` ms, where telling that takes little reading.
+    """Whether every batch of a closed segment from `position` on is older than `timestamp` ms, where telling that takes
+    little reading.
 
-    Damage is left to the task that reads it.
+    Damage is left to the task that reads it, and so is a segment that ends inside a batch, which may be a late one.
     """
     if file.size - position > _worth_reading(file):
         return False
     try:
-        return all(header.max_timestamp < timestamp for header in file.good_headers(position))
+        for header in file.good_headers(position):
+            if header.max_timestamp >= timestamp:
+                return False
+            position = header.end
     except (CorruptBatch, UnsupportedFormat):
         return False
+    return position == file.size
 
 
 def _worth_reading(file: SegmentFile) -> int:

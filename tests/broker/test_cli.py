@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.cli import WRONG_USAGE, configuration, main, parser
+from broker.cli import WRONG_USAGE, configuration, main, parser, progress_teller
 from broker.config.definition import ConfigError
 from broker.config.listeners import Listener
+from broker.storage.load_progress import LoadProgress
 
 
 def config(*argv):
@@ -61,3 +62,30 @@ def test_a_file_that_java_could_not_read_is_refused_with_its_line(tmp_path):
     file.write_text("a=1\nb=\\u12\n")
     with pytest.raises(ConfigError, match="line 2"):
         config(str(file))
+
+
+def test_recovery_tells_once_a_second_how_far_it_is(caplog):
+    now = [100.0]
+    tell = progress_teller(lambda: now[0])
+    with caplog.at_level("INFO"):
+        for step in range(1, 41):
+            now[0] += 0.125
+            tell(LoadProgress(step // 20, 2, step * 25_000_000, 1_000_000_000))
+    assert caplog.messages == [
+        f"loading logs: {percent} %, {percent * 10} of 1000 MB, {percent // 50} of 2 logs"
+        for percent in (20, 40, 60, 80, 100)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("progress", "percent"),
+    [
+        (LoadProgress(0, 3, 0, 900), 0),
+        (LoadProgress(1, 3, 899, 900), 99),
+        (LoadProgress(3, 3, 950, 900), 100),
+        (LoadProgress(1, 4, 0, 0), 25),
+        (LoadProgress(0, 0, 0, 0), 100),
+    ],
+)
+def test_percent_of_what_is_to_be_recovered(progress, percent):
+    assert progress.percent == percent

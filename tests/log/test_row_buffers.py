@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,6 +52,24 @@ def test_buffers_that_nobody_holds_are_filled_again(tmp_path: Path) -> None:
         places.add(found.column(0).buffers()[2].address)
         del found
     assert len(places) <= 4  # the small first batch, and two or three sets in turn
+
+
+def test_the_buffers_of_a_large_row_are_not_kept_behind_its_batch(tmp_path: Path) -> None:
+    large = 40 << 20
+    data = b"".join(batch(n, [V2Record(n, 1, None, bytes(large if n == 1 else 10))]) for n in range(3))
+    log = open_log(write_segments(tmp_path, {0: data}))
+    kept = []
+    scan = scan_partition(log, 0, 3, ScanRequest(columns=("value",), first_batch_rows=1))
+    tracemalloc.start()
+    try:
+        for found in scan:
+            size = found.column(0).nbytes
+            del found
+            kept.append((size > large, tracemalloc.get_traced_memory()[0]))
+    finally:
+        tracemalloc.stop()
+    assert [is_large for is_large, _ in kept] == [False, True, False]
+    assert kept[-1][1] - kept[0][1] < large // 2
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP])

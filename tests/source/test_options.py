@@ -7,13 +7,11 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.record_schema import COLUMN_TYPES, COLUMNS
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
@@ -28,20 +26,7 @@ from kafkalog_spark.source.offset_range_limit import (
 from kafkalog_spark.source.option_names import CONNECTOR_ONLY, READ_OPTIONS, REFUSED
 from kafkalog_spark.source.options import ReadOptions, options_table, parse_read_options
 from kafkalog_spark.source.subscription import AllTopics, Assign, Subscribe, SubscribePattern
-
-
-def read(**options: str) -> ReadOptions:
-    return parse_read_options({"path": "/logs", **options})
-
-
-def read_stream(**options: str) -> ReadOptions:
-    return parse_read_options({"path": "/logs", **options}, streaming=True)
-
-
-def refused(options: Mapping[str, str], streaming: bool = False) -> OptionError:
-    with pytest.raises(OptionError) as caught:
-        parse_read_options({"path": "/logs", **options}, streaming=streaming)
-    return caught.value
+from tests.source.given_options import read, read_stream, refused
 
 
 def test_defaults_of_a_batch() -> None:
@@ -150,144 +135,6 @@ def test_strategy_for_timestamps_without_a_match() -> None:
     assert read(startingOffsetsByTimestampStrategy="LATEST").on_no_match == "latest"
 
 
-# Bad values: (options, message). `...` at the end: the message goes on.
-BAD_BATCH: list[tuple[dict[str, str], str]] = [
-    (
-        {"subscribe": "a", "assign": '{"a":[0]}'},
-        (
-            "Only one of the following options can be specified for Kafka source: subscribe, subscribepattern, assign. "
-            "See the docs for more details.; given: subscribe, assign"
-        ),
-    ),
-    ({"assign": ""}, "No topicpartitions to assign as specified value for option 'assign' is ''"),
-    ({"assign": "a"}, "No topicpartitions to assign as specified value for option 'assign' is 'a'"),
-    ({"assign": '{"a":0}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"a":0}; option \'assign\': ...'),
-    ({"subscribe": ""}, "No topics to subscribe to as specified value for option 'subscribe' is ''"),
-    ({"subscribe": ","}, "No topics to subscribe to as specified value for option 'subscribe' is ','"),
-    ({"subscribePattern": ""}, "Pattern to subscribe is empty as specified value for option 'subscribePattern' is ''"),
-    (
-        {"subscribePattern": "a("},
-        "option 'subscribePattern' is not a regular expression that can be used here: 'a('...",
-    ),
-    ({"subscribePattern": r"\p{Alpha}"}, "option 'subscribePattern' is not a regular expression that can be used ..."),
-    ({"subscribePattern": "[a-z&&[b]]"}, "option 'subscribePattern' is not a regular expression that can be used ..."),
-    ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
-    ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries on Kafka"),
-    ({"startingOffsets": '{"t":"latest"}'}, "startingOffsets for t can't be latest for batch queries on Kafka"),
-    ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
-    ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
-    ({"endingOffsets": '{"t":"earliest"}'}, "ending offset for t can't be earliest for batch queries on Kafka"),
-    (
-        {"startingOffsets": "oldest"},
-        'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got oldest; option \'startingOffsets\': ...',
-    ),
-    ({"startingTimestamp": "now"}, "Expected a single long value, got now; option 'startingTimestamp' is in milli..."),
-    ({"endingTimestamp": "1.5"}, "Expected a single long value, got 1.5; ..."),
-    ({"endingTimestamp": "9223372036854775808"}, "Expected a single long value, got 9223372036854775808; ..."),
-    ({"startingTimestamp": "-3"}, "Expected a timestamp from 0, or -1 latest, -2 earliest, got -3; ..."),
-    (
-        {"startingOffsetsByTimestamp": "1"},
-        (
-            'Expected e.g. {"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}, '
-            "got 1; ..."
-        ),
-    ),
-    (
-        {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":0}}'},
-        "t-0: The specified start offset 1 is greater than the end offset 0 for topic t partition 0.",
-    ),
-    (
-        {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":1,"1":1}}'},
-        "The specified start offset and end offset should have the same topic-partitions. ...",
-    ),
-    (
-        {"startingOffsetsByTimestampStrategy": "earliest"},
-        "option 'startingOffsetsByTimestampStrategy' must be one of error, latest, got 'earliest'",
-    ),
-    ({"minPartitions": "0"}, "minPartitions must be positive; got 0"),
-    ({"minPartitions": "-1"}, "minPartitions must be positive; got -1"),
-    ({"minPartitions": "a"}, "For input string: \"a\"; option 'minPartitions' must be a whole number ..."),
-    ({"minPartitions": "1.0"}, 'For input string: "1.0"; ...'),
-    ({"minPartitions": "2147483648"}, 'For input string: "2147483648"; ...'),
-    ({"minPartitions": "٣"}, 'For input string: "٣"; ...'),
-    ({"minPartitions": ""}, 'For input string: ""; ...'),
-    ({"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition must be positive; got 0"),
-    ({"maxRecordsPerPartition": "9223372036854775808"}, 'For input string: "9223372036854775808"; ...'),
-    ({"failOnDataLoss": "yes"}, "For input string: \"yes\"; option 'failOnDataLoss' must be true or false"),
-    ({"includeHeaders": "1"}, "For input string: \"1\"; option 'includeHeaders' must be true or false"),
-    (
-        {"kafka.isolation.level": "intentionally_invalid"},
-        "option 'kafka.isolation.level' must be one of read_uncommitted, read_committed, got 'intentionally_invalid'",
-    ),
-    ({"isolationLevel": ""}, "option 'isolationLevel' must be one of read_uncommitted, read_committed, got ''"),
-    (
-        {"isolationLevel": "read_uncommitted", "kafka.isolation.level": "read_committed"},
-        "option 'isolationLevel' is read_uncommitted, but 'kafka.isolation.level' is read_committed",
-    ),
-    (
-        {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"},
-        "The value of minOffsetPerTrigger(20) is higher than the maxOffsetsPerTrigger(15).",
-    ),
-    ({"columns": "offset,ofset"}, "option 'columns': no column 'ofset'; the columns are key, value, topic, ..."),
-    ({"columns": ""}, "option 'columns': no column ''; ..."),
-    ({"columns": "offset,OFFSET"}, "option 'columns' names a column twice: 'offset,OFFSET'"),
-    ({"maxPartitionBytes": "0"}, "maxPartitionBytes must be positive and at most 9223372036854775807 bytes; got 0"),
-    ({"maxPartitionBytes": "9999999t"}, "maxPartitionBytes must be positive and at most ..."),
-    ({"maxPartitionBytes": "1.5g"}, "option 'maxPartitionBytes' must be a size such as 134217728, 128m or 1g, ..."),
-    ({"maxPartitionBytes": "-1"}, "option 'maxPartitionBytes' must be a size such as ..."),
-    ({"maxPartitionBytes": "128x"}, "option 'maxPartitionBytes' must be a size such as ..."),
-    ({"pushdown": "on"}, "For input string: \"on\"; option 'pushdown' must be true or false"),
-    ({"mode": "PERMISSIVE"}, "option 'mode' must be one of FAILFAST, DROPMALFORMED, got 'PERMISSIVE'"),
-    ({"path": ""}, "option 'path' names no path: ''"),
-    ({"path": " , "}, "option 'path' names no path: ','"),
-    ({"path": "[1]"}, "option 'path' must be a path, several by comma, or a JSON list of them, got '[1]'; ..."),
-    ({"path": "[logs"}, "option 'path' must be a path, several by comma, or a JSON list of them, got '[logs'; ..."),
-    ({"path": "s3a://b/x"}, "option 'path': only local directories can be read, got 's3a://b/x'; mount or copy ..."),
-    ({"path": "hdfs:/x"}, "option 'path': only local directories can be read, got 'hdfs:/x'; ..."),
-    ({"path": "file://host/x"}, "option 'path': only local directories can be read, got 'file://host/x'; ..."),
-    ({"path": "/a\0b"}, "option 'path': not a path: '/a\\x00b'"),
-    ({"paths": '["/a"]'}, "options 'path' and 'paths' are both given; name all directories in .load(...)"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), BAD_BATCH, ids=str)
-def test_bad_batch_options(options: dict[str, str], message: str) -> None:
-    text = str(refused(options))
-    if message.endswith("..."):
-        assert text.startswith(message[:-3])
-    else:
-        assert text == message
-    assert "\n" not in text
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
-        ({"endingOffsetsByTimestamp": '{"t":{"0":5}}'}, "ending timestamp not valid in streaming queries"),
-        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be positive; got 0"),
-        (
-            {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"},
-            "The value of minOffsetPerTrigger(20) is higher than the maxOffsetsPerTrigger(15).",
-        ),
-        ({"maxTriggerDelay": "5 weeks"}, "option 'maxTriggerDelay' must be a time such as 15m, 30s or 500ms, got ..."),
-    ],
-)
-def test_bad_stream_options(options: dict[str, str], message: str) -> None:
-    text = str(refused(options, streaming=True))
-    assert text == message or (message.endswith("...") and text.startswith(message[:-3]))
-
-
-def test_a_missing_path() -> None:
-    with pytest.raises(OptionError, match="no log directory is given"):
-        parse_read_options({"subscribe": "a"})
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_unsupported_kafka_configs(name: str) -> None:
-    assert f"Kafka option '{name.removeprefix('kafka.')}' is not supported" in str(refused({name.upper(): "x"}))
-
-
 # Values of ours
 
 
@@ -366,27 +213,6 @@ def test_without_ignored_options_nothing_is_logged(caplog: pytest.LogCaptureFixt
 
 def test_a_stream_ignores_the_ending_timestamp_as_the_connector_does() -> None:
     assert read_stream(endingTimestamp="5").ignored == ("endingTimestamp",)
-
-
-@pytest.mark.parametrize(
-    ("typo", "nearest"),
-    [
-        ("startingOffset", "startingOffsets"),
-        ("startOffsets", "startingOffsets"),
-        ("starting_offsets", "startingOffsets"),
-        ("endingTimestmp", "endingTimestamp"),
-        ("subscribed", "subscribe"),
-        ("column", "columns"),
-        ("push_down", "pushdown"),
-        ("fail_on_data_loss", "failOnDataLoss"),
-        ("isolation_level", "isolationLevel"),
-        ("groupIdPrefx", "groupIdPrefix"),
-        ("kafka.isolation_level", "kafka.isolation.level"),
-    ],
-)
-@pytest.mark.parametrize("streaming", [False, True])
-def test_an_unknown_option_close_to_a_known_one_is_an_error(typo: str, nearest: str, streaming: bool) -> None:
-    assert str(refused({typo: "x"}, streaming)) == f"unknown option '{typo}'; did you mean '{nearest}'?"
 
 
 @pytest.mark.parametrize(

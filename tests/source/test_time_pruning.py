@@ -127,3 +127,18 @@ def test_damage_that_a_pushed_timestamp_meets_is_left_to_the_task(tmp_path: Path
     with pytest.raises(CorruptBatch, match=r"\(offset 19\)"):
         scan.read()
     assert since(tmp_path, 15, mode="DROPMALFORMED").read()["offset"].to_pylist() == [*range(20, 30)]
+
+
+def test_a_closed_segment_that_ends_inside_a_batch_is_left_to_the_task(tmp_path: Path) -> None:
+    """The batch that is cut could be the latest one: leaving the segment out would hide the damage."""
+    for start in (0, 10, 20):
+        append(tmp_path, "t", 0, ["x"] * 10, timestamps=[FIRST_TIMESTAMP + start] * 10, batch=5, roll_first=True)
+    for index in (tmp_path / "t-0").glob("*.timeindex"):
+        index.unlink()
+    log = tmp_path / "t-0" / f"{10:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    scan = since(tmp_path, 15)
+    assert [(split.range.start, split.range.end) for split in scan.splits] == [(10, 30)]
+    with pytest.raises(CorruptBatch, match=r"\(offset 15\)"):
+        scan.read()
+    assert since(tmp_path, 15, mode="DROPMALFORMED").read()["offset"].to_pylist() == [*range(20, 30)]

@@ -23,10 +23,11 @@ DEADLINE_S = 30
 IGNORED = ("INFO topic neighbour is created",)
 
 
-def produce_request(topic: str, records: bytes | None, acks: int = 1) -> produce.ProduceRequest:
-    """One batch for partition 0."""
-    partition = produce.PartitionProduceData(index=i32(0), records=None if records is None else Records.parse(records))
-    data = produce.TopicProduceData(name=TopicName(topic), partition_data=(partition,))
+def produce_request(topic: str, records: bytes | None, acks: int = 1, partition: int = 0) -> produce.ProduceRequest:
+    """One batch for one partition."""
+    held = None if records is None else Records.parse(records)
+    of_partition = produce.PartitionProduceData(index=i32(partition), records=held)
+    data = produce.TopicProduceData(name=TopicName(topic), partition_data=(of_partition,))
     timeout = i32Timedelta.parse(timedelta(seconds=10))
     return produce.ProduceRequest(transactional_id=None, acks=i16(acks), timeout=timeout, topic_data=(data,))
 

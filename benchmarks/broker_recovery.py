@@ -1,0 +1,112 @@
+"""Starting after a crash: MB/s at which an unclean directory is recovered, against its clean start and a plain read.
+
+The bar: 300 MB/s. Large and small batches, one log and four; every byte is in the page cache, so that it is the broker
+that is measured. The last row says how often the broker told how far it was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+
+from benchmarks.report import Report, in_turn, rate, ratio
+from broker.testing import RunningBroker
+from kafkalog_spark.log.checkpoint import RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.names import CLEAN_SHUTDOWN_FILE
+from tests.spark.large_segment import write_segment
+
+BAR_MB_S = 300
+SIZE = 1 << 30
+PARTITIONS = 4
+_PIECE = 8 << 20
+_NONE: dict[str, Any] = {"codec": Codec.NONE}
+SHAPES: dict[str, dict[str, Any]] = {
+    "64 KB batches of 100 B": {"value_size": 100, "batch_size": 64 << 10, **_NONE},
+    "16 KB batches of 1 kB": {"value_size": 1000, "batch_size": 16 << 10, **_NONE},
+    "one record of 100 B a batch": {"value_size": 100, "batch_size": 170, **_NONE},
+}
+
+
+def main(report: Report, rounds: int = 3) -> None:
+    """Each shape in a directory of its own, removed afterwards."""
+    for name, shape in SHAPES.items():
+        directory = Path(tempfile.mkdtemp(prefix="kafkalog-recovery-"))
+        try:
+            data = directory / "data"
+            write_segment(data, SIZE // PARTITIONS, **shape)
+            _copies(data)
+            measure(report, name, data, rounds)
+        finally:
+            shutil.rmtree(directory)
+
+
+def measure(report: Report, name: str, data: Path, rounds: int) -> None:
+    """One line for a shape."""
+    (data / "meta.properties").unlink()  # the broker makes its own
+    broker = RunningBroker(data)
+    size = sum(path.stat().st_size for path in data.glob("*/*.log"))
+    seconds = in_turn(
+        {
+            "unclean": lambda: _start(broker, clean=False),
+            "clean": lambda: _start(broker, clean=True),
+            "read": lambda: _read(data),
+        },
+        rounds=rounds,
+        warmups=1,
+    )
+    told = [line for line in broker.log().splitlines() if "loading logs: " in line]
+    report.add(
+        "broker_recovery",
+        f"{size / 1e9:.2f} GB, {PARTITIONS} logs, {name}",
+        MB_per_s=rate(size / 1e6, seconds["unclean"]),
+        bar_MB_per_s=BAR_MB_S,
+        seconds=round(statistics.median(seconds["unclean"]), 2),
+        clean_start_seconds=round(statistics.median(seconds["clean"]), 2),
+        x_time_of_read_and_crc=round(ratio(seconds["unclean"], seconds["read"]), 2),
+        progress_lines=len(told),
+        last_progress=told[-1].partition("loading logs: ")[2] if told else "none",
+    )
+
+
+def _copies(data: Path) -> None:
+    """The same log as partitions 1 to 3, too: links, since recovery of a good log writes nothing into it."""
+    for partition in range(1, PARTITIONS):
+        copy = data / f"t-{partition}"
+        copy.mkdir()
+        for file in (data / "t-0").iterdir():
+            os.link(file, copy / file.name)
+
+
+def _start(broker: RunningBroker, *, clean: bool) -> float:
+    """Seconds until it serves. It is stopped cleanly; `clean=False` makes that undone."""
+    if not clean:
+        for name in (CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT):
+            (broker.log_dir / name).unlink(missing_ok=True)
+    begin = time.perf_counter()
+    broker.start()
+    seconds = time.perf_counter() - begin
+    broker.stop()
+    return seconds
+
+
+def _read(data: Path) -> float:
+    """Seconds to read every byte and take its CRC-32C, in one thread: what recovery cannot do without."""
+    begin = time.perf_counter()
+    for path in data.glob("*/*.log"):
+        with path.open("rb", buffering=0) as file:
+            crc = 0
+            while piece := file.read(_PIECE):
+                crc = crc32c(piece, crc)
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main(Report())

@@ -1,0 +1,24 @@
+"""Options as a read gets them, and what refuses them, in short, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.source.options import ReadOptions, parse_read_options
+
+
+def read(**options: str) -> ReadOptions:
+    return parse_read_options({"path": "/logs", **options})
+
+
+def read_stream(**options: str) -> ReadOptions:
+    return parse_read_options({"path": "/logs", **options}, streaming=True)
+
+
+def refused(options: Mapping[str, str], streaming: bool = False) -> OptionError:
+    with pytest.raises(OptionError) as caught:
+        parse_read_options({"path": "/logs", **options}, streaming=streaming)
+    return caught.value
