@@ -114,7 +114,9 @@ def test_importing_the_package_loads_neither_numba_nor_pyspark() -> None:
 
 
 def test_planning_and_small_files_load_no_numba() -> None:
-    assert "numba" not in loaded_after(*LIGHT, *modules(PACKAGE / "source"), *modules(PACKAGE / "sink"))
+    # Planning and committing happen in processes of their own, for each micro-batch anew.
+    sink = [name for name in modules(PACKAGE / "sink") if name != "kafkalog_spark.sink.task_writer"]
+    assert "numba" not in loaded_after(*LIGHT, *modules(PACKAGE / "source"), *sink)
 
 
 def test_the_log_format_loads_no_pyspark() -> None:

@@ -1,4 +1,4 @@
-"""What a task hands to the commit: which files it staged, and what it took for granted. Small, whatever was written."""
+"""What a task is told, and what it hands to the commit: small, whatever was written."""
 
 from __future__ import annotations
 
@@ -17,6 +17,18 @@ class StagedFile:
     partition: int
     size: int
     records: int
+
+
+@dataclass(frozen=True)
+class TaskPlace:
+    """Which task attempt of which job this is. made_ms: when the write began, the time of LogAppendTime records.
+    query, batch: of a stream."""
+
+    job: str
+    task: int
+    made_ms: int
+    query: str | None = None
+    batch: int | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from kafkalog_spark.log.encoded_batch import EncodedBatch
 from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
 from kafkalog_spark.sink import staging
-from kafkalog_spark.sink.manifest import StagedFile, TaskManifest
+from kafkalog_spark.sink.manifest import StagedFile, TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import Partitioner, Share
 from kafkalog_spark.sink.row_checks import check_rows
@@ -31,18 +30,6 @@ from kafkalog_spark.sink.write_behind import WriteBehind
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Smallest and largest window. Eight Arrow batches of Spark's 10,000 rows of 100 bytes fit the smallest."""
 _BATCHES_IN_WINDOW = 4  # record batches that a partition gets from a window, where the largest window allows it
-
-
-@dataclass(frozen=True)
-class TaskPlace:
-    """Which task attempt of which job this is. made_ms: when the write began, the time of LogAppendTime records.
-    query, batch: of a stream."""
-
-    job: str
-    task: int
-    made_ms: int
-    query: str | None = None
-    batch: int | None = None
 
 
 def now_ms() -> int:

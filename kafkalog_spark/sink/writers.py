@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,9 @@ from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.columns import SinkColumns, sink_columns
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.manifest import TaskManifest
+from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.sink.target import check_no_broker, check_target, one_directory, unwritable
-from kafkalog_spark.sink.task_writer import TaskPlace, TaskWriter, now_ms
 from kafkalog_spark.spark_errors import first_line
 from kafkalog_spark.worker_process import settle
 
@@ -66,10 +66,12 @@ class WriteJob:
             (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
         except OSError as error:
             raise unwritable(log_dir, error) from error
-        return cls(job, options, columns, log_dir, now_ms())
+        return cls(job, options, columns, log_dir, time.time_ns() // 1_000_000)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskManifest:
         """In a task: stage its rows."""
+        from kafkalog_spark.sink.task_writer import TaskWriter  # the kernels are loaded in tasks, and nowhere else
+
         settle()
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0

@@ -14,6 +14,7 @@ from tests.sink.sink_helpers import read, values, write
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_small_segments_become_big_ones(tmp_path: Path) -> None:
     for number in range(6):
         write(tmp_path / "small", values(*range(number * 10, number * 10 + 10)), topic="t", numPartitions=2)
@@ -23,6 +24,7 @@ def test_small_segments_become_big_ones(tmp_path: Path) -> None:
     assert read(tmp_path / "big") == read(tmp_path / "small")
 
 
+@pytest.mark.slow
 def test_a_topic_is_copied_from_kafkas_files(golden_copy: Callable[..., Path], tmp_path: Path) -> None:
     source = golden_copy(golden_data.KAFKA_4_3, "segments-0", "segments-1", "segments-2")
     told = run("copy_topic.py", source, tmp_path / "target", "segments", "copied")

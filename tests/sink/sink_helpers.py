@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log import names
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.offset_index import check_offset_index
@@ -17,9 +18,9 @@ from kafkalog_spark.log.time_index import check_time_index
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.disk import Disk
-from kafkalog_spark.sink.manifest import TaskManifest
+from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, parse_write_options
-from kafkalog_spark.sink.task_writer import TaskPlace, TaskWriter
+from kafkalog_spark.sink.task_writer import TaskWriter
 
 START = 1_700_000_000_000
 NOW = START + 86_400_000
@@ -99,8 +100,12 @@ def write(
     if log_dir.exists():
         committer.recover()
     job = open_job(log_dir)
-    staged = stage(log_dir, job, *tasks, query=query, batch=batch, **given)
-    return committer.commit(job, staged, options(log_dir, **given).segment_bytes, query, batch)
+    try:
+        staged = stage(log_dir, job, *tasks, query=query, batch=batch, **given)
+        return committer.commit(job, staged, options(log_dir, **given).segment_bytes, query, batch)
+    except KafkalogError:
+        committer.abort(job)
+        raise
 
 
 def read(log_dir: Path, *topics: str) -> list[dict[str, Any]]:

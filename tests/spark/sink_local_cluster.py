@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark import TaskContext
 
 ROWS, TASKS = 1000, 8
 SLOW_SECONDS = 8  # of the first attempt of some tasks: long enough for a copy to overtake it
 
 
-def troubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows as they are, but task 1's first attempts fail behind some rows, tasks 2 and 5 are slow at first."""
-    import time
-
+def troubled(number: int) -> str:
+    """The number as text, but task 1's first attempts fail behind some rows, tasks 2 and 5 are slow at first."""
     context = TaskContext.get()
     assert context is not None
-    task, attempt = context.partitionId(), context.attemptNumber()
-    for batch in batches:
-        for at in range(0, batch.num_rows, 100):
-            yield batch.slice(at, 100)
-            if task == 1 and attempt < 2 and at >= 500:
-                raise RuntimeError("this attempt is meant to fail")
-            if task in (2, 5) and attempt == 0 and at == 300:
-                time.sleep(SLOW_SECONDS)
+    task, attempt, row = context.partitionId(), context.attemptNumber(), number % ROWS
+    if task == 1 and attempt < 2 and row == 500:
+        raise RuntimeError("this attempt is meant to fail")
+    if task in (2, 5) and attempt == 0 and row == 300:
+        time.sleep(SLOW_SECONDS)
+    return str(number)
 
 
 def main(log_dir: str) -> None:
@@ -39,6 +34,7 @@ def main(log_dir: str) -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_WORKER_DIR"] = str(Path(log_dir).with_name("work"))  # not into the current directory
     from pyspark.sql import SparkSession
+    from pyspark.sql.functions import udf
 
     spark = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
@@ -56,9 +52,10 @@ def main(log_dir: str) -> None:
     )
     try:
         spark.sparkContext.setLogLevel("OFF")
-        rows = spark.range(0, ROWS * TASKS, 1, TASKS).selectExpr("cast(id as string) value")
+        text = udf(troubled, "string")
+        rows = spark.range(0, ROWS * TASKS, 1, TASKS).select(text("id").alias("value"))
         (
-            rows.mapInArrow(troubled, "value string").write.format("kafkalog").mode("append").option("topic", "t")
+            rows.write.format("kafkalog").mode("append").option("topic", "t")
             .option("numPartitions", 3).option("segment.bytes", "8k").option("batch.size", "1k").save(log_dir)
         )  # fmt: skip
         tracker = spark.sparkContext._jsc.sc().statusTracker()

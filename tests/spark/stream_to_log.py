@@ -32,7 +32,6 @@ def main(source: str, log_dir: str, checkpoint: str) -> None:
         .option("segment.bytes", "16k").option("batch.size", "1k").option("compression.type", "lz4")
         .option("checkpointLocation", checkpoint).start(log_dir)
     )  # fmt: skip
-    print("started", flush=True)
     while not (Path(source).parent / "stop").exists():
         query.awaitTermination(0.2)
     query.processAllAvailable()

@@ -21,13 +21,12 @@ ROOT = Path(__file__).parents[2]
 LINES = 100  # of a file, which is a micro-batch
 
 
-def start(directory: Path) -> subprocess.Popen[str]:
+def start(directory: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.spark.stream_to_log", *(str(directory / n) for n in ("in", "log", "checkpoint"))],
         cwd=ROOT,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        text=True,
         start_new_session=True,  # one kill takes Python, JVM and workers
     )
 
@@ -39,7 +38,7 @@ def progress(directory: Path) -> int:
     return max(read_record(directory / "log").queries.values(), default=-1)
 
 
-def wait_for(directory: Path, process: subprocess.Popen[str], batch: int) -> None:
+def wait_for(directory: Path, process: subprocess.Popen[bytes], batch: int) -> None:
     deadline = time.monotonic() + 120
     while progress(directory) < batch:
         assert process.poll() is None, "the query ended by itself"
@@ -67,8 +66,6 @@ def kill_and_start_again(directory: Path, rounds: int) -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
     check_log(directory / "log")
     counted = Counter(texts(directory / "log"))
     expected = {f"{number} {line}" for number in range(files) for line in range(LINES)}

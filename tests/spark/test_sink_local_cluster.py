@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_failing_and_speculative_tasks_write_each_record_once(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.sink_local_cluster", str(tmp_path / "log")],

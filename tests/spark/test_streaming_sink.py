@@ -123,7 +123,7 @@ def test_a_deleted_checkpoint_is_a_new_query(spark: Any, tmp_path: Path) -> None
 
 
 def test_output_mode_update_is_not_in_sparks_api(spark: Any, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
+    add(tmp_path / "in", "0.txt", "a")
     query = (
         spark.readStream.text(str(tmp_path / "in")).writeStream.format("kafkalog").outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint")).option("topic", "t")
