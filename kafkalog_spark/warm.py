@@ -46,6 +46,8 @@ def warm() -> None:
 def _warm_encoder() -> None:
     import pyarrow as pa
 
+    from kafkalog_spark.log.encoder_columns import key_column
+    from kafkalog_spark.log.kernels.partition import choose_slots
     from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
     from kafkalog_spark.log.record_schema import HEADERS_TYPE
 
@@ -59,6 +61,9 @@ def _warm_encoder() -> None:
     )
     for _ in encode_batches(records, 0, BatchParams(codec=layout.Codec.NONE)):
         pass
+    nothing, no_bytes = np.empty(0, np.int32), np.empty(0, np.uint8)
+    ones = np.ones(1, np.int64)
+    choose_slots(0, *key_column(records["key"].chunk(0)), nothing, no_bytes, 0, nothing, ones, ones, nothing)
 
 
 def main() -> None:
