@@ -17,7 +17,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,13 +85,16 @@ class Committer:
 
     def abort_all(self, jobs: Iterable[str]) -> None:
         """`abort` for several jobs. A log directory that has nothing else is removed."""
+        if not self.log_dir.exists():
+            return
         made_directory = False
         for job in jobs:
             if not self._is_pending(job):
                 made_directory |= staging.read_job(self.log_dir, job).made_directory
                 self._end_job(job)
-        if made_directory and not os.listdir(self.log_dir):
-            self.log_dir.rmdir()
+        if made_directory:
+            with suppress(OSError):  # somebody else has begun to use it
+                self.log_dir.rmdir()
 
     def recover(self) -> None:
         """Finish what a dead writer had decided, and remove what it had only staged."""

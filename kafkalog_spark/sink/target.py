@@ -77,11 +77,17 @@ def check_no_broker(path: Path) -> None:
     """Raise BrokerOwnsDirectory when a broker runs on the directory. Makes no file; another sink does not matter."""
     if not (path / names.LOCK_FILE).exists():
         return
+    patience = Patience(_PROBE_SECONDS)
     try:
-        _lock_of_broker(path).release()
-    except BrokerOwnsDirectory:
-        if not _is_locked(path, SINK_LOCK_FILE):
-            raise
+        while True:
+            try:
+                LogDirLock.acquire(path).release()
+                return
+            except LogDirLocked:
+                if _is_locked(path, SINK_LOCK_FILE):
+                    return
+                if not patience.wait():
+                    raise _broker_owns(path) from None
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -104,11 +110,15 @@ def _lock_of_broker(path: Path) -> LogDirLock:
             return LogDirLock.acquire(path)
         except LogDirLocked:
             if not patience.wait():
-                raise BrokerOwnsDirectory(
-                    f"a running broker owns this log directory ({names.LOCK_FILE} is locked)",
-                    path=str(path),
-                    hint="write through it with option kafka.bootstrap.servers (at least once), or stop it first",
-                ) from None
+                raise _broker_owns(path) from None
+
+
+def _broker_owns(path: Path) -> BrokerOwnsDirectory:
+    return BrokerOwnsDirectory(
+        f"a running broker owns this log directory ({names.LOCK_FILE} is locked)",
+        path=str(path),
+        hint="write through it with option kafka.bootstrap.servers (at least once), or stop it first",
+    )
 
 
 @contextmanager

@@ -121,7 +121,8 @@ class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, given: Mapping[str, str]) -> None:
-        self._job = WriteJob.open(options, schema, _stream_key(options, given))
+        self._stream = _stream_key(options, given)
+        self._job = WriteJob.open(options, schema, self._stream)
 
     @first_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -148,18 +149,22 @@ class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def _end(self) -> None:
         """Remove the job of this object, and of the micro-batch when all its tasks failed and told us nothing."""
         log_dir = self._job.log_dir
-        if log_dir.exists():
-            stream = staging.read_job(log_dir, self._job.id).stream
-            assert stream is not None
-            Committer(log_dir).end_stream(stream)
+        if not log_dir.exists():
+            return
+        Committer(log_dir).abort(self._job.id)
+        if self._stream is not None and log_dir.exists():
+            Committer(log_dir).end_stream(self._stream)
 
 
-def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str:
-    """The same for all micro-batches of a query, in all processes of a driver; with a checkpoint of its own no other
-    query has it, and the query's next start has it again."""
-    owner = None if options.checkpoint_location else staging.driver_process()
-    text = json.dumps([sorted(given.items()), None if owner is None else [owner.boot, owner.pid, owner.start]])
-    return hashlib.sha256(text.encode()).hexdigest()
+def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:
+    """The same for all micro-batches and starts of a query, and no other query's: its checkpoint is its own.
+
+    None when the checkpoint is not named by an option (spark.sql.streaming.checkpointLocation): two queries may have
+    the same options then. What killed tasks of a failed micro-batch staged stays there until the driver ends.
+    """
+    if options.checkpoint_location is None:
+        return None
+    return hashlib.sha256(json.dumps(sorted(given.items())).encode()).hexdigest()
 
 
 __all__ = ["KafkaLogBatchWriter", "KafkaLogStreamWriter", "WriteJob"]

@@ -240,3 +240,33 @@ def test_a_directory_of_a_running_broker_is_refused_with_the_other_road(tmp_path
     finally:
         held.release()
     assert texts(tmp_path) == ["a"]
+
+
+TURNS, WRITERS = 8, 3
+WRITER = """
+import sys
+from pathlib import Path
+from kafkalog_spark.sink.target import check_no_broker
+from tests.sink.sink_helpers import *
+for turn in range(int(sys.argv[3])):
+    check_no_broker(Path(sys.argv[1]))
+    texts = [f"{sys.argv[2]} {turn} {n}" for n in range(20)]
+    write(Path(sys.argv[1]), values(*texts, partition=turn % 2), topic="t", numPartitions=2)
+"""
+
+
+def test_writers_in_several_processes_take_turns(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    children = [
+        subprocess.Popen([*command, str(number), str(TURNS)], cwd=root, stderr=subprocess.PIPE, text=True)
+        for number in range(WRITERS)
+    ]
+    for child in children:
+        _, said = child.communicate(timeout=120)
+        assert child.returncode == 0, said
+    check_log(tmp_path)
+    found = texts(tmp_path)
+    assert sorted(found) == sorted(f"{w} {t} {n}" for w in range(WRITERS) for t in range(TURNS) for n in range(20))
+    for at in range(0, len(found), 20):
+        assert len({text.rpartition(" ")[0] for text in found[at : at + 20]}) == 1, "each write is in one piece"

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from kafkalog_spark.sink.sink_record import read_record
 from tests.sink.sink_helpers import check_log, everything, staged_files, texts
+from tests.spark.loads import setting
 
 
 def add(source: Path, name: str, *values: object) -> None:
@@ -131,3 +132,22 @@ def test_output_mode_update_is_not_in_sparks_api(spark: Any, tmp_path: Path) -> 
     )  # fmt: skip
     with pytest.raises(PySparkException, match="does not support Update mode"):
         query.awaitTermination(60)
+
+
+def test_two_queries_with_the_same_options_do_not_touch_each_other(spark: Any, tmp_path: Path) -> None:
+    """Their checkpoints come from a setting, so only Spark can tell them apart."""
+    for name in ("one", "two"):
+        for number in range(3):
+            add(tmp_path / name, f"{number}.txt", f"{name} {number}")
+    with setting(spark, "spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints")):
+        queries = [
+            spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(str(tmp_path / name))
+            .writeStream.format("kafkalog").option("topic", "t").queryName(name).trigger(availableNow=True)
+            .start(str(tmp_path / "log"))
+            for name in ("one", "two")
+        ]  # fmt: skip
+        for query in queries:
+            query.awaitTermination(120)
+            assert query.exception() is None
+    assert sorted(texts(tmp_path / "log")) == [f"{name} {number}" for name in ("one", "two") for number in range(3)]
+    check_log(tmp_path / "log")
