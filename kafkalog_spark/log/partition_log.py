@@ -13,6 +13,7 @@ from bisect import bisect_right
 from functools import cached_property
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.log.directory_listing import settled_listing
 from kafkalog_spark.log.log_end import LogEnd, find_log_end, still_there
 from kafkalog_spark.log.names import SegmentFiles, live_segments, producer_snapshots
 from kafkalog_spark.log.segment_file import SegmentFile
@@ -98,7 +99,7 @@ class PartitionLog:
     def _list(self) -> None:
         for attempt in range(LISTINGS):
             try:
-                names = os.listdir(self.directory)
+                names = settled_listing(self.directory)
                 self._take(names, live_segments(names, self._end_of_swap))
             except FileNotFoundError as error:
                 if attempt < LISTINGS - 1 and os.path.isdir(self.directory):
