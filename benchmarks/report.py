@@ -41,6 +41,19 @@ def rate(amount: float, seconds: list[float]) -> float:
     return float(f"{amount / statistics.median(seconds):.3g}")
 
 
+def best_ratio(slower: list[float], faster: list[float]) -> float:
+    """How many times `faster` is faster, by the best round of each.
+
+    For short runs of several processes: what else happens on the machine only ever makes one longer.
+    """
+    return min(slower) / min(faster)
+
+
+def best_rate(amount: float, seconds: list[float]) -> float:
+    """amount per second of the best round, three digits."""
+    return float(f"{amount / min(seconds):.3g}")
+
+
 @dataclass
 class Report:
     """Collects the figures of one run. silent: prints nothing, for what only warms up."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -91,6 +92,9 @@ async def _serve(config: BrokerConfig, *, stop_at_eof: bool) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     await broker.start(progress_teller())
+    # What is there now stays: 50 thousand objects of modules, which a full collection would walk for 50 ms, in which
+    # nobody is served.
+    gc.freeze()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stop, number)
     if stop_at_eof:
