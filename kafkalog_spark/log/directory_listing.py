@@ -20,8 +20,10 @@ _LISTINGS = 100
 
 
 def settled_listing(directory: str) -> list[str]:
-    """As os.listdir, and taken again until two in a row agree, where files may be being renamed. `.deleted` files,
-    whose coming and going tells nothing, may be missing. Raises OSError."""
+    """As os.listdir, and taken again until two in a row agree, where files may be being renamed. Raises OSError.
+
+    `.deleted` files, whose coming and going tells nothing, may be missing.
+    """
     before = os.stat(directory).st_mtime_ns
     names = os.listdir(directory)
     for _ in range(_LISTINGS):
