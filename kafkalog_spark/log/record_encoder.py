@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -108,6 +109,27 @@ def encode_batches(
         row += chunk.num_rows
 
 
+class EncodedRun(NamedTuple):
+    """Whole batches one behind the other. data: their bytes, good until the next run is asked for. batches: (size in
+    bytes, number of records) of each."""
+
+    data: memoryview
+    batches: list[tuple[int, int]]
+
+
+def encode_runs(
+    records: pa.RecordBatch | pa.Table, next_offset: int, params: BatchParams, now_ms: int | None = None
+) -> Iterator[EncodedRun]:
+    """The same batches as `encode_batches`, about a megabyte at a time and without a copy of their own: for whoever
+    writes them at once. Sequences of a producer are not given."""
+    row = 0
+    for chunk in _chunks(records):
+        for run in _Encoder(chunk, next_offset, params.base_sequence, params, now_ms, row).runs():
+            yield run
+            next_offset += sum(count for _, count in run.batches)
+        row += chunk.num_rows
+
+
 def next_sequence(sequence: int, count: int) -> int:
     """The sequence `count` records later: 0 follows 2^31-1 (DefaultRecordBatch.incrementSequence)."""
     return (sequence + count) & MAX_INT32
@@ -157,6 +179,25 @@ class _Encoder:
         self._cursor[W.NEXT_OFFSET] = next_offset
 
     def __iter__(self) -> Iterator[EncodedBatch]:
+        for view, facts in self._encoded():
+            for fact in facts:
+                yield self._finish(view, fact)
+
+    def runs(self) -> Iterator[EncodedRun]:
+        """All batches of one call of the kernel at a time."""
+        for view, facts in self._encoded():
+            if self._params.codec == Codec.NONE:  # they lie one behind the other already
+                for fact in facts:
+                    self._seal(view, fact)
+                data = view[: facts[-1][1]] if facts else view[:0]
+                sizes = [end - start for start, end, *_ in facts]
+            else:
+                packed = [self._finish(view, fact).data for fact in facts]
+                data, sizes = memoryview(b"".join(packed)), [len(batch) for batch in packed]
+            yield EncodedRun(data, [(size, fact[2]) for size, fact in zip(sizes, facts, strict=True)])
+
+    def _encoded(self) -> Iterator[tuple[memoryview, list[list[int]]]]:
+        """(buffer, facts of the batches in it) of each call of the kernel."""
         status = EncodeStatus.FULL
         while status in (EncodeStatus.FULL, EncodeStatus.NEED_ROOM):
             if status == EncodeStatus.NEED_ROOM:
@@ -166,9 +207,7 @@ class _Encoder:
                     self._rows, *self._columns, self._params.batch_size, self._out, self._facts, self._cursor
                 )
             )
-            view = memoryview(self._out.data)
-            for fact in self._facts[: self._cursor[W.BATCHES]].tolist():
-                yield self._finish(view, fact)
+            yield memoryview(self._out.data), self._facts[: self._cursor[W.BATCHES]].tolist()
         if status in ENCODE_FAULTS:
             row, offset = int(self._cursor[W.ROW]), int(self._cursor[W.NEXT_OFFSET])
             raise InvalidRecord(
@@ -194,6 +233,14 @@ class _Encoder:
 
     def _finish(self, view: memoryview, fact: list[int]) -> EncodedBatch:
         """The batch that the kernel left in view[start:end], with header, compressed."""
+        buffer, start, end, max_timestamp = self._seal(view, fact)
+        _, _, count, base_offset, last_offset, *_ = fact
+        return EncodedBatch(
+            bytes(buffer[start:end]), base_offset, last_offset, max_timestamp, self._params.leader_epoch, count
+        )
+
+    def _seal(self, view: memoryview, fact: list[int]) -> tuple[bytearray | memoryview, int, int, int]:
+        """Complete the batch: (buffer, start, end) of where it lies then, and its largest timestamp."""
         start, end, count, base_offset, last_offset, base_timestamp, max_timestamp = fact
         params = self._params
         if params.log_append_time is not None:
@@ -216,6 +263,4 @@ class _Encoder:
         seal(buffer, start, end, head)
         if self._sequence >= 0:
             self._sequence = next_sequence(self._sequence, last_offset - base_offset + 1)
-        return EncodedBatch(
-            bytes(buffer[start:end]), base_offset, last_offset, max_timestamp, params.leader_epoch, count
-        )
+        return buffer, start, end, max_timestamp

@@ -6,6 +6,7 @@ its CRC, so they are overwritten where they are; nothing else of the file change
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from pathlib import Path
@@ -15,13 +16,15 @@ from kafkalog_spark.log import layout, names
 from kafkalog_spark.log.index_file import MAX_INDEX_SIZE
 from kafkalog_spark.log.offset_index import OffsetIndexWriter
 from kafkalog_spark.log.rolling import INDEX_INTERVAL_BYTES
-from kafkalog_spark.log.segment_headers import header_at
 from kafkalog_spark.log.segment_writer import SegmentWriter
 from kafkalog_spark.log.time_index import TimeIndexWriter
 
 # the first 16 bytes of a batch: base offset, length (as it was), leader epoch
 _PLACE = struct.Struct(">qii")
 assert _PLACE.size == layout.LEADER_EPOCH_AT + 4
+# what the indexes need of a batch: length, magic, last offset delta, max timestamp
+_FACTS = struct.Struct(">8xi4xb6xi8xq")
+assert _FACTS.size == layout.MAX_TIMESTAMP_AT + 8
 
 
 def restamp_segment(
@@ -37,7 +40,8 @@ def restamp_segment(
 
     `path` ends in .log and may have any stem; the indexes get the same one, and are overwritten. To bring all three to
     the disk is the caller's matter. Doing it again gives the same, or other, offsets: a crash in between
-    does no harm. Raises CorruptBatch for a file that does not consist of whole v2 batches, OSError.
+    does no harm. The file is mapped: nobody else may cut it meanwhile. Raises CorruptBatch for a file that does not
+    consist of whole v2 batches, OSError.
     """
     offset_index = OffsetIndexWriter(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size)
     try:
@@ -49,19 +53,29 @@ def restamp_segment(
     segment = SegmentWriter(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
     try:
         end = os.fstat(fd).st_size
-        while segment.size < end:
-            position = segment.size
-            header = header_at(fd, position, end)
-            if header.magic != 2:
-                raise CorruptBatch(f"a batch of magic {header.magic} cannot be numbered anew", position=position)
-            last_offset = segment.next_offset + header.last_offset - header.base_offset
-            place = _PLACE.pack(segment.next_offset, header.size - layout.LOG_OVERHEAD, leader_epoch)
-            if os.pwrite(fd, place, position) != _PLACE.size:
-                raise OSError(f"only a part of a batch header could be written: {path}")
-            segment.count(header.size, last_offset, header.max_timestamp)
+        with mmap.mmap(fd, end) as log:
+            while segment.size < end:
+                position = segment.size
+                size, last_offset_delta, max_timestamp = _facts_at(log, position, end)
+                next_offset = segment.next_offset
+                _PLACE.pack_into(log, position, next_offset, size - layout.LOG_OVERHEAD, leader_epoch)
+                segment.count(size, next_offset + last_offset_delta, max_timestamp)
         segment.on_become_inactive()
     except CorruptBatch as error:
         raise error.at(path=str(path)) from None
     finally:
         segment.abandon()
     return segment.next_offset
+
+
+def _facts_at(log: mmap.mmap, position: int, end: int) -> tuple[int, int, int]:
+    """(size, last offset delta, max timestamp) of the whole v2 batch at `position`."""
+    if end - position < layout.BATCH_OVERHEAD:
+        raise CorruptBatch(f"{end - position} bytes are left, too few for a batch", position=position)
+    length, magic, last_offset_delta, max_timestamp = _FACTS.unpack_from(log, position)
+    if magic != 2:
+        raise CorruptBatch(f"a batch of magic {magic} cannot be numbered anew", position=position)
+    size = length + layout.LOG_OVERHEAD
+    if not layout.BATCH_OVERHEAD <= size <= end - position or last_offset_delta < 0:
+        raise CorruptBatch(f"a batch of {size} bytes begins with {end - position} bytes left", position=position)
+    return size, last_offset_delta, max_timestamp

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A finished .log file in the log directory, under its staging name, with offsets from 0 on."""
+    """A finished .log file in the log directory, under its staging name. Its offsets are given at the commit."""
 
     name: str
     topic: str

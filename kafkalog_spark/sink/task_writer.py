@@ -1,7 +1,7 @@
 """One task: Arrow batches in, finished .log files out, encoded while they arrive.
 
 Rows are gathered to windows of some megabytes, so that each partition's batches are full; memory is bounded by a window
-whatever the input. The files lie in the log directory under staging names, with offsets from 0 on.
+whatever the input. The files lie in the log directory under staging names; the commit gives them their offsets.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord, JobEnded
-from kafkalog_spark.log.encoded_batch import EncodedBatch
 from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.record_encoder import BatchParams, encode_runs
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.manifest import StagedFile, TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
@@ -29,6 +28,7 @@ from kafkalog_spark.sink.write_behind import WriteBehind
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Smallest and largest window. Eight Arrow batches of Spark's 10,000 rows of 100 bytes fit the smallest."""
+_MANY_RECORDS = MAX_RELATIVE_OFFSET - (1 << 24)  # far more than a run holds: from here on batches are counted singly
 _BATCHES_IN_WINDOW = 4  # record batches that a partition gets from a window, where the largest window allows it
 
 
@@ -45,15 +45,16 @@ class _OpenFile:
         self.size = 0
         self.records = 0
 
-    def append(self, batches: list[bytes]) -> None:
+    def append(self, data: memoryview, records: int) -> None:
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            for data in batches:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
+            rest = data
+            while rest:
+                rest = rest[os.write(fd, rest) :]
         finally:
             os.close(fd)
+        self.size += len(data)
+        self.records += records
 
 
 class TaskWriter:
@@ -71,6 +72,7 @@ class TaskWriter:
         self._options = options
         self._place = place
         self._clock_ms = clock_ms
+        self._segment_bytes = options.segment_bytes
         self._attempt = uuid.uuid4().hex[:12]  # several attempts of a task may run at once
         self._params = BatchParams(
             codec=options.codec,
@@ -161,31 +163,28 @@ class TaskWriter:
             now = params.log_append_time
             if "timestamp" in records.schema.names:
                 records = records.drop_columns(["timestamp"])
-        waiting: list[bytes] = []
         try:
-            for batch in encode_batches(records, file.records, params, now):
-                if self._is_full(file, batch):
-                    self._append(file, waiting)
-                    waiting = []
-                    file = self._go_on(key)
-                    # The offsets count on from the old file; only their distances matter, the commit sets them.
-                waiting.append(batch.data)
-                file.size += len(batch.data)
-                file.records += batch.record_count
+            for run in encode_runs(records, 0, params, now):  # the commit numbers them
+                size = len(run.data)
+                if file.size + size <= self._segment_bytes and file.records <= _MANY_RECORDS:
+                    self._append(file, run.data, sum(count for _, count in run.batches))
+                    continue
+                at = 0
+                for size, count in run.batches:
+                    if self._is_full(file, size, count):
+                        file = self._go_on(key)
+                    self._append(file, run.data[at : at + size], count)
+                    at += size
         except InvalidRecord as error:
             error.offset = None  # of the staged file: it says nothing to anybody
             raise error.at(topic_partition=f"{key[0]}-{key[1]}") from None
-        self._append(file, waiting)
 
-    def _append(self, file: _OpenFile, batches: list[bytes]) -> None:
-        file.append(batches)
-        self._write_behind.wrote(file.path, sum(map(len, batches)))
+    def _append(self, file: _OpenFile, data: memoryview, records: int) -> None:
+        file.append(data, records)
+        self._write_behind.wrote(file.path, len(data))
 
-    def _is_full(self, file: _OpenFile, batch: EncodedBatch) -> bool:
-        return file.size > 0 and (
-            file.size + len(batch.data) > self._options.segment_bytes
-            or file.records + batch.record_count > MAX_RELATIVE_OFFSET
-        )
+    def _is_full(self, file: _OpenFile, size: int, count: int) -> bool:
+        return file.size > 0 and (file.size + size > self._segment_bytes or file.records + count > MAX_RELATIVE_OFFSET)
 
     def _begin(self, key: tuple[str, int]) -> _OpenFile:
         name = staging.staged_file(self._place.job, self._place.task, self._attempt, len(self._files))
