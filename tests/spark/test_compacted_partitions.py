@@ -14,12 +14,13 @@ from pyspark.sql import SparkSession
 
 from broker.testing import RunningBroker
 
-TOPIC, READS, KEYS = "compacted", 4, 50
+TOPIC, READS, KEYS = "compacted", 3, 50
 SETTINGS = {
     "partitions": 1,
     "cleanup.policy": "compact",
     "internal.segment.bytes": 20_000,
     "min.cleanable.dirty.ratio": 0.01,
+    "file.delete.delay.ms": 500,
 }
 
 
@@ -44,6 +45,7 @@ class Writer(threading.Thread):
             for key in (*range(KEYS), KEYS + number):
                 self._producer.produce(TOPIC, b"%d" % number, b"%d" % key, on_delivery=self._delivered)
             self._producer.flush(30)
+            self.stop.wait(0.005)  # segments enough, and not so many that reading them takes long
 
     def _delivered(self, error: object, message: object) -> None:
         if error is not None:
