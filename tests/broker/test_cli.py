@@ -98,7 +98,7 @@ def test_the_command_starts_without_what_only_tests_need():
     """A fifth of the start in an environment that has hypothesis, as those of brokers for tests do."""
     code = (
         "import sys, broker.__main__, broker.server; from broker import api; api.load_all();"
-        "assert not {'hypothesis', 'numba', 'pyarrow', 'pyspark'} & sys.modules.keys();"
+        "assert 'hypothesis' not in sys.modules;"
         "import hypothesis"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
