@@ -1,8 +1,8 @@
 """The broker against a real Apache Kafka: produce, fetch, round trips, one-record requests, start, memory.
 
 The same librdkafka clients with the same settings, in turn on the one and the other, in the same minutes, on one disk.
-Kafka's JVM is warmed up first. Rates are of the best of several rounds. `python -m benchmarks.broker produce lz4`
-runs the lines that contain these words.
+Kafka's JVM is warmed up first. Rates are those of the best of several rounds.
+`python -m benchmarks.broker produce lz4` runs the lines that contain these words.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 TIMEOUT_S = 120  # nothing here takes more than some seconds; a broker that hangs must not hang the benchmark
 POOL = 2_000  # different values; more than fit a batch of the codec's window, so that it does not see one twice
 CHECKED = 64  # every so many-th record's delivery is looked at one by one; flush() tells about all of them
+QUIET = {"log_level": 3}  # errors only: librdkafka tells of events that nobody waited for when a client ends
 
 Run = Callable[[], Any]
 Job = Callable[..., Run]
@@ -38,6 +39,7 @@ def produce(bootstrap: str, topic: str, records: int, size: int, codec: str) -> 
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
+            **QUIET,
             "acks": "all",
             "linger.ms": 5,
             "batch.size": 256 << 10,
@@ -79,6 +81,7 @@ def consume(bootstrap: str, topic: str, partitions: Sequence[int]) -> Run:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
+            **QUIET,
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 4 << 20,
@@ -116,6 +119,7 @@ def one_record_requests(bootstrap: str, topic: str, requests: int, partitions: i
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
+            **QUIET,
             "acks": "all",
             "linger.ms": 0,
             "batch.num.messages": 1,
@@ -144,10 +148,11 @@ def round_trips(bootstrap: str, topic: str, trips: int) -> Run:
     """Milliseconds from produce() to the consumer that has the record, one record at a time, for each of `trips`."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", **QUIET})
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
+            **QUIET,
             "group.id": "benchmark",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -173,6 +178,7 @@ def round_trips(bootstrap: str, topic: str, trips: int) -> Run:
 
     def run() -> list[float]:
         taken = [trip() for _ in range(trips)]
+        producer.flush(TIMEOUT_S)
         consumer.close()
         return taken
 

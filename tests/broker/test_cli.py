@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from broker.cli import WRONG_USAGE, configuration, main, parser, progress_teller
@@ -89,3 +92,13 @@ def test_recovery_tells_once_a_second_how_far_it_is(caplog):
 )
 def test_percent_of_what_is_to_be_recovered(progress, percent):
     assert progress.percent == percent
+
+
+def test_the_command_starts_without_what_only_tests_need():
+    """A fifth of the start in an environment that has hypothesis, as those of brokers for tests do."""
+    code = (
+        "import sys, broker.__main__, broker.server; from broker import api; api.load_all();"
+        "assert 'hypothesis' not in sys.modules;"
+        "import hypothesis"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
