@@ -25,7 +25,7 @@ IGNORED = ("INFO topic neighbour is created",)
 
 def produce_request(topic: str, records: bytes | None, acks: int = 1, partition: int = 0) -> produce.ProduceRequest:
     """One batch for one partition."""
-    of_partition = produce.PartitionProduceData(index=i32(partition), records=records)
+    of_partition = produce.PartitionProduceData(index=i32(partition), records=records)  # type: ignore[arg-type]
     data = produce.TopicProduceData(name=TopicName(topic), partition_data=(of_partition,))
     timeout = i32Timedelta.parse(timedelta(seconds=10))
     return produce.ProduceRequest(transactional_id=None, acks=i16(acks), timeout=timeout, topic_data=(data,))
