@@ -4,6 +4,8 @@ kio's native reader makes room for as many elements as an array announces. 2^31 
 that is more than the system allows, the whole process is aborted: one small frame would end the broker. Every element
 has at least some bytes, so an honest array never announces more than what is left of the request has room for.
 
+kio also reads null where the protocol has no null array. Kafka's own readers refuse that, and so does a check.
+
 A check follows the same fields in the same order as the reader, so where it finds the request cut short the reader does
 too, before any array behind that place.
 """
@@ -51,28 +53,31 @@ def _entity(entity: type[Any]) -> _Kind:
     kinds: list[_Kind] = []
     for field in dataclasses.fields(entity):
         if "tag" in field.metadata:
-            kind = _field(field, flexible=True, nullable=False)
+            kind = _field(field, flexible=True, null_struct=False)
             if kind.has_arrays and kind.skip is not None:
                 tagged[field.metadata["tag"]] = kind.skip
         else:
-            kinds.append(_field(field, flexible=flexible, nullable=is_optional(field)))
+            kinds.append(_field(field, flexible=flexible, null_struct=is_optional(field)))
     if flexible:
         kinds.append(_Kind(1, _tags_skip(tagged), bool(tagged)))
     return _sequence(kinds)
 
 
-def _field(field: dataclasses.Field[Any], *, flexible: bool, nullable: bool) -> _Kind:
+def _field(field: dataclasses.Field[Any], *, flexible: bool, null_struct: bool) -> _Kind:
+    """null_struct: a struct may be null by itself; as the value of a tagged field it never is."""
     kind = classify_field(field)
     if isinstance(kind, EntityField):
         one = _entity(kind.type_)
-        return _Kind(1, _nullable_skip(one), one.has_arrays) if nullable else one
+        return _Kind(1, _nullable_skip(one), one.has_arrays) if null_struct else one
     if isinstance(kind, EntityTupleField):
         element = _entity(kind.type_)
     else:
         element = _primitive(field.metadata["kafka_type"], flexible=flexible)
     if not kind.is_array:
         return element
-    return _Kind(1 if flexible else _I32.size, _array_skip(element, flexible=flexible), True)
+    nullable = is_optional(field)
+    skip = _array_skip(element, field.name, flexible=flexible, nullable=nullable)
+    return _Kind(1 if flexible else _I32.size, skip, True)
 
 
 def _primitive(kafka_type: str, *, flexible: bool) -> _Kind:
@@ -106,7 +111,7 @@ def _sequence(kinds: list[_Kind]) -> _Kind:
     return _Kind(size, skip, any(kind.has_arrays for kind in kinds))
 
 
-def _array_skip(element: _Kind, *, flexible: bool) -> Skip:
+def _array_skip(element: _Kind, name: str, *, flexible: bool, nullable: bool) -> Skip:
     smallest, skip_element = max(element.size, 1), element.skip
 
     def skip(data: Body, position: int) -> int:
@@ -117,6 +122,8 @@ def _array_skip(element: _Kind, *, flexible: bool) -> Skip:
             (count,) = _I32.unpack_from(data, position)
             position += _I32.size
         left = len(data) - position
+        if count < 0 and not nullable:
+            raise MalformedRequest(f"the array {name} is null")
         if count * smallest > left:
             raise MalformedRequest(f"an array of {count} elements at byte {position}, {left} bytes are left")
         if skip_element is None:
@@ -161,10 +168,10 @@ def _compact_skip(data: Body, position: int) -> int:
 
 
 def _short_skip(data: Body, position: int) -> int:
-    length: int = _I16.unpack_from(data, position)[0]
-    return position + _I16.size + max(length, 0)
+    (length,) = _I16.unpack_from(data, position)
+    return position + _I16.size + max(int(length), 0)
 
 
 def _long_skip(data: Body, position: int) -> int:
-    length: int = _I32.unpack_from(data, position)[0]
-    return position + _I32.size + max(length, 0)
+    (length,) = _I32.unpack_from(data, position)
+    return position + _I32.size + max(int(length), 0)

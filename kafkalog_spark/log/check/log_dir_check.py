@@ -8,6 +8,7 @@ Checkpoints are read before the logs: read later, they could be ahead of what wa
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -90,7 +91,11 @@ def check_log_dirs(
         log = _open(place, said, result.findings)
         if log is not None:
             check = PartitionCheck(log, result.findings, closed or said.closed, count)
-            result.partitions[key] = check.run()
+            try:
+                result.partitions[key] = check.run()
+            except OSError as error:
+                what = f"cannot be read: {error.strerror}"
+                result.findings.add(Severity.ERROR, error.filename or place.directory, Fault(what), log.name)
     for path, said in of_path.items():
         _check_checkpoints(path, said, dirs, result, closed or said.closed)
     _check_topic_ids(dirs, result)
@@ -208,10 +213,14 @@ def _parent(place: PartitionPlace) -> str:
 
 
 def _log_bytes(place: PartitionPlace) -> int:
-    """Bytes of the .log files that were listed; what goes away meanwhile has none."""
+    """Bytes of the .log files; what goes away meanwhile has none."""
+    total = 0
     try:
-        return sum(
-            entry.stat().st_size for entry in os.scandir(place.directory) if entry.name.endswith(names.LOG_SUFFIX)
-        )
+        with os.scandir(place.directory) as entries:
+            for entry in entries:
+                if entry.name.endswith(names.LOG_SUFFIX):
+                    with contextlib.suppress(OSError):
+                        total += entry.stat().st_size
     except OSError:
-        return 0
+        pass  # for progress only: the check itself tells what cannot be read
+    return total

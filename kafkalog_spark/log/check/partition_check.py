@@ -96,6 +96,9 @@ class PartitionCheck:
                     return
                 # Retention or the cleaner was here: what follows is looked at, and what it contradicts is unknown.
                 result.is_damaged = batches.has_gaps = True
+                if files.log in log.names:
+                    fault = Fault("is listed and cannot be opened: it does not exist")
+                    self.findings.add(Severity.ERROR, self._path(files.log), fault, log.name)
                 found = SegmentResult(files.base_offset, 0)
             except KafkalogError as error:  # a disk that cannot be read
                 self.findings.add_error(error, self._path(files.log), log.name)

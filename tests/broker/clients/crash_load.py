@@ -289,10 +289,9 @@ class CrashLoad:
         self._wait(lambda: self.offsets.acknowledged == ends, f"the group to commit {ends}")
         reads = self.reader.reads
         self._wait(lambda: self.reader.reads > reads + 1, "the offline reader")
-        actors: list[Member | LiveReader] = [*self.members, self.reader]
-        for actor in actors:
+        for actor in self.actors:
             actor.stop.set()
-        for actor in actors:
+        for actor in self.actors:
             actor.join(DEADLINE_S)
         self.check_committed()
         self.check_actors()

@@ -42,9 +42,12 @@ def test_the_check_follows_every_field_of_an_honest_request(key: int, data: st.D
         (3, 12, b"\0" + b"\xff\xff\xff\xff\x0f" + bytes(50), "an array of 4294967294 elements"),
         (2, 1, struct.pack(">iihi", -1, 1, 0, 2**31 - 1), "an array of 2147483647 elements"),
         (8, 2, struct.pack(">hihqi", 0, 1, 0, -1, 2**30), "an array of 1073741824 elements"),
+        (37, 0, struct.pack(">i", -1), "the array topics is null"),
+        (42, 2, b"\0" + b"\0" + b"\0", "the array groups_names is null"),
+        (1, 4, struct.pack(">iiiibi", -1, 0, 0, 0, 0, -1), "the array topics is null"),
     ],
 )
-def test_a_length_that_the_request_has_no_room_for_is_malformed(key: int, version: int, body: bytes, told: str) -> None:
+def test_a_length_that_cannot_be_true_is_malformed(key: int, version: int, body: bytes, told: str) -> None:
     with pytest.raises(MalformedRequest, match=told):
         decode_request(struct.pack(">hhih", key, version, 1, -1) + body)
 

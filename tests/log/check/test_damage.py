@@ -300,6 +300,22 @@ def test_damage_is_told_with_its_place(golden_copy: Callable[..., Path], damage:
         assert any(line.startswith(f"error: {damage.partition} {place}") for line in lines), "\n".join(lines)
 
 
+def test_what_cannot_be_read_is_told_and_the_other_partitions_are_checked(golden_copy: Callable[..., Path]) -> None:
+    root = golden_copy("kafka-4.3.0", "segments-0", "segments-1", "segments-2")
+    epochs = root / "segments-0" / "leader-epoch-checkpoint"
+    epochs.unlink()
+    epochs.mkdir()
+    log = file(root, SEGMENTS, SECOND, ".log")
+    log.unlink()
+    log.symlink_to(root / "nowhere")
+    result = check_log_dirs([root])
+    assert sorted(str(finding) for finding in result.findings.kept) == [
+        f"error: segments-0 {epochs}: cannot be read: Is a directory",
+        f"error: segments-1 {log}: is listed and cannot be opened: it does not exist",
+    ]
+    assert result.partitions["segments", 2].log_end_offset == 6000
+
+
 def test_batches_behind_damage_are_checked_too(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", SEGMENTS)
     path = file(root, SEGMENTS, FIRST, ".log")
