@@ -131,7 +131,7 @@ class Broker:
                 new_producer_id=self.producer_ids.next,
             )
             for partition in state.owned():
-                self.transactions.begin_loading(partition)
+                self.transactions.table.begin_loading(partition)
             self._loading = asyncio.create_task(self._load_coordinators(offsets, state))
             await self._listen()
             self.logs.cleaner.start()
@@ -153,9 +153,9 @@ class Broker:
                 loaded = await self.run_blocking(lambda number: load_transactions(state.scan(number)), partition)
             except KafkalogError as error:
                 _logger.error("the transactions of %s-%d cannot be loaded: %s", state.name, partition, error)
-                self.transactions.give_up(partition)
+                self.transactions.table.give_up(partition)
             else:
-                self.transactions.open(partition, loaded)
+                self.transactions.table.open(partition, loaded)
         self.transaction_ends.complete_soon()
 
     async def _load_groups(self, offsets: OffsetsTopic) -> None:
@@ -192,7 +192,7 @@ class Broker:
         self.groups.shutdown()
         await self.network.stop()
         await self.transaction_ends.stop()
-        self.transactions.shutdown()
+        self.transactions.table.shutdown()
         await asyncio.gather(*self._flushing.values(), return_exceptions=True)
         await self.run_blocking(self.logs.shutdown)
         self._dirs.close()

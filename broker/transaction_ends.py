@@ -57,13 +57,16 @@ class TransactionEnds:
         if not transactions.is_prepared(transactional_id):
             return
         try:
-            await self._broker.flush_if_due(self._state.log(transactions.partition_for(transactional_id)))
+            log = self._state.log(transactions.table.partition_for(transactional_id))
+            await self._broker.flush_if_due(log)
+            while log.high_watermark < log.log_end_offset:  # a decision that came while the last ones were flushed
+                await self._broker.flush_if_due(log)
             partitions = transactions.outstanding(transactional_id)
             done = transactions.complete(transactional_id)
             for partition in partitions:
-                log = self._log(partition)
-                if log is not None:
-                    await self._broker.flush_if_due(log)
+                marked = self._log(partition)
+                if marked is not None:
+                    await self._broker.flush_if_due(marked)
         except BrokerError as error:
             _logger.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
             done = False

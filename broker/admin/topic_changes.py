@@ -157,7 +157,7 @@ async def delete_topic(broker: Broker, name: str) -> Topic:
     broker.logs.delete_topic(topic)
     broker.groups.on_topic_deleted(name)
     if name == TRANSACTION_TOPIC:
-        broker.transactions.close_all()
+        broker.transactions.table.close_all()
     _log.info("topic %s is deleted", name)
     return topic
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @api(66, 0, 2)
 async def handle(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    found = broker.transactions.all_transactions()
+    found = broker.transactions.table.all()
     unknown = [name for name in asked.state_filters if name not in BY_LABEL]
     if asked.state_filters:
         states = {BY_LABEL[name] for name in asked.state_filters if name in BY_LABEL}

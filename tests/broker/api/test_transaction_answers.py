@@ -52,7 +52,9 @@ class Asked:
         """Kafka was asked 32766 times; the record that the last of them left is written here at once."""
         coordinator = self._broker.broker.transactions
         metadata = coordinator.describe(transactional_id)
-        coordinator._write(replace(metadata, producer_epoch=MAX_EPOCH - 1, previous_producer_id=metadata.producer_id))
+        coordinator.table.write(
+            replace(metadata, producer_epoch=MAX_EPOCH - 1, previous_producer_id=metadata.producer_id)
+        )
 
 
 def compared(answer: Any) -> Any:

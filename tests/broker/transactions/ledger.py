@@ -64,7 +64,7 @@ class Ledger:
         """What is in memory is gone; the log is read again."""
         self.coordinator = self._made()
         for partition in self.state.owned():
-            self.coordinator.open(partition, load(self.state.scan(partition)))
+            self.coordinator.table.open(partition, load(self.state.scan(partition)))
 
     def _new_id(self) -> int:
         self._next_id += 1
