@@ -7,6 +7,7 @@ record from under it, and the newer one lies behind its end: it sees neither, as
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from confluent_kafka import Producer
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from broker.testing import RunningBroker
 
 TOPIC, READS, KEYS = "compacted", 3, 50
+DEADLINE_S = 90  # for the first round of the cleaner, whose kernels may have to be compiled
 SETTINGS = {
     "partitions": 1,
     "cleanup.policy": "compact",
@@ -66,8 +68,9 @@ def test_what_nothing_has_superseded_is_read_while_segments_are_swapped(
     writer.start()
     frame = spark.read.format("kafkalog").option("subscribe", TOPIC).load(str(kafkalog_broker.log_dir))
     numbers = frame.selectExpr("offset", "cast(cast(key as string) as int) k", "cast(cast(value as string) as int) n")
-    ends = []
-    for _ in range(READS):
+    ends: list[tuple[int, int]] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(ends) < READS or (ends[-1][0] >= ends[-1][1] and time.monotonic() < deadline):
         once = set(writer.once)
         rows = numbers.collect()
         offsets = [row.offset for row in rows]
