@@ -5,6 +5,7 @@ Deprecated for IncrementalAlterConfigs, which older clients do not know.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from broker.admin.config_changes import Change, Operation, alter_each
@@ -17,12 +18,21 @@ if TYPE_CHECKING:
 
 @api(33, 0, 2)
 async def handle(request: Request, broker: Broker) -> Any:
+    return entity(
+        response_module(request).AlterConfigsResponse, responses=await altered(request, broker, _changes, replace=True)
+    )
+
+
+async def altered(
+    request: Request, broker: Broker, changes_of: Callable[[Any], list[Change]], *, replace: bool
+) -> tuple[Any, ...]:
+    """What became of each resource, as both APIs answer it. changes_of, replace: see alter_each."""
     asked = request.entity
-    module = response_module(request)
-    outcomes = await alter_each(broker, asked.resources, _changes, replace=True, validate_only=asked.validate_only)
-    responses = tuple(
+    outcomes = await alter_each(broker, asked.resources, changes_of, replace=replace, validate_only=asked.validate_only)
+    kind = response_module(request).AlterConfigsResourceResponse
+    return tuple(
         entity(
-            module.AlterConfigsResourceResponse,
+            kind,
             error_code=code,
             error_message=what,
             resource_type=resource.resource_type,
@@ -30,7 +40,6 @@ async def handle(request: Request, broker: Broker) -> Any:
         )
         for resource, (code, what) in zip(asked.resources, outcomes, strict=True)
     )
-    return entity(module.AlterConfigsResponse, responses=responses)
 
 
 def _changes(resource: Any) -> list[Change]:

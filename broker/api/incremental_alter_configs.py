@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.admin.config_changes import Change, Operation, alter_each
+from broker.admin.config_changes import Change, Operation
+from broker.api.alter_configs import altered
 from broker.errors import BrokerError, ErrorCode
 from broker.protocol.api_registry import Request, api
 from broker.protocol.response_entity import entity, response_module
@@ -15,20 +16,10 @@ if TYPE_CHECKING:
 
 @api(44, 0, 1)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked = request.entity
-    module = response_module(request)
-    outcomes = await alter_each(broker, asked.resources, _changes, replace=False, validate_only=asked.validate_only)
-    responses = tuple(
-        entity(
-            module.AlterConfigsResourceResponse,
-            error_code=code,
-            error_message=what,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, (code, what) in zip(asked.resources, outcomes, strict=True)
+    return entity(
+        response_module(request).IncrementalAlterConfigsResponse,
+        responses=await altered(request, broker, _changes, replace=False),
     )
-    return entity(module.IncrementalAlterConfigsResponse, responses=responses)
 
 
 def _changes(resource: Any) -> list[Change]:

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from broker.config.definition import Between, Property, PropertyType, Update
-
-BOOLEAN = PropertyType.BOOLEAN
-STRING = PropertyType.STRING
-INT = PropertyType.INT
-LONG = PropertyType.LONG
-LIST = PropertyType.LIST
-CLASS = PropertyType.CLASS
-HIGH = "high"
-MEDIUM = "medium"
-LOW = "low"
-CLUSTER = Update.CLUSTER_WIDE
+from broker.config.definition import Between, Property
+from broker.config.table_words import BOOLEAN, CLASS, CLUSTER, HIGH, INT, LIST, LONG, LOW, MEDIUM, STRING
 
 # fmt: off
 CLUSTER_PROPERTIES = (

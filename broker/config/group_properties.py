@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from broker.config.definition import Between, OneOf, Property, PropertyType, Update
-
-BOOLEAN = PropertyType.BOOLEAN
-STRING = PropertyType.STRING
-INT = PropertyType.INT
-SHORT = PropertyType.SHORT
-LONG = PropertyType.LONG
-LIST = PropertyType.LIST
-HIGH = "high"
-MEDIUM = "medium"
-LOW = "low"
-CLUSTER = Update.CLUSTER_WIDE
+from broker.config.definition import Between, OneOf, Property
+from broker.config.table_words import BOOLEAN, CLUSTER, HIGH, INT, LIST, LONG, LOW, MEDIUM, SHORT, STRING
 
 # fmt: off
 GROUP_PROPERTIES = (

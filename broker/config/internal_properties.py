@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from broker.config.definition import Between, Property, PropertyType
-
-BOOLEAN = PropertyType.BOOLEAN
-STRING = PropertyType.STRING
-INT = PropertyType.INT
-LONG = PropertyType.LONG
-DOUBLE = PropertyType.DOUBLE
-HIGH = "high"
-MEDIUM = "medium"
-LOW = "low"
+from broker.config.definition import Between, Property
+from broker.config.table_words import BOOLEAN, DOUBLE, HIGH, INT, LONG, LOW, MEDIUM, STRING
 
 # fmt: off
 INTERNAL_PROPERTIES = (

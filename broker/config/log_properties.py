@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from broker.config.definition import Between, OneOf, Property, PropertyType, Update
-
-BOOLEAN = PropertyType.BOOLEAN
-STRING = PropertyType.STRING
-INT = PropertyType.INT
-LONG = PropertyType.LONG
-DOUBLE = PropertyType.DOUBLE
-LIST = PropertyType.LIST
-CLASS = PropertyType.CLASS
-HIGH = "high"
-MEDIUM = "medium"
-LOW = "low"
-CLUSTER = Update.CLUSTER_WIDE
+from broker.config.definition import Between, OneOf, Property
+from broker.config.table_words import BOOLEAN, CLASS, CLUSTER, DOUBLE, HIGH, INT, LIST, LONG, LOW, MEDIUM, STRING
 
 # fmt: off
 LOG_PROPERTIES = (

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from broker.config.definition import AddressLimits, Between, OneOf, Property, PropertyType, Update
-
-STRING = PropertyType.STRING
-INT = PropertyType.INT
-LONG = PropertyType.LONG
-LIST = PropertyType.LIST
-HIGH = "high"
-MEDIUM = "medium"
-LOW = "low"
-CLUSTER = Update.CLUSTER_WIDE
-PER_BROKER = Update.PER_BROKER
+from broker.config.definition import AddressLimits, Between, OneOf, Property
+from broker.config.table_words import CLUSTER, HIGH, INT, LIST, LONG, LOW, MEDIUM, PER_BROKER, STRING
 
 # fmt: off
 NETWORK_PROPERTIES = (

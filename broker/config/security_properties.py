@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from broker.config.definition import Between, OneOf, Property, PropertyType, Update
-
-BOOLEAN = PropertyType.BOOLEAN
-STRING = PropertyType.STRING
-INT = PropertyType.INT
-SHORT = PropertyType.SHORT
-LONG = PropertyType.LONG
-DOUBLE = PropertyType.DOUBLE
-LIST = PropertyType.LIST
-CLASS = PropertyType.CLASS
-PASSWORD = PropertyType.PASSWORD
-HIGH = "high"
-MEDIUM = "medium"
-LOW = "low"
-PER_BROKER = Update.PER_BROKER
+from broker.config.definition import Between, OneOf, Property
+from broker.config.table_words import (
+    BOOLEAN,
+    CLASS,
+    DOUBLE,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    MEDIUM,
+    PASSWORD,
+    PER_BROKER,
+    SHORT,
+    STRING,
+)
 
 # fmt: off
 SECURITY_PROPERTIES = (

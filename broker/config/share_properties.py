@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from broker.config.definition import Between, Property, PropertyType, Update
-
-INT = PropertyType.INT
-SHORT = PropertyType.SHORT
-LIST = PropertyType.LIST
-HIGH = "high"
-MEDIUM = "medium"
-CLUSTER = Update.CLUSTER_WIDE
+from broker.config.definition import Between, Property
+from broker.config.table_words import CLUSTER, HIGH, INT, LIST, MEDIUM, SHORT
 
 # fmt: off
 SHARE_PROPERTIES = (

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from broker.config.definition import Between, NotEmpty, Property, PropertyType, Update
-
-BOOLEAN = PropertyType.BOOLEAN
-STRING = PropertyType.STRING
-INT = PropertyType.INT
-LONG = PropertyType.LONG
-MEDIUM = "medium"
-LOW = "low"
-CLUSTER = Update.CLUSTER_WIDE
+from broker.config.definition import Between, NotEmpty, Property
+from broker.config.table_words import BOOLEAN, CLUSTER, INT, LONG, LOW, MEDIUM, STRING
 
 # fmt: off
 TIERED_PROPERTIES = (

@@ -6,16 +6,8 @@ Where a broker property has relatives in other units (log.retention.ms, .minutes
 
 from __future__ import annotations
 
-from broker.config.definition import Between, OneOf, Property, PropertyType, ThrottledReplicas, Update, table
-
-BOOLEAN = PropertyType.BOOLEAN
-STRING = PropertyType.STRING
-INT = PropertyType.INT
-LONG = PropertyType.LONG
-DOUBLE = PropertyType.DOUBLE
-LIST = PropertyType.LIST
-MEDIUM = "medium"
-CLUSTER = Update.CLUSTER_WIDE
+from broker.config.definition import Between, OneOf, Property, ThrottledReplicas, table
+from broker.config.table_words import BOOLEAN, CLUSTER, DOUBLE, INT, LIST, LONG, MEDIUM, STRING
 
 # fmt: off
 TOPIC_PROPERTY_LIST = (

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.errors import BrokerError, ErrorCode
+from broker.protocol.wire import uvarint
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 
 OFFSET_KEY_VERSION = 1
@@ -106,7 +107,7 @@ def offset_value(committed: OffsetAndMetadata) -> bytes:
         _I16.pack(OFFSET_VALUE_VERSION),
         _I64.pack(committed.offset),
         _I32.pack(committed.leader_epoch),
-        _unsigned_varint(len(metadata) + 1),
+        uvarint(len(metadata) + 1),
         metadata,
         _I64.pack(committed.commit_timestamp_ms),
     ]
@@ -210,15 +211,6 @@ def _string(text: str) -> bytes:
 
 def _nullable_string(text: str | None) -> bytes:
     return _I16.pack(-1) if text is None else _string(text)
-
-
-def _unsigned_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 class _Reader:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from broker.storage.segment_recovery import in_order
-from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.header_windows import check_large, large_batch, what_is_wrong
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
@@ -57,6 +57,7 @@ class SegmentWindows:
         Raises CorruptBatch, UnsupportedFormat with file, position and offset; OSError.
         """
         next_offset = base_offset
+        wrong: KafkalogError | None
         try:
             while position < size:
                 filled = self._fill(fd, position, size)
@@ -72,8 +73,9 @@ class SegmentWindows:
                         wrong = what_is_wrong(view, int(behind), filled, position + int(behind))
                     if wrong is not None:
                         raise wrong
-                    if in_order(table, base_offset, next_offset) < good:
-                        row = table[in_order(table, base_offset, next_offset)]
+                    rising = in_order(table, base_offset, next_offset)
+                    if rising < good:
+                        row = table[rising]
                         raise CorruptBatch(
                             f"offsets {int(row[H.BASE_OFFSET])} to {int(row[H.LAST_OFFSET])} do not rise from "
                             f"{next_offset}, or lie too far from the segment's base offset",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 
+from broker.protocol.wire import uvarint
 from broker.transactions.transaction_metadata import CLASSIC, TopicPartition, TransactionMetadata
 from broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
@@ -49,10 +50,10 @@ def transaction_value(metadata: TransactionMetadata) -> bytes:
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(metadata.partitions):
             topics.setdefault(topic, []).append(partition)
-        out += _unsigned_varint(len(topics) + 1)
+        out += uvarint(len(topics) + 1)
         for topic, partitions in topics.items():
             text = topic.encode()
-            out += _unsigned_varint(len(text) + 1) + text + _unsigned_varint(len(partitions) + 1)
+            out += uvarint(len(text) + 1) + text + uvarint(len(partitions) + 1)
             out += struct.pack(f">{len(partitions)}i", *partitions)
             out.append(0)
     out += _TIMES.pack(metadata.last_update_ms, metadata.start_ms)
@@ -116,15 +117,6 @@ def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMet
         )
     except struct.error:
         raise reader.corrupt("a tagged field has a wrong length") from None
-
-
-def _unsigned_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 class _Reader:

@@ -108,6 +108,7 @@ def _swept_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, Kafk
     frozen.flags.writeable = False  # the kernel was compiled for read-only input
     table = np.empty((_TABLE_ROWS, len(H)), np.int64)
     position = start
+    wrong: KafkalogError | None
     while position < end:
         want = min(len(buffer), end - position)
         filled = os.preadv(fd, [view[:want]], position)
@@ -169,7 +170,7 @@ def large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogError
     return Window(np.array([(*header, 1, 0)], np.int64), head, position), None
 
 
-def check_large(table: Table, data: memoryview, start: int) -> tuple[int, KafkalogError | None]:
+def check_large(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
     """How many batches have a right CRC: those that the sweep left to its caller are checked here."""
     unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
     for row, at, size, magic, crc in zip(

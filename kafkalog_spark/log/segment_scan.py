@@ -18,6 +18,7 @@ from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import computed_crc, crc_text, parse_header, parse_prefix
 from kafkalog_spark.log.batch_order import base_behind, follower_lies, moved_upward
 from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.header_windows import check_large
 from kafkalog_spark.log.kernels.choose import first_out_of_order
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.log.kernels.rows import L
@@ -229,13 +230,10 @@ class SegmentScanner:
         Of all batches, also of those that are not wanted: which ones those are is read from headers that the CRC
         covers.
         """
-        unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
-        facts = table[unseen][:, [H.POSITION, H.SIZE, H.MAGIC, H.CRC]].tolist()
-        for row, (at, size, magic, crc) in zip(unseen.tolist(), facts, strict=True):
-            batch = self._window.view[at : at + size]
-            if computed_crc(batch, magic) != crc:
-                return row, self._crc_error(batch, magic, position + at, int(table[row, H.BASE_OFFSET]))
-        return len(table), None
+        good, error = check_large(table, self._window.view, position)
+        if error is not None:
+            error.at(offset=int(table[good, H.BASE_OFFSET]))
+        return good, error
 
     def _choose(self, table: np.ndarray) -> Chosen:
         """The rows of the table that can hold wanted records, and how they are decoded."""
