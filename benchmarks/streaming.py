@@ -87,7 +87,7 @@ def latency(report: Report, ours: SparkSession, theirs: SparkSession, kafka: Rea
     kafkas: dict[str, object] = {**options, "kafka.bootstrap.servers": kafka.bootstrap}
     found: dict[str, list[float]] = {"kafkalog": [], "kafka": [], "nothing": []}
     with Pacer(kafka.bootstrap, topic, partitions=1, batch=1, every_seconds=EVERY_SECONDS, value_size=20):
-        for _ in range(rounds):
+        for number in range(rounds + 1):
             for name in found:
                 with tempfile.TemporaryDirectory() as checkpoint:
                     request: dict[str, Any] = {"checkpoint": checkpoint, "records": SEEN}
@@ -97,7 +97,8 @@ def latency(report: Report, ours: SparkSession, theirs: SparkSession, kafka: Rea
                         seen = theirs.latencies("kafka", kafkas, **request)
                     else:
                         seen = ours.latencies("nothing", register="benchmarks.sources:Nothing", **request)
-                found[name] += seen[COLD:]
+                if number > 0:  # the first one warms the sessions up
+                    found[name] += seen[COLD:]
     percentiles = {name: statistics.quantiles(seen, n=100) for name, seen in found.items()}
     figures = {f"{name}_p{p}_ms": round(of[p - 1]) for name, of in percentiles.items() for p in (50, 99)}
     report.add("streaming", "latency at 20 records/s, trigger 0 s", **figures)

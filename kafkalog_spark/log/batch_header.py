@@ -9,10 +9,9 @@ import struct
 import zlib
 from typing import NamedTuple
 
-import crc32c
-
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log import layout
+from kafkalog_spark.log.checksum import crc32c
 from kafkalog_spark.log.layout import TimestampType
 
 _PREFIX = struct.Struct(">qi4xb")  # offset, length, magic
@@ -130,7 +129,7 @@ def crc_begins(magic: int) -> int:
 
 def continued_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
     """The CRC with `data` behind the bytes that gave `crc`; 0 to begin with."""
-    return int(crc32c.crc32c(data, crc)) if magic == 2 else zlib.crc32(data, crc)
+    return crc32c(data, crc) if magic == 2 else zlib.crc32(data, crc)
 
 
 def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:

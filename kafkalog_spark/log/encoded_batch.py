@@ -10,11 +10,10 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import crc32c
-
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import HEADER_SIZES, PREFIX_SIZE, parse_header, parse_prefix
+from kafkalog_spark.log.checksum import crc32c
 from kafkalog_spark.log.layout import ControlType
 
 _I32 = struct.Struct(">i")
@@ -43,7 +42,7 @@ def seal(buffer: bytearray | memoryview, start: int, end: int, fields: tuple[int
     """
     layout.BATCH_HEADER.pack_into(buffer, start, fields[0], end - start - layout.LOG_OVERHEAD, *fields[2:])
     with memoryview(buffer) as view:
-        crc = crc32c.crc32c(view[start + layout.ATTRIBUTES_AT : end])
+        crc = crc32c(view[start + layout.ATTRIBUTES_AT : end])
     _U32.pack_into(buffer, start + layout.CRC_AT, crc)
 
 

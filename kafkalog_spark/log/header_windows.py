@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import layout
@@ -27,6 +26,7 @@ from kafkalog_spark.log.batch_header import (
     parse_header,
     parse_prefix,
 )
+from kafkalog_spark.log.checksum import crc32c
 from kafkalog_spark.log.layout import H
 
 Table = npt.NDArray[np.int64]

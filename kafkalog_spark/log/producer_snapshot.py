@@ -18,9 +18,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from kafkalog_spark.errors import CorruptSnapshot, UnsupportedFormat
+from kafkalog_spark.log.checksum import crc32c
 from kafkalog_spark.log.durable import replace_file
 from kafkalog_spark.log.layout import NO_SEQUENCE
 

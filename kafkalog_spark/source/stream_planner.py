@@ -52,6 +52,8 @@ class StreamPlanner:
         self._ends: dict[TopicPartition, tuple[LogEnd, ...]] = {}
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: list[str] = []
+        self.planned_bytes = 0
+        """Of the segments that the tasks of the last plan open, or of their parts where those are known."""
 
     @property
     def limits(self) -> Limits:
@@ -136,9 +138,11 @@ class StreamPlanner:
             if known is not None:
                 hints[asked.topic_partition] = (known.segment, known.position)
         logs = {r.topic_partition: self._logs[r.topic_partition] for r in ranges}
+        facts = {r.topic_partition: self._facts(r, logs[r.topic_partition], hints) for r in ranges}
+        self.planned_bytes = sum(segment.size for segments in facts.values() for segment in segments)
         splits = splits_of(
             ranges,
-            {r.topic_partition: self._facts(r, logs[r.topic_partition], hints) for r in ranges},
+            facts,
             {tp: live.place for tp, live in logs.items()},
             {tp: live.log for tp, live in logs.items()},
             self._options,

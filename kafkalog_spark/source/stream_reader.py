@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import DataLoss, NotALogDirectory
+from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.source.admission import Limits
 from kafkalog_spark.source.batch_reader import scan_range, scan_request
@@ -34,6 +35,7 @@ from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.live_logs import topic_id_of
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split
+from kafkalog_spark.source.prefetch import KERNELS, MOST_BYTES, PrefetchingReader, rows_of
 from kafkalog_spark.source.spark_schema import ArrowShape, columns_of
 from kafkalog_spark.source.stream_offsets import JsonOffsets, json_of, offsets_of
 from kafkalog_spark.source.stream_planner import StreamPlanner
@@ -53,9 +55,10 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._planner: StreamPlanner | None = None
+        self._rows: list[pa.RecordBatch] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None}
+        return {**self.__dict__, "_planner": None, "_rows": []}
 
     @property
     def planner(self) -> StreamPlanner:
@@ -96,10 +99,32 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @first_line
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:  # type: ignore[override]
-        return [InputPartition(split) for split in self.planner.splits(offsets_of(start), offsets_of(end))]
+        splits = self.planner.splits(offsets_of(start), offsets_of(end))
+        rows = self._prefetched(splits)
+        if rows is None:
+            return [InputPartition((split,)) for split in splits]
+        self._rows = rows
+        self.__class__ = _WithRows  # Spark asks for rows, after this call, whom it takes for a simple reader
+        return [InputPartition(tuple(splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return first_line_of(self._read(partition.value))
+        return first_line_of(chain.from_iterable(map(self._read, partition.value)))
+
+    def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
+        """The rows of a small batch; None where tasks have to read."""
+        options = self._options
+        if not splits or self.planner.planned_bytes > MOST_BYTES:
+            return None
+        if options.min_partitions is not None or options.max_records_per_partition is not None:
+            return None  # tasks are asked for
+        if "headers" in self._schema.names:
+            return None  # Spark's copies of such rows would point into an Arrow buffer that it has released
+        if not KERNELS.ready():
+            return None
+        try:
+            return rows_of(chain.from_iterable(map(self._read, splits)))
+        except (KafkalogError, OSError):
+            return None  # the tasks will meet the same, and Spark knows what to do with their errors
 
     def _limits(self, limit: ReadLimit) -> Limits:
         """ReadAllAvailable (Trigger.Once) goes before the options."""
@@ -125,6 +150,18 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if fail_on_data_loss:
                 raise
             _log.warning("%s", loss)
+
+
+class _WithRows(KafkaLogStreamReader, PrefetchingReader):
+    """What a reader is from the end of `partitions` until Spark has taken the rows.
+
+    Spark's runner asks isinstance, and a simple reader all the time would have no latestOffset in the query's progress.
+    """
+
+    def getCache(self, start: JsonOffsets, end: JsonOffsets) -> Iterator[pa.RecordBatch]:
+        rows, self._rows = self._rows, []
+        self.__class__ = KafkaLogStreamReader
+        return iter(rows)
 
 
 def _opened(split: Split, options: ReadOptions) -> PartitionLog:

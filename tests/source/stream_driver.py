@@ -10,6 +10,7 @@ A trigger writes the end of a batch to the checkpoint before it plans the tasks,
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.serializers import SpecialLengths, read_int, write_with_length
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafkalog_spark.datasource import KafkaLogDataSource
@@ -63,9 +66,11 @@ class Query:
         source = _pickled(KafkaLogDataSource(CaseInsensitiveDict(texts)))
         self.schema = source.schema()
         source = _pickled(source)
+        self._source = source
         self.reader = source.streamReader(schema=self.schema)
         self.pickled_reader = cloudpickle.dumps(_pickled(source).streamReader(schema=self.schema))
         self.planned: list[Split] = []
+        self.prefetched = False
         if trigger_kind == "availableNow":
             self.reader.prepareForTriggerAvailableNow()
         limit = self.reader.getDefaultReadLimit()
@@ -98,13 +103,15 @@ class Query:
             if len(offsets) > 1:
                 self.reader.commit(json.loads(offsets[-2]))
         self._rerun = False
-        partitions = self.reader.partitions(json.loads(self._start(len(offsets) - 1)), json.loads(offsets[-1]))
-        pickled = [pickle.dumps(partition) for partition in partitions]
-        self.planned = [pickle.loads(one).value for one in pickled]
+        pickled, prefetched = self._plan(self._start(len(offsets) - 1), offsets[-1])
+        self.planned = [split for one in pickled for split in pickle.loads(one).value]
+        self.prefetched = prefetched is not None
         self._crash("reading")
         expected = to_arrow_schema(self.schema, timezone="UTC")
         batches = [b for one in pickled for b in pickle.loads(self.pickled_reader).read(pickle.loads(one))]
         table = pa.Table.from_batches(batches, schema=expected)
+        if prefetched is not None:  # the tasks' rows are what Spark reads when it has lost those
+            assert pa.Table.from_batches(prefetched, schema=expected) == table
         self._crash("commit")
         self.checkpoint.committed = len(offsets)
         return table
@@ -113,6 +120,26 @@ class Query:
     def end(self) -> Any:
         """The offsets that the checkpoint ends with."""
         return json.loads(self.checkpoint.offsets[-1])
+
+    def _plan(self, start: str, end: str) -> tuple[list[bytes], list[pa.RecordBatch] | None]:
+        """The pickled partitions, and the rows where they came with the plan, as Spark's runner sends them."""
+        asked, answer = io.BytesIO(), io.BytesIO()
+        for text in (start, end):
+            write_with_length(text.encode(), asked)
+        asked.seek(0)
+        runner.partitions_func(self.reader, self._source, self.schema, 10_000, asked, answer)
+        answer.seek(0)
+        pickled = [answer.read(read_int(answer)) for _ in range(read_int(answer))]
+        match read_int(answer):
+            case runner.PREFETCHED_RECORDS_NOT_FOUND:
+                return pickled, None
+            case runner.EMPTY_PYARROW_RECORD_BATCHES:
+                rows: list[pa.RecordBatch] = []
+            case _:
+                assert read_int(answer) == SpecialLengths.START_ARROW_STREAM
+                rows = list(pa.ipc.open_stream(answer))
+        assert len(pickled) == 1, "rows that come with the plan are one partition (PythonMicroBatchStream)"
+        return pickled, rows
 
     def _start(self, batch: int) -> str:
         """Spark keeps the end of each batch, not the start of the first."""

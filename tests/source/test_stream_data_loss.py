@@ -23,6 +23,7 @@ from kafkalog_spark.log.partition_metadata import (
 from tests.source.made_logs import append, delete_first_segment, delete_partition, numbers
 from tests.source.stream_driver import Checkpoint, Crash, Query
 
+BY_TASKS: Any = {"minPartitions": 1}  # the rows of a small batch come with its plan otherwise
 TEXT = "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
 
 
@@ -194,7 +195,7 @@ def test_deleted_records_that_are_still_in_the_segment(topic: Path) -> None:
 def test_retention_between_planning_and_reading(topic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(topic, "t", 0, numbers(30, 31))
     for fail in (True, False):
-        query = Query(topic, checkpoint=Checkpoint(['{"t": {"0": 2}}'], 1), failOnDataLoss=fail)
+        query = Query(topic, checkpoint=Checkpoint(['{"t": {"0": 2}}'], 1), failOnDataLoss=fail, **BY_TASKS)
         original = query._crash
 
         def delete(step: str, original: Callable[[str], None] = original) -> None:
@@ -228,7 +229,7 @@ def test_a_topic_deleted_between_planning_and_reading(
 ) -> None:
     shutil.copytree(topic, topic.with_name("copy"))
     for fail in (True, False):
-        query = Query(topic, startingOffsets="earliest", failOnDataLoss=fail)
+        query = Query(topic, startingOffsets="earliest", failOnDataLoss=fail, **BY_TASKS)
 
         def delete(step: str) -> None:
             if step == "reading":
@@ -339,7 +340,7 @@ def test_a_recovering_broker_cuts_the_torn_tail_and_writes_on(topic: Path) -> No
 def test_a_segment_that_the_cleaner_replaces_between_planning_and_reading(
     topic: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = started(topic, maxOffsetsPerTrigger=12)
+    query = started(topic, maxOffsetsPerTrigger=12, **BY_TASKS)
     other = topic.with_name("cleaned")
     append(other, "t", 0, numbers(0, 20), batch=20)  # one segment with the records of two
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.source.made_logs import append, delete_partition, numbers
+from kafkalog_spark.log.layout import Codec
+from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
 from tests.spark.streams import failure, frame_of, offsets_of, ran, running
 
 
@@ -47,6 +49,40 @@ def test_a_live_query_from_latest_and_what_it_reports(spark: Any, logs: Path, tm
         assert sum(source.numInputRows for source in sources) == 7
         assert sources[0].startOffset == '{"t": {"0": 10, "1": 5}}'
         assert sources[-1].endOffset == sources[-1].latestOffset == '{"t": {"0": 15, "1": 7}}'
+
+
+def test_small_batches_come_with_their_plan_and_are_the_rows_of_a_batch_read(spark: Any, tmp_path: Path) -> None:
+    logs, rows, tasks = tmp_path / "logs", [], []
+
+    def seen(frame: Any, _: int) -> None:
+        rows.extend(frame.collect())
+        tasks.append(frame.rdd.getNumPartitions())
+
+    def more() -> None:
+        """Two rows each on two partitions: two tasks, unless the rows come with the plan."""
+        write_batches(logs, "t", 0, [MadeBatch([None, "x"], [FIRST_TIMESTAMP, FIRST_TIMESTAMP + 1], keys=["k", None])])
+        write_batches(logs, "t", 1, [MadeBatch(["é", "z"], [5, 6], codec=Codec.ZSTD)])
+
+    more()
+    stream = frame_of(spark, logs, startingOffsets="earliest").writeStream.foreachBatch(seen)
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        end, batches = time.monotonic() + 60, 1
+        query.processAllAvailable()
+        while tasks[-1] != 1:  # the kernels are being loaded there
+            assert time.monotonic() < end, f"every batch was read by tasks: {tasks}"
+            more()
+            batches += 1
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    wanted = spark.read.format("kafkalog").load(str(logs)).collect()
+    assert sorted(rows, key=_place) == sorted(wanted, key=_place)
+    assert len(rows) == 4 * batches
+
+
+def _place(row: Any) -> tuple[int, int]:
+    return row.partition, row.offset
 
 
 def test_two_sources_of_which_one_is_idle_and_a_self_union(spark: Any, logs: Path, tmp_path: Path) -> None:

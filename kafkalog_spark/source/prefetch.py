@@ -1,0 +1,66 @@
+"""Small batches of a stream are read where they are planned, and their rows are handed to Spark with the plan.
+
+A batch of a few records costs a Python task more than its records do: Spark has to give it a worker, a socket and an
+Arrow stream. Spark knows another way for what it calls simple stream readers: rows that come with the plan are put into
+the block manager as the one partition of the batch; should that block get lost, the partition is read as any other.
+The process that plans a stream lives as long as the query, so that files, kernels and caches are warm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+try:
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+except ImportError:  # a private name of Spark's: without it every batch is read by tasks
+    _SimpleStreamReaderWrapper = object
+
+PrefetchingReader: Any = _SimpleStreamReaderWrapper
+"""Whom Spark's runner asks for rows."""
+
+
+MOST_BYTES = 1 << 20
+"""Of the segments, as they lie on disk, in a batch that is read on the driver: some 10,000 records of 100 B, which take
+it about 20 ms. From there on tasks in parallel are faster."""
+MOST_ROW_BYTES = 4 << 20
+"""Of the rows in Arrow: compressed batches unfold to more than they seem. Spark's driver keeps them as one block."""
+
+
+class Kernels:
+    """Loads what reading needs, beside the query: it takes half a second, and until then tasks do the reading."""
+
+    def __init__(self) -> None:
+        self._loader: threading.Thread | None = None
+        self._loaded = False
+
+    def ready(self) -> bool:
+        """Whether they are loaded; the first time it is asked loading begins."""
+        if PrefetchingReader is object:
+            return False
+        if self._loader is None:
+            self._loader = threading.Thread(target=self.load, name="kafkalog-kernels", daemon=True)
+            self._loader.start()
+        return self._loaded
+
+    def load(self) -> None:
+        from kafkalog_spark.log import partition_scan  # noqa: F401 - the kernels come with it
+
+        self._loaded = True
+
+
+KERNELS = Kernels()
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+    """The batches, None when they are too large."""
+    rows, size = [], 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > MOST_ROW_BYTES:
+            return None
+        rows.append(batch)
+    return rows
