@@ -26,10 +26,10 @@ DEFAULT_MAX_BATCH_BYTES = 1024 * 1024 + 12
 
 _OUT_SIZE = 1 << 20  # bytes encoded in one call of the kernel: fits the L2 cache, and makes the call's cost small
 _FACTS = 1024  # batches in one call of the kernel
-_JOIN_BATCHES = 8
-"""Chunks of a Table are joined until they fill so many batches: small chunks would make small batches, and a copy of
-large ones, into memory that is new each time, costs more than the space that one batch in eight leaves."""
-_JOIN_BYTES = 8 << 20  # and up to this size, however large a batch may be
+_JOIN_BYTES = 8 << 20  # small chunks of a Table are joined up to this size, so that they do not make small batches
+_WHOLE_BATCHES = 8
+"""A chunk that fills so many batches stays as it is: to copy it, into memory that is new each time, costs more than the
+room that its last batch leaves."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ def encode_batches(
         timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
         offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
 
-    Of a RecordBatch the last batch is as small as it comes; chunks of a Table are joined before, until they fill some
-    batches.
+    Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
     Raises InvalidRecord, with `offset` and row, for columns and records that cannot become a batch; those before have
     been handed out then.
     """
@@ -165,15 +164,16 @@ def _chunks(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.
     if isinstance(records, pa.RecordBatch):
         yield records
         return
-    enough = min(_JOIN_BATCHES * batch_size, _JOIN_BYTES)
+    large = min(_WHOLE_BATCHES * batch_size, _JOIN_BYTES)
     waiting: list[pa.RecordBatch] = []
-    size = 0
+    size = last = 0
     for chunk in records.to_batches():
-        if waiting and (size >= enough or size + chunk.nbytes > _JOIN_BYTES):
+        own = chunk.nbytes
+        if waiting and (max(last, own) >= large or size + own > _JOIN_BYTES):
             yield _joined(waiting)
             waiting, size = [], 0
         waiting.append(chunk)
-        size += chunk.nbytes
+        size, last = size + own, own
     if waiting:
         yield _joined(waiting)
 
