@@ -26,7 +26,10 @@ DEFAULT_MAX_BATCH_BYTES = 1024 * 1024 + 12
 
 _OUT_SIZE = 1 << 20  # bytes encoded in one call of the kernel: fits the L2 cache, and makes the call's cost small
 _FACTS = 1024  # batches in one call of the kernel
-_JOIN_BYTES = 8 << 20  # chunks of a Table are joined up to this size, so that small chunks do not make small batches
+_JOIN_BYTES = 8 << 20  # small chunks of a Table are joined up to this size, so that they do not make small batches
+_WHOLE_BATCHES = 8
+"""A chunk that fills so many batches stays as it is: to copy it, into memory that is new each time, costs more than the
+room that its last batch leaves."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,15 @@ def encode_batches(
         timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
         offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
 
-    Of a RecordBatch the last batch is as small as it comes; chunks of a Table are joined up to 8 MB before.
+    Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
     Raises InvalidRecord, with `offset` and row, for columns and records that cannot become a batch; those before have
     been handed out then.
     """
     sequence = params.base_sequence
     row = 0
-    for chunk in _chunks(records):
-        for batch in _Encoder(chunk, next_offset, sequence, params, now_ms, row):
+    buffers = EncodeBuffers()
+    for chunk in _chunks(records, params.batch_size):
+        for batch in _Encoder(chunk, next_offset, sequence, params, now_ms, row, buffers):
             yield batch
             next_offset = batch.last_offset + 1
             if sequence >= 0:
@@ -117,14 +121,34 @@ class EncodedRun(NamedTuple):
     batches: list[tuple[int, int]]
 
 
+class EncodeBuffers:
+    """What the encoder writes into, kept from call to call of one thread, one call after the other: memory that is new
+    each time costs as much as encoding."""
+
+    def __init__(self) -> None:
+        self.out = np.empty(0, np.uint8)
+        self.facts = np.empty((_FACTS, len(F)), np.int64)
+
+    def begin(self, batch_size: int) -> None:
+        """Room for a batch of `batch_size` bytes. What an unusually large record took is given back."""
+        size = max(_OUT_SIZE, batch_size)
+        if self.out.size != size:
+            self.out = np.empty(size, np.uint8)
+
+
 def encode_runs(
-    records: pa.RecordBatch | pa.Table, next_offset: int, params: BatchParams, now_ms: int | None = None
+    records: pa.RecordBatch | pa.Table,
+    next_offset: int,
+    params: BatchParams,
+    now_ms: int | None = None,
+    buffers: EncodeBuffers | None = None,
 ) -> Iterator[EncodedRun]:
     """The same batches as `encode_batches`, about a megabyte at a time and without a copy of their own: for whoever
-    writes them at once. Sequences of a producer are not given."""
+    writes them at once. Sequences of a producer are not given. buffers: of this caller, for its next call, too."""
     row = 0
-    for chunk in _chunks(records):
-        for run in _Encoder(chunk, next_offset, params.base_sequence, params, now_ms, row).runs():
+    buffers = buffers or EncodeBuffers()
+    for chunk in _chunks(records, params.batch_size):
+        for run in _Encoder(chunk, next_offset, params.base_sequence, params, now_ms, row, buffers).runs():
             yield run
             next_offset += sum(count for _, count in run.batches)
         row += chunk.num_rows
@@ -135,19 +159,21 @@ def next_sequence(sequence: int, count: int) -> int:
     return (sequence + count) & MAX_INT32
 
 
-def _chunks(records: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+def _chunks(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
     """The rows as record batches, small ones of a Table joined."""
     if isinstance(records, pa.RecordBatch):
         yield records
         return
+    large = min(_WHOLE_BATCHES * batch_size, _JOIN_BYTES)
     waiting: list[pa.RecordBatch] = []
-    size = 0
+    size = last = 0
     for chunk in records.to_batches():
-        if waiting and size + chunk.nbytes > _JOIN_BYTES:
+        own = chunk.nbytes
+        if waiting and (max(last, own) >= large or size + own > _JOIN_BYTES):
             yield _joined(waiting)
             waiting, size = [], 0
         waiting.append(chunk)
-        size += chunk.nbytes
+        size, last = size + own, own
     if waiting:
         yield _joined(waiting)
 
@@ -167,14 +193,15 @@ class _Encoder:
         params: BatchParams,
         now_ms: int | None,
         first_row: int,
+        buffers: EncodeBuffers,
     ) -> None:
         self._columns = kernel_columns(records, params.log_append_time if now_ms is None else now_ms)
         self._rows = records.num_rows
         self._params = params
         self._sequence = sequence
         self._first_row = first_row
-        self._out = np.empty(max(_OUT_SIZE, params.batch_size), np.uint8)
-        self._facts = np.empty((_FACTS, len(F)), np.int64)
+        self._buffers = buffers
+        buffers.begin(params.batch_size)
         self._cursor = np.zeros(len(W), np.int64)
         self._cursor[W.NEXT_OFFSET] = next_offset
 
@@ -192,22 +219,26 @@ class _Encoder:
                 data = view[: facts[-1][1]] if facts else view[:0]
                 sizes = [end - start for start, end, *_ in facts]
             else:
-                packed = [self._finish(view, fact).data for fact in facts]
+                packed = [
+                    memoryview(buffer)[start:end]
+                    for buffer, start, end, _ in (self._seal(view, fact) for fact in facts)
+                ]
                 data, sizes = memoryview(b"".join(packed)), [len(batch) for batch in packed]
             yield EncodedRun(data, [(size, fact[2]) for size, fact in zip(sizes, facts, strict=True)])
 
     def _encoded(self) -> Iterator[tuple[memoryview, list[list[int]]]]:
         """(buffer, facts of the batches in it) of each call of the kernel."""
+        buffers = self._buffers
         status = EncodeStatus.FULL
         while status in (EncodeStatus.FULL, EncodeStatus.NEED_ROOM):
             if status == EncodeStatus.NEED_ROOM:
                 self._make_room(int(self._cursor[W.NEEDED]))
             status = EncodeStatus(
                 encode_records(
-                    self._rows, *self._columns, self._params.batch_size, self._out, self._facts, self._cursor
+                    self._rows, *self._columns, self._params.batch_size, buffers.out, buffers.facts, self._cursor
                 )
             )
-            yield memoryview(self._out.data), self._facts[: self._cursor[W.BATCHES]].tolist()
+            yield memoryview(buffers.out.data), buffers.facts[: self._cursor[W.BATCHES]].tolist()
         if status in ENCODE_FAULTS:
             row, offset = int(self._cursor[W.ROW]), int(self._cursor[W.NEXT_OFFSET])
             raise InvalidRecord(
@@ -220,7 +251,7 @@ class _Encoder:
             self._check_size(needed, int(self._cursor[W.NEXT_OFFSET]), 1)
         if needed > MAX_INT32:
             raise InvalidRecord(f"a record takes {needed} bytes, no batch holds more than {MAX_INT32}")
-        self._out = np.empty(needed, np.uint8)
+        self._buffers.out = np.empty(needed, np.uint8)
 
     def _check_size(self, size: int, offset: int, count: int) -> None:
         if size > self._params.max_batch_bytes:

@@ -25,7 +25,7 @@ from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.log import names
 from kafkalog_spark.log.log_dir import PartitionPlace
 from kafkalog_spark.sink import staging
-from kafkalog_spark.sink.commit_plan import Layout, TopicPartition, lay_out, place, place_again
+from kafkalog_spark.sink.commit_plan import TopicPartition, lay_out, place, place_again
 from kafkalog_spark.sink.disk import Disk
 from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.partition_end import EMPTY_END, PartitionEnd, settle_partition
@@ -130,8 +130,7 @@ class Committer:
             return
         ends = self._ends(layout.pieces, existing)
         segments = place(layout.pieces, {key: end.next_offset for key, end in ends.items()})
-        self._join(layout)
-        self._number(segments, ends)
+        self._number(segments, ends, {piece.file: piece.sources for own in layout.pieces.values() for piece in own})
         pending = PendingCommit(job, layout.topics, tuple(segments))
         self.disk.fsync_directory(self.log_dir)
         decided = record.decided(pending, query, batch)
@@ -151,21 +150,25 @@ class Committer:
                 raise _unfinished(self.log_dir, error) from error
             raise
 
-    def _join(self, layout: Layout) -> None:
-        for pieces in layout.pieces.values():
-            for piece in pieces:
-                if piece.sources != (piece.file,):
-                    sources = [self.log_dir / source for source in piece.sources]
-                    self.disk.join(sources, self.log_dir / piece.file)
+    def _number(
+        self,
+        segments: Iterable[PlannedSegment],
+        ends: Mapping[TopicPartition, PartitionEnd],
+        sources: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """Give the staged files their offsets and indexes; all is on disk on return. sources: of each file, what it is
+        to be joined from; itself alone, or missing, when it is there."""
 
-    def _number(self, segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, PartitionEnd]) -> None:
-        """Give the staged files their offsets and indexes; all is on disk on return."""
-        written = []
-        for segment in segments:
-            self._restamp(segment, ends)
-            log = self.log_dir / segment.file
-            written += [log, *(log.with_suffix(suffix) for suffix in staging.INDEX_SUFFIXES)]
-        self.disk.flush(written)
+        def numbered() -> Iterator[Path]:
+            for segment in segments:
+                log = self.log_dir / segment.file
+                pieces = sources.get(segment.file, (segment.file,))
+                if pieces != (segment.file,):
+                    self.disk.join([self.log_dir / piece for piece in pieces], log)
+                self._restamp(segment, ends)
+                yield from (log, *(log.with_suffix(suffix) for suffix in staging.INDEX_SUFFIXES))
+
+        self.disk.flush(numbered())  # one file is written to the disk while the next gets its offsets
 
     def _restamp(self, segment: PlannedSegment, ends: Mapping[TopicPartition, PartitionEnd]) -> None:
         epoch = ends[segment.topic, segment.partition].leader_epoch
@@ -214,7 +217,7 @@ class Committer:
             placed = place_again(kept, {key: end.next_offset for key, end in ends.items()})
             again = PendingCommit(pending.job, pending.topics, tuple(placed))
             record = SinkRecord(record.queries, again)
-            self._number(placed, ends)  # the indexes may have been removed by a broker, the offsets may be others
+            self._number(placed, ends, {})  # the indexes may have been removed by a broker, the offsets may be others
             self._write(record)
             publisher.publish(again, ends)
             self._end_job(pending.job)

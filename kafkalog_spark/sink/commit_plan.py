@@ -13,9 +13,10 @@ from kafkalog_spark.sink.sink_record import NewTopic, PlannedSegment
 from kafkalog_spark.sink.staging import joined_file
 from kafkalog_spark.sink.target import partition_count
 
-JOIN_BYTES = 8 << 20
-"""Staged files up to this size are joined to one segment with their neighbours. Copying that much is quick; a segment
-for each task of each micro-batch would leave a broker with many thousands of files."""
+JOIN_BYTES = 4 << 20
+"""Staged files up to this size are joined to one segment with their neighbours: a segment for each task of each
+micro-batch would leave a broker with many thousands of files. Larger ones are not: what is joined is copied and flushed
+a second time while nothing else goes on."""
 
 TopicPartition = tuple[str, int]
 

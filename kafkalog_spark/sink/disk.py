@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from kafkalog_spark.log import names
@@ -33,15 +33,17 @@ class Disk:
     def flush(self, paths: Iterable[Path]) -> None:
         """Return when the content of these files, and the entries of these directories, are on disk.
 
-        Several at once: a file system writes them together.
+        Several at once: a file system writes them together. `paths` may make a file before it names it: the files
+        before are flushed meanwhile.
         """
-        paths = list(paths)
-        if not paths:
-            return
-        self.step("flush", paths[0])
         with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
-            for done in [threads.submit(_flush, path) for path in paths]:
-                done.result()
+            running: list[Future[None]] = []
+            for path in paths:
+                if not running:
+                    self.step("flush", path)
+                running.append(threads.submit(_flush, path))
+            for flushed in running:
+                flushed.result()
 
     def join(self, pieces: Iterable[Path], target: Path) -> None:
         """Make `target` from the pieces' bytes, one after the other. A file of that name is overwritten."""

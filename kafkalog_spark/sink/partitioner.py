@@ -7,7 +7,7 @@ spreads them in batches, by chance; here it is the same when a task runs again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,24 +45,34 @@ class Partitioner:
     """Of each topic met so far, how many partitions."""
     _next_keyless: dict[str, int] = field(default_factory=dict)
 
-    def shares(self, batch: pa.RecordBatch) -> list[Share]:
-        """Divide the rows of a batch, which has the columns `record_columns` and perhaps `topic`, `partition`.
+    def shares(self, window: Sequence[pa.RecordBatch]) -> list[Share]:
+        """Divide the rows of some batches, which have the columns `record_columns` and perhaps `topic`, `partition`.
 
-        Raises InvalidRecord for a null topic, UnknownPartition. Keyless rows alone are sliced, not copied.
+        Raises InvalidRecord for a null topic, UnknownPartition. A window of keyless rows of one topic is sliced, not
+        copied, and cut as a whole; another one batch by batch.
         """
-        if not batch.num_rows:
-            return []
-        records = batch.select(self.record_columns)
-        topics, codes = self._topics(batch)
+        looked = [(batch, *self._topics(batch)) for batch in window if batch.num_rows]
+        names = {topic for _, topics, _ in looked for topic in topics}
+        if len(names) == 1 and all(self._is_keyless(batch) for batch, *_ in looked):
+            return self._runs(names.pop(), [batch for batch, *_ in looked])
+        return [share for batch, topics, codes in looked for share in self._divide(batch, topics, codes)]
+
+    def _divide(self, batch: pa.RecordBatch, topics: list[str], codes: np.ndarray) -> list[Share]:
+        if len(topics) == 1 and self._is_keyless(batch):
+            return self._runs(topics[0], [batch])
         counts = np.array([self._count(topic) for topic in topics], np.int64)
         firsts = np.cumsum(counts) - counts
-        keyless = "key" not in self.record_columns or batch.column("key").null_count == batch.num_rows
         partition = batch.column("partition") if "partition" in batch.schema.names else None
-        if keyless and len(topics) == 1 and (partition is None or partition.null_count == batch.num_rows):
-            return self._runs(topics[0], records)
         slots = self._slots(batch, partition, codes, counts, firsts, topics)
         self._spread_keyless(slots, codes, counts, firsts, topics)
-        return _gather(records, slots, counts, topics)
+        return _gather(batch.select(self.record_columns), slots, counts, topics)
+
+    def _is_keyless(self, batch: pa.RecordBatch) -> bool:
+        """Whether no row has a key or names its partition."""
+        keyless = "key" not in self.record_columns or batch.column("key").null_count == batch.num_rows
+        return keyless and (
+            "partition" not in batch.schema.names or batch.column("partition").null_count == batch.num_rows
+        )
 
     def _topics(self, batch: pa.RecordBatch) -> tuple[list[str], np.ndarray]:
         """The topics of the rows, and which each row has: int32[rows], empty when it is one for all."""
@@ -87,14 +97,16 @@ class Partitioner:
         self._next_keyless[topic] = (start + runs) % count
         return start
 
-    def _runs(self, topic: str, records: pa.RecordBatch) -> list[Share]:
+    def _runs(self, topic: str, batches: Sequence[pa.RecordBatch]) -> list[Share]:
+        records = pa.Table.from_batches([batch.select(self.record_columns) for batch in batches])
         count = self._count(topic)
         runs = min(count, records.num_rows)
         start = self._take_turns(topic, runs)
         cuts = [records.num_rows * run // runs for run in range(runs + 1)]
         return [
-            Share(topic, (start + run) % count, records.slice(cuts[run], cuts[run + 1] - cuts[run]))
+            Share(topic, (start + run) % count, part)
             for run in range(runs)
+            for part in records.slice(cuts[run], cuts[run + 1] - cuts[run]).to_batches()
         ]
 
     def _slots(

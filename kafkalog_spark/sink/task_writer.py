@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord, JobEnded
 from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.record_encoder import BatchParams, encode_runs
+from kafkalog_spark.log.record_encoder import BatchParams, EncodeBuffers, encode_runs
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.manifest import StagedFile, TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
-from kafkalog_spark.sink.partitioner import Partitioner, Share
+from kafkalog_spark.sink.partitioner import Partitioner
 from kafkalog_spark.sink.row_checks import check_rows
 from kafkalog_spark.sink.target import find_topics, partition_count, unwritable
 from kafkalog_spark.sink.write_behind import WriteBehind
@@ -88,6 +88,7 @@ class TaskWriter:
         self._files: list[_OpenFile] = []
         self._finished: list[StagedFile] = []
         self._write_behind = WriteBehind()
+        self._buffers = EncodeBuffers()
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskManifest:
         """Encode and stage all rows; what the commit needs to know.
@@ -131,14 +132,10 @@ class TaskWriter:
 
     def _write_window(self, window: list[pa.RecordBatch]) -> None:
         waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
-        for share in self._shares(window):
+        for share in self._partitioner.shares(window):
             waiting.setdefault((share.topic, share.partition), []).append(share.records)
         for key, records in waiting.items():
             self._encode(key, pa.Table.from_batches(records))
-
-    def _shares(self, window: list[pa.RecordBatch]) -> Iterable[Share]:
-        for batch in window:
-            yield from self._partitioner.shares(batch)
 
     def _window_limit(self) -> int:
         smallest, largest = _WINDOW_BYTES
@@ -164,7 +161,7 @@ class TaskWriter:
             if "timestamp" in records.schema.names:
                 records = records.drop_columns(["timestamp"])
         try:
-            for run in encode_runs(records, 0, params, now):  # the commit numbers them
+            for run in encode_runs(records, 0, params, now, self._buffers):  # the commit numbers them
                 size = len(run.data)
                 if file.size + size <= self._segment_bytes and file.records <= _MANY_RECORDS:
                     self._append(file, run.data, sum(count for _, count in run.batches))

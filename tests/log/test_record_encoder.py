@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.log.encoded_batch import EncodedBatch
 from kafkalog_spark.log.layout import Codec, TimestampType
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches, next_sequence
+from kafkalog_spark.log.record_encoder import (
+    BatchParams,
+    EncodeBuffers,
+    encode_batches,
+    encode_runs,
+    next_sequence,
+)
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.plain_decoder import Batch, Record, decode_batches, decode_log, decode_records
 
@@ -239,6 +245,26 @@ def test_a_gap_that_no_offset_delta_can_hold_begins_a_batch() -> None:
 def test_small_chunks_of_a_table_share_batches() -> None:
     chunks = pa.Table.from_batches([pa.record_batch({"value": [b"%d" % i]}) for i in range(100)])
     assert [b.record_count for b in encode(chunks)] == [100]
+
+
+def test_a_large_chunk_of_a_table_keeps_its_own_batches() -> None:
+    sizes = [1, 1, 1000, 2, 2, 500]
+    chunks = pa.Table.from_batches([pa.record_batch({"value": [b"12345678"] * size}) for size in sizes])
+    # 8 batches of 1000 bytes are large; about 62 records of 15 or 16 bytes fit one
+    counts = [b.record_count for b in encode(chunks, BatchParams(batch_size=1000))]
+    ends = {sum(counts[:n]) for n in range(len(counts) + 1)}
+    assert {2, 1002} <= ends, "small chunks are joined, but not with a large one"
+    assert 1004 not in ends, "500 records are no large chunk"
+    assert sum(counts) == sum(sizes)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_buffers_may_be_used_again(codec: Codec) -> None:
+    params, buffers = BatchParams(codec=codec, batch_size=2000), EncodeBuffers()
+    for values in ([b"first"] * 900, [b"x" * (3 << 20)] if codec else [b"x" * 900_000], [b"third"] * 900):
+        records = pa.record_batch({"value": values})
+        runs = b"".join(bytes(run.data) for run in encode_runs(records, 7, params, 5, buffers))
+        assert runs == b"".join(batch.data for batch in encode_batches(records, 7, params, 5))
 
 
 def test_a_batch_that_compression_makes_too_large_is_stored_as_it_is() -> None:

@@ -70,7 +70,7 @@ def test_any_key_goes_where_murmur2_says(keys: list[bytes | None], count: int) -
 
 def divided(partitioner: Partitioner, batch: pa.RecordBatch) -> dict[tuple[str, int], list[bytes]]:
     found: dict[tuple[str, int], list[bytes]] = {}
-    for share in partitioner.shares(batch):
+    for share in partitioner.shares([batch]):
         assert share.records.num_rows
         assert share.records.schema.names == list(partitioner.record_columns)
         found.setdefault((share.topic, share.partition), []).extend(share.records["value"].to_pylist())
@@ -88,6 +88,32 @@ def test_keyless_rows_are_spread_over_all_partitions_in_order() -> None:
     assert divided(partitioner, batch(value=rows)) == {("t", 1): rows[:3], ("t", 2): rows[3:6], ("t", 0): rows[6:]}
     assert divided(partitioner, batch(value=rows[:2])) == {("t", 1): rows[:1], ("t", 2): rows[1:2]}
     assert divided(partitioner, batch(value=rows[:1])) == {("t", 0): rows[:1]}, "the next one's turn"
+
+
+def test_a_window_of_keyless_rows_is_cut_as_a_whole_and_not_copied() -> None:
+    partitioner = Partitioner("t", ("value",), lambda topic: 2)
+    window = [batch(value=[b"%d" % n for n in rows]) for rows in (range(3), (), range(3, 5), range(5, 8))]
+    shares = partitioner.shares(window)
+    assert [(share.partition, share.records["value"].to_pylist()) for share in shares] == [
+        (0, [b"0", b"1", b"2"]),
+        (0, [b"3"]),
+        (1, [b"4"]),
+        (1, [b"5", b"6", b"7"]),
+    ]
+    data = {batch["value"].buffers()[2].address for batch in window if batch.num_rows}
+    assert {share.records["value"].buffers()[2].address for share in shares} == data
+    again = partitioner.shares(window[:1])
+    assert [share.partition for share in again] == [0, 1], "each had its turn"
+
+
+def test_a_window_with_keys_is_divided_batch_by_batch() -> None:
+    partitioner = Partitioner("t", ("key", "value"), lambda topic: 2)
+    first = batch(key=[None, None], value=[b"0", b"1"])
+    second = batch(key=[b"foobar", None], value=[b"2", b"3"])
+    found = [(share.partition, share.records["value"].to_pylist()) for share in partitioner.shares([first, second])]
+    by_key = (-790332482 & 0x7FFFFFFF) % 2
+    assert by_key == 0
+    assert found == [(0, [b"0"]), (1, [b"1"]), (0, [b"2", b"3"])]
 
 
 def test_a_rows_own_partition_goes_before_its_key_and_its_key_before_chance() -> None:
@@ -128,13 +154,13 @@ def test_slices_and_nulls_of_all_columns_are_read_right() -> None:
 
 
 def test_no_rows_are_no_shares() -> None:
-    assert Partitioner("t", ("value",), lambda topic: 3).shares(batch(value=[])) == []
+    assert Partitioner("t", ("value",), lambda topic: 3).shares([batch(value=[])]) == []
 
 
 def test_a_null_topic_is_an_error_in_the_connectors_words() -> None:
     partitioner = Partitioner(None, ("value",), lambda topic: 1)
     with pytest.raises(InvalidRecord, match=r"KAFKA_NULL_TOPIC_IN_DATA.*row 1 of"):
-        partitioner.shares(batch(value=[b"a", b"b"], topic=["t", None]))
+        partitioner.shares([batch(value=[b"a", b"b"], topic=["t", None])])
 
 
 @pytest.mark.parametrize(
@@ -144,4 +170,4 @@ def test_a_null_topic_is_an_error_in_the_connectors_words() -> None:
 def test_a_partition_that_is_not_there_is_an_error(partition: int, text: str) -> None:
     partitioner = Partitioner("t", ("value",), lambda topic: 3)
     with pytest.raises(UnknownPartition, match=text):
-        partitioner.shares(batch(value=[b"a", b"b"], partition=[0, partition]))
+        partitioner.shares([batch(value=[b"a", b"b"], partition=[0, partition])])
