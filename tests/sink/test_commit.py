@@ -18,6 +18,7 @@ from kafkalog_spark.log.partition_writer import PartitionWriter
 from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
 from tests.sink.crashing_disk import CountingDisk
 from tests.sink.sink_helpers import (
@@ -221,7 +222,7 @@ def test_a_task_that_begins_while_another_sink_makes_its_topic_finds_all_its_par
     tmp_path: Path, moment: str
 ) -> None:
     job = open_job(tmp_path)
-    staged = []
+    staged: list[TaskManifest] = []
 
     class Looked(CountingDisk):
         def step(self, what: str, path: Path) -> None:
