@@ -5,6 +5,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+# How many processes run tests, 0: pytest's own. Most tests wait for disks, sockets and clocks; those of the Spark session
+# share one process (tests/conftest.py).
+TEST_PROCESSES ?= 2
+INTEROP ?= interop
+PYTEST := $(RUN) -m pytest -n $(TEST_PROCESSES)
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help
@@ -43,15 +48,15 @@ demo: java setup ## read a Kafka log directory with Spark and show what is in it
 
 .PHONY: test
 test: java setup ## the tests that take minutes at most: everything but slow and interop
-	$(RUN) -m pytest -m "not slow and not interop"
+	$(PYTEST) -m "not slow and not interop"
 
 .PHONY: test-slow
 test-slow: java setup ## the long ones: searches and big logs
 	$(RUN) -m pytest -m "slow and not interop"
 
 .PHONY: test-interop
-test-interop: java setup ## against a real Kafka (needs Maven, which fetches its jars once)
-	$(RUN) -m pytest -m interop
+test-interop: java setup ## against a real Kafka (needs Maven, which fetches its jars once; INTEROP="interop and not slow" for fewer)
+	$(PYTEST) -m "$(INTEROP)"
 
 .PHONY: test-suites
 test-suites: setup ## the integration suites of Kafka clients against the broker (SUITES="kafka-python" for some of them)

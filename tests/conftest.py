@@ -20,6 +20,7 @@ settings.register_profile("explore", max_examples=2000, deadline=None, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 INTEROP = Path(__file__).parent / "interop"
+SPARK = Path(__file__).parent / "spark"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,8 +28,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+            # `make test` would start another session in its other process; `make test-slow` has one process.
+            if not item.path.is_relative_to(SPARK) and item.get_closest_marker("slow") is None:
+                raise pytest.UsageError(f"{item.nodeid} uses the Spark session, so it belongs below {SPARK}")
         if item.path.is_relative_to(INTEROP):
             item.add_marker("interop")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With pytest-xdist (`-n 2`) the tests of one file share a process, and so do all below tests/spark: what a file
+    sets up for its tests is set up once, and there is one Spark session."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class BySession(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.split("::", 1)[0]
+            return "spark" if Path(config.rootpath, path).is_relative_to(SPARK) else path
+
+    return BySession(config, log)
 
 
 @pytest.fixture(scope="session")

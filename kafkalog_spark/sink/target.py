@@ -14,7 +14,7 @@ from kafkalog_spark.log.log_dir_lock import LogDirLock
 from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from kafkalog_spark.log.names import DirKind, parse_partition_dir, parse_segment_file
 from kafkalog_spark.sink.patience import Patience
-from kafkalog_spark.sink.sink_record import RECORD_FILE
+from kafkalog_spark.sink.sink_record import RECORD_FILE, read_record
 from kafkalog_spark.sink.staging import job_of
 
 SINK_LOCK_FILE = "kafkalog.sink.lock"
@@ -66,6 +66,29 @@ def find_topics(path: Path) -> dict[str, list[int]]:
         if parsed is not None and parsed.kind is DirKind.LIVE and entry.is_dir():
             topics.setdefault(parsed.topic, []).append(parsed.partition)
     return {topic: sorted(partitions) for topic, partitions in topics.items()}
+
+
+def find_topics_unlocked(path: Path) -> dict[str, list[int]]:
+    """`find_topics` for who does not hold the directory's locks: a topic that another sink is making just now has all
+    the partitions that it will have, not those whose directories are there so far. Raises as read_record."""
+    while True:
+        before = _record_stamp(path)
+        pending = read_record(path).pending
+        topics = find_topics(path)
+        if _record_stamp(path) == before:
+            break  # else a commit began or ended meanwhile, and the listing may show the middle of it
+    for topic in pending.topics if pending is not None else ():
+        topics[topic.name] = sorted({*topics.get(topic.name, ()), *range(topic.partitions)})
+    return topics
+
+
+def _record_stamp(path: Path) -> tuple[int, int] | None:
+    """Another one after each replacement of the record: a commit replaces it before it makes a topic and afterwards."""
+    try:
+        status = os.stat(path / RECORD_FILE)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def partition_count(partitions: list[int]) -> int:

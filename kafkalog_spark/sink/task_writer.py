@@ -23,7 +23,7 @@ from kafkalog_spark.sink.manifest import StagedFile, TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import Partitioner
 from kafkalog_spark.sink.row_checks import check_rows
-from kafkalog_spark.sink.target import find_topics, partition_count, unwritable
+from kafkalog_spark.sink.target import find_topics_unlocked, partition_count, unwritable
 from kafkalog_spark.sink.write_behind import WriteBehind
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
@@ -147,7 +147,7 @@ class TaskWriter:
         if fault:
             raise InvalidRecord(fault)
         if self._topics is None:
-            self._topics = find_topics(self._log_dir)
+            self._topics = find_topics_unlocked(self._log_dir)
         there = self._topics.get(topic)
         return partition_count(there) if there else self._options.num_partitions
 

@@ -136,7 +136,7 @@ def saved(kafka: RealKafka, target: Path) -> None:
 def record(work: Path, target: Path, records: int = 300) -> None:
     """Copies of the partitions, `before-N` and `after-N` Kafka compacted them for the N-th time. Tombstones and markers
     of one time are due at the next."""
-    kafka = RealKafka(work)
+    kafka = RealKafka(work, short_lived=True)
     kafka.start()
     for topic in TOPICS:
         settings = {**_SETTINGS, "internal.segment.bytes": SEGMENT_BYTES[topic]}

@@ -23,6 +23,7 @@ def consume(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # how long the answer that tells of the end is held back
             "isolation.level": isolation_level,
             "check.crcs": True,
         }

@@ -146,7 +146,7 @@ def _deletion(offset: int) -> str:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as directory, RealKafka(directory, PROPERTIES) as kafka:
+    with tempfile.TemporaryDirectory() as directory, RealKafka(directory, PROPERTIES, short_lived=True) as kafka:
         prepare(kafka.bootstrap)
         told = {step.name: ask(step, kafka.bootstrap, kafka.data_dir) for step in steps()}
     RECORDED.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

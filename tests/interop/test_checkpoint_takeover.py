@@ -47,7 +47,7 @@ def offsets(checkpoint: Path) -> list[object]:
 def test_a_query_of_the_connector_goes_on_with_kafkalog_and_back(tmp_path: Path) -> None:
     connector = Connector.install()
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
-    with RealKafka(tmp_path / "kafka") as kafka:
+    with RealKafka(tmp_path / "kafka", short_lived=True) as kafka:
         kafka.create_topic(TOPIC, PARTITIONS, {"internal.segment.bytes": 5_000})
         theirs = {
             "kafka.bootstrap.servers": kafka.bootstrap,
@@ -82,7 +82,7 @@ def test_a_query_of_the_connector_goes_on_with_kafkalog_and_back(tmp_path: Path)
 def test_a_batch_that_the_connector_had_only_begun_is_read_by_kafkalog(tmp_path: Path) -> None:
     connector = Connector.install()
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
-    with RealKafka(tmp_path / "kafka") as kafka:
+    with RealKafka(tmp_path / "kafka", short_lived=True) as kafka:
         kafka.create_topic(TOPIC, PARTITIONS)
         theirs = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
         request = {"action": "stream", "checkpoint": str(checkpoint)}

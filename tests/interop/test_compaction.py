@@ -83,7 +83,7 @@ def killed_at(directory: Path, step: int) -> int:
 
 @pytest.mark.timeout(600)
 def test_kafka_loads_a_directory_in_each_state_that_a_kill_leaves(tmp_path: Path) -> None:
-    kafka = RealKafka(tmp_path / "kafka")
+    kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     topics = [f"crash-{step}" for step in range(STEPS + 1)]
     with kafka:
         for topic in topics:

@@ -17,7 +17,7 @@ def test_the_connector_returns_every_record_of_a_topic(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
     connector = Connector.install()
-    with RealKafka(tmp_path) as kafka, SparkSession(connector.conf, connector.python) as spark:
+    with RealKafka(tmp_path, short_lived=True) as kafka, SparkSession(connector.conf, connector.python) as spark:
         kafka.create_topic("orders", 2)
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
         for n in range(100):

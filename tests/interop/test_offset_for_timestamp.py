@@ -19,7 +19,7 @@ LATER = 4_000_000_000_000  # later than any clock that writes a marker
 def test_a_transaction_marker_is_a_record_with_the_time_at_which_it_was_written(tmp_path: Path) -> None:
     from confluent_kafka import Consumer, Producer, TopicPartition
 
-    with RealKafka(tmp_path) as kafka:
+    with RealKafka(tmp_path, short_lived=True) as kafka:
         kafka.create_topic("orders", 1, {"message.timestamp.after.max.ms": 2**62})
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"})
         producer.init_transactions(30)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(available() is not None, reason=str(available())
 def test_a_real_kafka_keeps_its_records_over_a_clean_stop_and_a_crash(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
-    with RealKafka(tmp_path) as kafka:
+    with RealKafka(tmp_path, short_lived=True) as kafka:
         kafka.create_topic("orders", 2, {"internal.segment.bytes": 2000})
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all", "batch.num.messages": 5})
         for n in range(100):
@@ -55,12 +55,14 @@ def test_a_real_kafka_keeps_its_records_over_a_clean_stop_and_a_crash(tmp_path: 
 
 def test_a_kafka_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="log\\.segment\\.bytes"):
-        RealKafka(tmp_path, {"log.segment.bytes": -5}).start()
+        RealKafka(tmp_path, {"log.segment.bytes": -5}, short_lived=True).start()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
 def test_a_kafka_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    program = "import os, sys, tests.interop.real_kafka as k; k.RealKafka(sys.argv[1]).start(); os._exit(0)"
+    program = (
+        "import os, sys, tests.interop.real_kafka as k; k.RealKafka(sys.argv[1], short_lived=True).start(); os._exit(0)"
+    )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=Path(__file__).parents[2])
     pid = int((tmp_path / "pid").read_text())
     end = time.monotonic() + 60

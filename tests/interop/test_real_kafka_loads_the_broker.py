@@ -60,7 +60,7 @@ def dump(files: list[Path], *options: str) -> str:
 
 @pytest.mark.timeout(400)
 def test_apache_kafka_goes_on_where_our_broker_stopped(tmp_path: Path) -> None:
-    kafka = RealKafka(tmp_path / "kafka")
+    kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     topics = [f"loaded-{codec}" for codec in CODECS]
     with kafka:
         for topic in topics:

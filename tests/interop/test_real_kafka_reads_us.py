@@ -179,7 +179,7 @@ def produce_first_half(kafka: RealKafka, topic: str) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def proof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proof]:
-    kafka = RealKafka(tmp_path_factory.mktemp("kafka"))
+    kafka = RealKafka(tmp_path_factory.mktemp("kafka"), short_lived=True)
     result = Proof(kafka, {}, {}, ([], []), {}, {})
     try:
         kafka.start()

@@ -92,7 +92,7 @@ def test_kafkas_producer_and_tools_work_with_our_broker(broker: RunningBroker) -
 
 @pytest.mark.timeout(400)
 def test_a_directory_with_transactions_goes_from_kafka_to_our_broker_and_back(tmp_path: Path) -> None:
-    kafka = RealKafka(tmp_path / "kafka")
+    kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     with kafka:
         for topic in ("moves", "perf"):
             kafka.create_topic(topic, 2)

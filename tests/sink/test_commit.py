@@ -18,7 +18,9 @@ from kafkalog_spark.log.partition_writer import PartitionWriter
 from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
+from tests.sink.crashing_disk import CountingDisk
 from tests.sink.sink_helpers import (
     NOW,
     check_log,
@@ -215,6 +217,25 @@ def test_a_topic_that_appeared_meanwhile_with_other_partitions_is_an_error(tmp_p
     check_log(tmp_path)
 
 
+@pytest.mark.parametrize("moment", ["mkdir t-0", "mkdir t-1", "mkdir t-2", "rename 00000000000000000000.log"])
+def test_a_task_that_begins_while_another_sink_makes_its_topic_finds_all_its_partitions(
+    tmp_path: Path, moment: str
+) -> None:
+    job = open_job(tmp_path)
+    staged: list[TaskManifest] = []
+
+    class Looked(CountingDisk):
+        def step(self, what: str, path: Path) -> None:
+            super().step(what, path)
+            if f"{what} {path.name}" == moment and not staged:
+                staged.extend(stage(tmp_path, job, values("b", topic="t", partition=2)))
+
+    write(tmp_path, values("a", topic="t", partition=0), numPartitions=3, disk=Looked())
+    assert Committer(tmp_path).commit(job, staged, 1 << 30)
+    assert texts(tmp_path) == ["a", "b"]
+    check_log(tmp_path)
+
+
 def test_a_partition_that_lies_elsewhere_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, values("a", topic="t"), numPartitions=3)
     shutil.rmtree(tmp_path / "t-1")
@@ -262,9 +283,8 @@ def test_writers_in_several_processes_take_turns(tmp_path: Path) -> None:
         subprocess.Popen([*command, str(number), str(TURNS)], cwd=root, stderr=subprocess.PIPE, text=True)
         for number in range(WRITERS)
     ]
-    for child in children:
-        _, said = child.communicate(timeout=120)
-        assert child.returncode == 0, said
+    said = [child.communicate(timeout=120)[1] for child in children]  # of all, so that no pipe is left open
+    assert [child.returncode for child in children] == [0] * WRITERS, "".join(said)
     check_log(tmp_path)
     found = texts(tmp_path)
     assert sorted(found) == sorted(f"{w} {t} {n}" for w in range(WRITERS) for t in range(TURNS) for n in range(20))

@@ -19,7 +19,7 @@ PARTITIONS = 3
 def consumed(broker: RunningBroker, count: int) -> list[tuple[int, int, bytes]]:
     """(partition, offset, value) of `count` records of topic t, by partition and offset."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True,
-                         "enable.auto.commit": False})  # fmt: skip
+                         "enable.auto.commit": False, "fetch.wait.max.ms": 10})  # fmt: skip
     try:
         consumer.assign([TopicPartition("t", partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
         found: list[tuple[int, int, bytes]] = []

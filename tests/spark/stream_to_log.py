@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from tests.spark.killed_with_parent import kill_with_parent
+
 
 def main(source: str, log_dir: str, checkpoint: str) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -40,4 +42,5 @@ def main(source: str, log_dir: str, checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
+    kill_with_parent()
     main(*sys.argv[1:])

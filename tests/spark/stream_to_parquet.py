@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
+from tests.spark.killed_with_parent import kill_with_parent
+
 
 def main(log_dir: str, out: str, checkpoint: str, *options: str) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -35,4 +37,5 @@ def main(log_dir: str, out: str, checkpoint: str, *options: str) -> None:
 
 
 if __name__ == "__main__":
+    kill_with_parent()
     main(*sys.argv[1:])

@@ -25,10 +25,20 @@ def start(directory: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.spark.stream_to_log", *(str(directory / n) for n in ("in", "log", "checkpoint"))],
         cwd=ROOT,
+        stdin=subprocess.PIPE,  # it ends with this process
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # one kill takes Python, JVM and workers
     )
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 for the query and all its processes. Does nothing when it has ended."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 def progress(directory: Path) -> int:
@@ -43,7 +53,7 @@ def wait_for(directory: Path, process: subprocess.Popen[bytes], batch: int) -> N
     while progress(directory) < batch:
         assert process.poll() is None, "the query ended by itself"
         assert time.monotonic() < deadline, f"micro-batch {batch} is not written after 120 s"
-        time.sleep(0.001)
+        time.sleep(0.01)
 
 
 def kill_and_start_again(directory: Path, rounds: int) -> None:
@@ -57,15 +67,12 @@ def kill_and_start_again(directory: Path, rounds: int) -> None:
             # a moment behind a commit: in a task, before, in or behind the next one
             wait_for(directory, process, progress(directory) + 1 + rng.randrange(2))
             time.sleep(rng.random() * 0.3)
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            kill(process)
             process = start(directory)
         (directory / "stop").touch()
         assert process.wait(150) == 0
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        kill(process)
     check_log(directory / "log")
     counted = Counter(texts(directory / "log"))
     expected = {f"{number} {line}" for number in range(files) for line in range(LINES)}

@@ -43,7 +43,7 @@ def consumer(broker: RunningBroker, group: str, isolation: str = "read_committed
 
 def everything(broker: RunningBroker, topic: str, isolation_level: str = "read_committed", partitions: int = 2):
     """What a consumer sees up to the end that its isolation level lets it see: (partition, value) by offset."""
-    reader = consumer(broker, f"all of {topic}", isolation_level)
+    reader = consumer(broker, f"all of {topic}", isolation_level, **{"fetch.wait.max.ms": 10})
     reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: list[tuple[int, int, bytes]] = []
     ended: set[int] = set()

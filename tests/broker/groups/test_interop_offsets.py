@@ -24,7 +24,7 @@ def kafka_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The log of a Kafka with a group of two members, one of them static, that left; and one that still had members."""
     from confluent_kafka import Consumer, TopicPartition
 
-    with RealKafka(tmp_path_factory.mktemp("kafka")) as kafka:
+    with RealKafka(tmp_path_factory.mktemp("kafka"), short_lived=True) as kafka:
         kafka.create_topic("orders", 2)
 
         def consumer(group: str, **how: object) -> Consumer:
