@@ -33,27 +33,30 @@ def rounds_of_crashes(
     tellers = [bank.Teller(broker.bootstrap, number, seed * 100 + number) for number in range(TELLERS)]
     for actor in (*tellers, *([live] if live else [])):
         actor.start()
-    for number in range(rounds):
-        time.sleep(moments.uniform(0.5, 1.5))  # the load is what a kill has to meet, at any moment
-        aborted = [set(teller.outcomes.aborted) for teller in tellers]
-        if number % 2:
-            bank.read_with_our_reader(broker.log_dir).check(transfer for told in aborted for transfer in told)
-        broker.kill()
-        if number % 3 == 0:
-            bank.read_with_our_reader(broker.log_dir).check(transfer for told in aborted for transfer in told)
-        broker.start()
-        if live:
-            wait_for_reads(live, live.reads + 1)
-    time.sleep(0.5)
-    for teller in tellers:
-        teller.stop.set()
-    for teller in tellers:
-        teller.join(120)
-        assert not teller.is_alive(), "a producer hangs"
-    assert [teller.failed for teller in tellers] == [[]] * TELLERS
-    bank.wait_until_stable(broker)
+    try:
+        for number in range(rounds):
+            time.sleep(moments.uniform(0.5, 1.5))  # the load is what a kill has to meet, at any moment
+            aborted = [set(teller.outcomes.aborted) for teller in tellers]
+            if number % 2:
+                bank.read_with_our_reader(broker.log_dir).check(transfer for told in aborted for transfer in told)
+            broker.kill()
+            if number % 3 == 0:
+                bank.read_with_our_reader(broker.log_dir).check(transfer for told in aborted for transfer in told)
+            broker.start()
+            if live:
+                wait_for_reads(live, live.reads + 1)
+        time.sleep(0.5)
+        for teller in tellers:
+            teller.stop.set()
+        for teller in tellers:
+            teller.join(120)
+            assert not teller.is_alive(), "a producer hangs"
+        assert [teller.failed for teller in tellers] == [[]] * TELLERS
+        bank.wait_until_stable(broker)
+    finally:
+        for actor in (*tellers, *([live] if live else [])):
+            actor.stop.set()
     if live:
-        live.stop.set()
         live.join(120)
         assert not live.is_alive(), "a read hangs"
     return [teller.outcomes for teller in tellers]
@@ -97,14 +100,14 @@ def audit(broker: RunningBroker, outcomes: list[bank.Outcomes]) -> None:
 
 def audit_with_spark(spark: Any, directory: Path, rounds: int, seed: int) -> Counter[str]:
     """Spark reads the live directory all the time, in batches and as a stream. How transfers ended."""
-    broker = opened(directory)
-    live = bank.LiveReads(broker, lambda: read_with_spark(spark, broker.log_dir))
-    frame = frame_of(spark, broker.log_dir, subscribe=bank.TOPIC, startingOffsets="earliest",
-                     isolationLevel="read_committed")  # fmt: skip
-    with running(frame, directory / "checkpoint") as stream:
-        outcomes = rounds_of_crashes(broker, rounds, seed, live)
-        assert stream.query.exception() is None
-    audit(broker, outcomes)
+    with opened(directory) as broker:
+        live = bank.LiveReads(broker, lambda: read_with_spark(spark, broker.log_dir))
+        frame = frame_of(spark, broker.log_dir, subscribe=bank.TOPIC, startingOffsets="earliest",
+                         isolationLevel="read_committed")  # fmt: skip
+        with running(frame, directory / "checkpoint") as stream:
+            outcomes = rounds_of_crashes(broker, rounds, seed, live)
+            assert stream.query.exception() is None
+        audit(broker, outcomes)
     final = read_with_spark(spark, broker.log_dir)
     bank.Seen(final).check_whole(outcomes)
     live.check(final)
@@ -115,8 +118,8 @@ def audit_with_spark(spark: Any, directory: Path, rounds: int, seed: int) -> Cou
 
 
 def test_the_sum_over_all_accounts_stays_over_a_few_crashes(tmp_path: Path) -> None:
-    broker = opened(tmp_path)
-    audit(broker, rounds_of_crashes(broker, rounds=3, seed=1))
+    with opened(tmp_path) as broker:
+        audit(broker, rounds_of_crashes(broker, rounds=3, seed=1))
 
 
 def test_spark_sees_no_transfer_that_is_not_committed_while_the_broker_crashes(tmp_path: Path, spark: Any) -> None:
