@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 QUIET_SECONDS = 5.0
 SECONDS = 30.0
-STALL_SECONDS = 4 * SECONDS  # more than all calls of a transaction may take that keep to their timeouts
+STALL_SECONDS = 5 * SECONDS  # more than all calls of a transaction may take that keep to their timeouts
 
 
 def transformed(message: Message) -> bytes:

@@ -62,7 +62,7 @@ def copied_under_crashes(directory: Path, more: int, rounds: int, seed: int) -> 
     broker.start()
     for topic in (INPUTS, *GROUPS):
         broker.create_topic(topic, PARTITIONS)
-    for group in GROUPS.values():
+    for group in GROUPS.values():  # where to begin (copier.py tells why)
         begin = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
         begin.commit(offsets=[TopicPartition(INPUTS, number, 0) for number in range(PARTITIONS)], asynchronous=False)
         begin.close()
