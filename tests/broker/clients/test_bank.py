@@ -31,7 +31,8 @@ def rounds_of_crashes(
     """Tellers work over `rounds` kills, and `live` reads; then all transactions have ended and the broker runs."""
     moments = random.Random(seed)
     tellers = [bank.Teller(broker.bootstrap, number, seed * 100 + number) for number in range(TELLERS)]
-    for actor in (*tellers, *([live] if live else [])):
+    actors: list[bank.Teller | bank.LiveReads] = [*tellers, *([live] if live else [])]
+    for actor in actors:
         actor.start()
     try:
         for number in range(rounds):
@@ -54,7 +55,7 @@ def rounds_of_crashes(
         assert [teller.failed for teller in tellers] == [[]] * TELLERS
         bank.wait_until_stable(broker)
     finally:
-        for actor in (*tellers, *([live] if live else [])):
+        for actor in actors:
             actor.stop.set()
     if live:
         live.join(120)
