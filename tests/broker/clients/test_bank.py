@@ -47,6 +47,8 @@ def rounds_of_crashes(
             if live:
                 wait_for_reads(live, live.reads + 1)
         time.sleep(0.5)
+        if live:
+            wait_for_reads(live, live.reads + 2)  # the second begins while the tellers work, and they go on during it
         for teller in tellers:
             teller.stop.set()
         for teller in tellers:
