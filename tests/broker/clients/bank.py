@@ -260,14 +260,14 @@ class LiveReads(threading.Thread):
     def check(self, final: list[Visible]) -> None:
         """`final`: all records of committed transfers, when all transactions have ended."""
         assert self.failed == []
-        total = sum(map(len, final))
-        assert any(0 < sum(counts) < total for _, counts in self._looks), "no read met the load"
         for partition, (live, found) in enumerate(zip(self._seen, final, strict=True)):
             assert found[: len(live)] == live, f"partition {partition}: a live read saw what is not there in the end"
             offsets = [offset for offset, _ in found]
             for number, (stable, counts) in enumerate(self._looks):
                 missing = bisect_left(offsets, stable[partition]) - counts[partition]
                 assert missing <= 0, f"read {number}: {missing} stable records of partition {partition} are missing"
+        total = sum(map(len, final))
+        assert any(0 < sum(counts) < total for _, counts in self._looks), "no read met the load"
 
 
 def read_with_our_reader(log_dir: Path) -> Seen:
