@@ -3,16 +3,22 @@
 Consume, transform, produce: the records and how far they have been read go into one transaction, so that both count or
 neither does, whatever crashes. Stop it at any moment (also with kill -9) and start it again: no record is lost, none is
 there twice for consumers with isolation.level=read_committed. Stops when nothing has come for some seconds.
+
+Let something watch over it that starts it again (systemd, Kubernetes, a shell loop): it ends when it is fenced, and
+when a transaction takes too long. The latter is for librdkafka, whose send_offsets_to_transaction can wait forever for
+a broker that went away, whatever its timeout (confluentinc/librdkafka#5456 and #5511).
 """
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 QUIET_SECONDS = 5.0
 SECONDS = 30.0
+STALL_SECONDS = 5 * SECONDS  # more than all calls of a transaction may take that keep to their timeouts
 
 
 def transformed(message: Message) -> bytes:
@@ -38,6 +44,7 @@ def copy(bootstrap: str, source: str, target: str, quiet_seconds: float = QUIET_
     copied = 0
     try:
         while messages := consumer.consume(500, quiet_seconds):
+            faulthandler.dump_traceback_later(STALL_SECONDS, exit=True)
             producer.begin_transaction()
             try:
                 for message in messages:
@@ -56,6 +63,7 @@ def copy(bootstrap: str, source: str, target: str, quiet_seconds: float = QUIET_
                     consumer.seek(partition)
             else:
                 copied += len(messages)
+            faulthandler.cancel_dump_traceback_later()
     finally:
         consumer.close()
     return copied

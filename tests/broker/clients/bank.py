@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +43,11 @@ class Record(NamedTuple):
     def read(cls, value: bytes) -> Record:
         transfer, account, amount = value.decode().split()
         return cls(transfer, int(account), int(amount))
+
+    @property
+    def text(self) -> str:
+        """What it is written as."""
+        return f"{self.transfer} {self.account} {self.amount}"
 
 
 @dataclass
@@ -101,7 +107,7 @@ class Teller(threading.Thread):
         try:
             producer.begin_transaction()
             for account, change in ((one, -amount), (other, amount)):
-                value = f"{transfer} {account} {change}".encode()
+                value = Record(transfer, account, change).text.encode()
                 producer.produce(TOPIC, value, b"%d" % account, account % PARTITIONS)
             if way < 0.02:
                 self._let_it_time_out(transfer)
@@ -163,11 +169,15 @@ class Teller(threading.Thread):
         self._producer = self._begin()
 
 
+Visible = list[tuple[int, Record]]
+"""Of one partition: offset and record."""
+
+
 @dataclass
 class Seen:
     """What a reader saw. hidden: transfers of which some record was passed over below the last stable offset."""
 
-    records: list[list[tuple[int, Record]]]
+    records: list[Visible]
     hidden: set[str] = field(default_factory=set)
 
     def visible(self) -> Counter[str]:
@@ -198,6 +208,66 @@ class Seen:
         unknown = {transfer for told in outcomes for transfer in told.unknown}
         assert committed <= visible.keys(), f"committed and not visible: {sorted(committed - visible.keys())[:5]}"
         assert visible.keys() <= committed | unknown
+
+
+class LiveReads(threading.Thread):
+    """Reads all partitions again and again while tellers work and the broker is killed, and holds each read to what a
+    read of several partitions can promise.
+
+    A transfer may be visible in one partition and not yet in the other: each partition is read to its own last stable
+    offset, a moment earlier or later, and an older open transaction may hold back one of them. But of each partition a
+    read sees, at any moment, all committed records up to some offset and nothing else, so
+
+    - it sees what the read before saw, unchanged, and only more behind it;
+    - it sees all that in the end is committed below the last stable offset that the broker told before the read began;
+    - what it sees is the beginning of what all see in the end: nothing aborted, no hole, every transfer whole in time.
+    """
+
+    def __init__(self, broker: RunningBroker, read: Callable[[], list[Visible]]) -> None:
+        super().__init__(daemon=True, name="live reader")
+        self.stop = threading.Event()
+        self.failed: list[str] = []
+        self.reads = 0
+        self._servers, self._read = broker.bootstrap, read
+        self._seen: list[Visible] = [[] for _ in range(PARTITIONS)]
+        self._looks: list[tuple[list[int], list[int]]] = []
+
+    def run(self) -> None:
+        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "live", "log_level": 0,
+                             "isolation.level": "read_committed", **CLIENT})  # fmt: skip
+        stable = [0] * PARTITIONS
+        try:
+            while not self.stop.is_set() and not self.failed:
+                for partition in range(PARTITIONS):
+                    try:
+                        _, stable[partition] = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), 0.5)
+                    except KafkaException:
+                        break  # the broker is away: what it told before still holds
+                self._take(self._read(), list(stable))
+        except Exception as error:  # noqa: BLE001 - reported by the test, whatever it is
+            self.failed.append(repr(error))
+        finally:
+            consumer.close()
+
+    def _take(self, seen: list[Visible], stable: list[int]) -> None:
+        for partition, (before, now) in enumerate(zip(self._seen, seen, strict=True)):
+            if now[: len(before)] != before:
+                self.failed.append(f"read {self.reads}: partition {partition} is not what it was with more behind it")
+        self._seen = seen
+        self._looks.append((stable, [len(found) for found in seen]))
+        self.reads += 1
+
+    def check(self, final: list[Visible]) -> None:
+        """`final`: all records of committed transfers, when all transactions have ended."""
+        assert self.failed == []
+        for partition, (live, found) in enumerate(zip(self._seen, final, strict=True)):
+            assert found[: len(live)] == live, f"partition {partition}: a live read saw what is not there in the end"
+            offsets = [offset for offset, _ in found]
+            for number, (stable, counts) in enumerate(self._looks):
+                missing = bisect_left(offsets, stable[partition]) - counts[partition]
+                assert missing <= 0, f"read {number}: {missing} stable records of partition {partition} are missing"
+        total = sum(map(len, final))
+        assert any(0 < sum(counts) < total for _, counts in self._looks), "no read met the load"
 
 
 def read_with_our_reader(log_dir: Path) -> Seen:
