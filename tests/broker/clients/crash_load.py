@@ -55,6 +55,9 @@ _CLIENT: dict[str, Any] = {
     "retry.backoff.ms": 20,
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
+    # librdkafka 2.16 forgets the Metadata request that a member waits for before it joins when the broker dies at that
+    # moment (join state wait-metadata in its log): only the next refresh, after five minutes by default, ends that.
+    "topic.metadata.refresh.interval.ms": 1_000,
     "log_level": 0,  # a broker that goes away is what this is about
 }
 
@@ -287,6 +290,7 @@ class CrashLoad:
         ends = [self.acknowledged(partition) for partition in range(PARTITIONS)]
         assert min(ends) > 0, "nothing was acknowledged: the test has shown nothing"
         self._wait(lambda: self.offsets.acknowledged == ends, f"the group to commit {ends}")
+        self._wait(lambda: all(member.assignments for member in self.members), "every member to have been assigned")
         reads = self.reader.reads
         self._wait(lambda: self.reader.reads > reads + 1, "the offline reader")
         for actor in self.actors:
@@ -295,7 +299,6 @@ class CrashLoad:
             actor.join(DEADLINE_S)
         self.check_committed()
         self.check_actors()
-        assert sum(member.assignments for member in self.members) >= CONSUMERS
 
     # ---- what must hold
 
