@@ -24,8 +24,8 @@ PrefetchingReader: Any = _SimpleStreamReaderWrapper
 
 
 MOST_BYTES = 1 << 20
-"""Of the segments, as they lie on disk, in a batch that is read on the driver: some 10,000 records of 100 B, which take
-it about 20 ms. From there on tasks in parallel are faster."""
+"""Of the segments, as they lie on disk, in a batch that is read on the driver: some 10,000 records of 100 B. Spark
+copies such rows one by one, so that from about there on tasks in parallel are worth their start."""
 MOST_ROW_BYTES = 4 << 20
 """Of the rows in Arrow: compressed batches unfold to more than they seem. Spark's driver keeps them as one block."""
 
