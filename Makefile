@@ -8,13 +8,18 @@ RUN := $(VENV)/bin/python
 # How many processes run tests, 0: pytest's own. Most tests wait for disks, sockets and clocks; those of the Spark session
 # share one process (tests/conftest.py).
 TEST_PROCESSES ?= 2
+# What to test and how: make test TEST=tests/log ARGS=-x
+TEST ?= tests
+ARGS ?=
 INTEROP ?= interop
 PYTEST := $(RUN) -m pytest -n $(TEST_PROCESSES)
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help
 help: ## print this
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+	@awk -F ':.*## ' '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Begin
 
 .PHONY: setup
 setup: $(VENV)/installed $(VENV)/warmed ## make .venv with everything and compile the kernels; nothing to do when up to date
@@ -29,11 +34,10 @@ $(VENV)/installed: pyproject.toml
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,broker,test,dev]'
 	@touch $@
 
-$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py broker/storage/*_kernel.py)
+$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py broker/kafkalog_broker/storage/*_kernel.py)
 	@echo "compiling the kernels, once ..."
-	@rm -f {kafkalog_spark/log/kernels,broker/storage}/__pycache__/*.nb[ci]  # numba does not see a change in a module that kernels call
 	@$(RUN) -m kafkalog_spark.warm
-	@$(RUN) -c 'from broker.storage.record_walk import load_kernel; load_kernel(); import broker.storage.cleaner'
+	@$(RUN) -c 'from kafkalog_broker.storage.record_walk import load_kernel; load_kernel(); import kafkalog_broker.storage.cleaner'
 	@touch $@
 
 # Spark takes the java of JAVA_HOME when that is set, and the one on PATH otherwise; so does this check.
@@ -46,25 +50,41 @@ java:
 demo: java setup ## read a Kafka log directory with Spark and show what is in it
 	@$(RUN) examples/demo.py
 
+##@ Test
+
 .PHONY: test
-test: java setup ## the tests that take minutes at most: everything but slow and interop
-	$(PYTEST) -m "not slow and not interop"
+test: java setup ## the tests that take minutes at most (some of them: TEST=tests/log ARGS="-x -k golden")
+	$(PYTEST) -m "not slow and not interop" $(TEST) $(ARGS)
+
+.PHONY: test-broker
+test-broker: setup ## the tests of the broker and of the log format, without Java
+	$(PYTEST) -m "not slow and not interop and not spark" tests/broker tests/log $(ARGS)
 
 .PHONY: test-slow
 test-slow: java setup ## the long ones: searches and big logs
-	$(RUN) -m pytest -m "slow and not interop"
+	$(RUN) -m pytest -m "slow and not interop" $(TEST) $(ARGS)
 
 .PHONY: test-interop
 test-interop: java setup ## against a real Kafka (needs Maven, which fetches its jars once; INTEROP="interop and not slow" for fewer)
-	$(PYTEST) -m "$(INTEROP)"
+	$(PYTEST) -m "$(INTEROP)" $(ARGS)
 
 .PHONY: test-suites
 test-suites: setup ## the integration suites of Kafka clients against the broker (SUITES="kafka-python" for some of them)
 	$(RUN) -m tests.broker.suites.run $(SUITES)
 
+.PHONY: test-matrix
+test-matrix: java setup ## the core on each Spark and Python (MATRIX="3.11/4.0 3.13" for some; environments in .cache/matrix)
+	$(RUN) -m tests.version_matrix $(MATRIX)
+
 .PHONY: test-all
 test-all: java setup ## all of them
-	$(RUN) -m pytest
+	$(RUN) -m pytest $(ARGS)
+
+.PHONY: coverage
+coverage: java setup ## make test, and which lines of the product it runs (report in .cache/coverage)
+	$(PYTEST) -m "not slow and not interop" --cov=kafkalog_spark --cov=kafkalog_broker --cov-report=html:.cache/coverage --cov-report=term:skip-covered $(TEST) $(ARGS)
+
+##@ Change
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import rules
@@ -77,6 +97,8 @@ lint: setup ## ruff, mypy and the import rules
 format: setup ## put the sources into the form that lint wants
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+##@ Measure and tidy up
 
 .PHONY: bench
 bench: java setup ## run the benchmarks and write benchmarks/results/ (BENCH="decode handover" for some of them)

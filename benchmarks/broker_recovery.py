@@ -17,7 +17,7 @@ from typing import Any
 from crc32c import crc32c
 
 from benchmarks.report import Report, in_turn, rate, ratio
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.checkpoint import RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.log.layout import Codec
 from kafkalog_spark.log.names import CLEAN_SHUTDOWN_FILE

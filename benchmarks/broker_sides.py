@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from tests.interop.real_kafka import RealKafka
 
 PROPERTIES = {

@@ -19,15 +19,15 @@ import pyarrow as pa
 
 from benchmarks.decode import one_core
 from benchmarks.report import Report, in_turn, rate
-from broker.config.broker_config import BrokerConfig
-from broker.config.log_config import LogConfig
-from broker.storage.cleaned_segment import CleanedSegment
-from broker.storage.cleaner import Cleaner
-from broker.storage.cleaning import CleaningRequest
-from broker.storage.log import Log, LogIdentity
-from broker.storage.log_segment import LogSegment
-from broker.storage.producer_state import LastRecord
-from broker.testing import RunningBroker, running_broker
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.storage.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.cleaner import Cleaner
+from kafkalog_broker.storage.cleaning import CleaningRequest
+from kafkalog_broker.storage.log import Log, LogIdentity
+from kafkalog_broker.storage.log_segment import LogSegment
+from kafkalog_broker.storage.producer_state import LastRecord
+from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.log.layout import Codec
 from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
 
@@ -60,8 +60,9 @@ class Host:
     def last_records(self) -> Mapping[int, LastRecord]:
         return {}
 
-    def replace(self, cleaned: CleanedSegment, old: Sequence[LogSegment]) -> None:
-        cleaned.discard()
+    def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
+        for segment in cleaned:
+            segment.discard()
 
 
 def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> tuple[Log, int]:

@@ -1,4 +1,4 @@
-"""The last 1 % of a 2 GB topic: by startingTimestamp, by a pushed filter on timestamp, by startingOffsets.
+"""The last 1 % of a 2 GB topic: by startingTimestamp, and by startingOffsets.
 
 Once 18 M records of 100 B, once 2 M of 1 kB. Compared with the full scan of the same topic in one session, and with
 format("kafka") for the same option. Bytes read: pages of the segment files that were brought into memory by the first
@@ -19,20 +19,15 @@ from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 
 PART = 0.99
-PUSHDOWN = {"spark.sql.python.filterPushdown.enabled": "true"}
 
 
 def ways(topic: Topic) -> dict[str, dict[str, Any]]:
-    """The queries: options and filter by name. Each returns the last 1 % of the records."""
+    """The queries: options by name. Each returns the last 1 % of the records."""
     timestamp = topic.timestamp_at(PART)
     first = topic.records // PARTITIONS * 99 // 100
     offsets = {topic.name: {str(partition): first for partition in range(PARTITIONS)}}
     return {
         "startingTimestamp": {"options": {"startingTimestamp": timestamp}},
-        "pushed filter": {
-            "options": {"pushdown": "true"},
-            "filter": f"timestamp >= timestamp_millis({timestamp})",
-        },
         "startingOffsets": {"options": {"startingOffsets": json.dumps(offsets)}},
     }
 
@@ -58,14 +53,13 @@ def measure(report: Report, topic: Topic, rounds: int) -> None:
     with (
         RealKafka(home()) as kafka,
         SparkSession(connector.conf, connector.python) as theirs,
-        SparkSession(PUSHDOWN) as ours,
+        SparkSession() as ours,
     ):
         runs = {"full": partial(ours.run, "kafkalog", {"subscribe": topic.name}, path=str(path))}
         for name, query in queries.items():
             runs[name] = partial(ours.run, "kafkalog", path=str(path), **query)
-            if name != "pushed filter":  # the connector pushes none
-                options = {**query["options"], "kafka.bootstrap.servers": kafka.bootstrap}
-                runs[f"kafka {name}"] = partial(theirs.run, "kafka", options)
+            options = {**query["options"], "kafka.bootstrap.servers": kafka.bootstrap}
+            runs[f"kafka {name}"] = partial(theirs.run, "kafka", options)
         seconds = in_turn(runs, rounds=rounds)
     for name in queries:
         figures: dict[str, Any] = {
@@ -74,14 +68,13 @@ def measure(report: Report, topic: Topic, rounds: int) -> None:
             "x_full_scan": round(ratio(seconds["full"], seconds[name]), 1),
             "bytes_read_percent": round(100 * bytes_read[name] / size, 2),
         }
-        if f"kafka {name}" in seconds:
-            figures["x_kafka"] = round(ratio(seconds[f"kafka {name}"], seconds[name]), 2)
+        figures["x_kafka"] = round(ratio(seconds[f"kafka {name}"], seconds[name]), 2)
         report.add("selective", f"last 1 % of {size / 1e9:.2f} GB of {topic.value_size} B by {name}", **figures)
 
 
 def cold_bytes(name: str, query: dict[str, Any], path: str, files: list[Any], wanted: int) -> int:
     """Bytes brought into memory by one query of a session that has read nothing before."""
-    with SparkSession(PUSHDOWN) as session:
+    with SparkSession() as session:
         session.run("nothing", register="benchmarks.sources:Nothing")
         evict(files)
         before = resident_bytes(files)

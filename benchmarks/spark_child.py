@@ -4,7 +4,8 @@ Started by benchmarks.spark_session with the interpreter of any environment that
 this project. The first argument is a JSON object of Spark settings. Request:
 
     {"format": "kafka", "options": {...}, "path": null, "schema": null, "filter": null, "select": null,
-     "action": "noop" | "count" | "collect" | "parquet" | "save" | "stream" | "latency" | "follow",
+     "limit": rows at most | null,
+     "action": "noop" | "count" | "collect" | "parquet" | "save" | "stream" | "triggers" | "latency" | "follow",
      "register": "module:Class" | null, "conf": {...}, "to": directory for parquet and stream,
      "sink": {"format", "options", "to"} for save,
      "checkpoint": directory for stream, latency and follow, "records": how many latency waits for,
@@ -12,12 +13,13 @@ this project. The first argument is a JSON object of Spark settings. Request:
 
 format "range" is no source: rows of spark.range as option `value` makes them (options rows, tasks).
 
-`stream` is a streaming query with Trigger.AvailableNow, to Parquet files, or to noop without `to`. `latency` is one
+`stream` is a streaming query with Trigger.AvailableNow, to Parquet files, or to noop without `to`; `triggers` is one to
+noop that tells of each batch. `latency` is one
 with a trigger of 0 s, which ends when it has seen the records; it tells the time from each one's timestamp to
 foreachBatch. `follow` runs one to noop for a while.
 
 Answer: {"seconds": wall time of load and action, "rows": of count, collect, stream, "latencies": ms of each record,
-"batches": [[begin, rows, ms that it took]] of follow} or {"error": text}.
+"batches": [[begin, rows, ms that it took]] of follow and triggers} or {"error": text}.
 """
 
 import importlib
@@ -53,7 +55,7 @@ def load(spark, request):  # type: ignore[no-untyped-def]
     if request["format"] == "range":
         rows = spark.range(0, int(options["rows"]), 1, int(options["tasks"]))
         return rows.selectExpr(options["value"])
-    streaming = request.get("action") in ("stream", "latency", "follow")
+    streaming = request.get("action") in ("stream", "triggers", "latency", "follow")
     reader = (spark.readStream if streaming else spark.read).format(request["format"])
     for key, value in options.items():
         reader = reader.option(key, value)
@@ -74,12 +76,16 @@ def run(spark, request):  # type: ignore[no-untyped-def]
         frame = frame.filter(request["filter"])
     if request.get("select"):
         frame = frame.select(*request["select"])
+    if request.get("limit"):
+        frame = frame.limit(request["limit"])
     rows = None
     action = request.get("action", "noop")
     if action == "latency":
         return latency(frame, request)
     if action == "follow":
         return follow(frame, request)
+    if action == "triggers":
+        return triggers(frame, request)
     if action == "noop":
         frame.write.format("noop").mode("overwrite").save()
     elif action == "count":
@@ -105,6 +111,16 @@ def stream(frame, request):  # type: ignore[no-untyped-def]
     query = writer.format("parquet").start(to) if to else writer.format("noop").start()
     query.awaitTermination()
     return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+def triggers(frame, request):  # type: ignore[no-untyped-def]
+    """What there is, trigger by trigger."""
+    begin = time.perf_counter()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", request["checkpoint"])
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    batches = [[one.timestamp, one.numInputRows, one.batchDuration] for one in query.recentProgress if one.numInputRows]
+    return {"seconds": time.perf_counter() - begin, "batches": batches}
 
 
 def latency(frame, request):  # type: ignore[no-untyped-def]

@@ -70,6 +70,10 @@ class SparkSession:
         """[begin, rows, ms] of each batch; see the action follow of benchmarks/spark_child.py."""
         return list(self._asked(format, options, action="follow", **request)["batches"])
 
+    def triggers(self, format: str, options: Mapping[str, object] | None = None, **request: Any) -> list[list[Any]]:
+        """[begin, rows, ms] of each batch; see the action triggers of benchmarks/spark_child.py."""
+        return list(self._asked(format, options, action="triggers", **request)["batches"])
+
     def _asked(self, format: str, options: Mapping[str, object] | None, **request: Any) -> dict[str, Any]:
         text = {key: str(value) for key, value in (options or {}).items()}
         assert self._child.stdin is not None
@@ -88,24 +92,35 @@ class SparkSession:
         return dict(json.loads(line))
 
     def worker_peak_mb(self) -> int | None:
-        """Largest resident memory that a living Python worker of this session has had, MB; None where /proc is not.
+        """As peak_mb, of all Python processes of this session that Spark has started."""
+        return self.peak_mb("pyspark")
+
+    def peak_mb(self, module: str) -> int | None:
+        """Largest resident memory that a living process of this session has had whose command line names the Python
+        module, MB; None where /proc is not.
 
         Workers are forks of one daemon process, so what they share with it is counted in each.
         """
         if not Path("/proc/self/status").exists():
             return None
-        family, peaks = {self._child.pid}, [0]
-        for status in sorted(Path("/proc").glob("[0-9]*/status"), key=lambda path: int(path.parent.name)):
+        parents, peaks = {}, {}
+        for status in Path("/proc").glob("[0-9]*/status"):
             try:
                 fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
                 command = (status.parent / "cmdline").read_bytes()
             except OSError:  # it has ended meanwhile
                 continue
-            if int(fields["PPid"]) in family:
-                family.add(int(fields["Pid"]))
-                if b"pyspark" in command and b"java" not in command:
-                    peaks.append(int(fields.get("VmHWM", "0 kB").split()[0]) // 1024)
-        return max(peaks)
+            pid = int(fields["Pid"])
+            parents[pid] = int(fields["PPid"])
+            if module.encode() in command and b"java" not in command:
+                peaks[pid] = int(fields.get("VmHWM", "0 kB").split()[0]) // 1024
+
+        def is_ours(pid: int) -> bool:
+            while pid in parents and pid != self._child.pid:
+                pid = parents[pid]
+            return pid == self._child.pid
+
+        return max((peak for pid, peak in peaks.items() if is_ours(pid)), default=0)
 
     def close(self) -> None:
         """End the process, and Spark with it."""

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.data import PARTITIONS, SMALL_VALUES, ensure, home
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
-from broker.testing import running_broker
+from kafkalog_broker.testing import running_broker
 from kafkalog_spark.source.admission import Limits
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.stream_planner import StreamPlanner
@@ -134,7 +134,9 @@ def idle(report: Report, rounds: int = 30) -> None:
     with tempfile.TemporaryDirectory() as directory:
         for partition in range(IDLE):
             append(Path(directory), "t", partition, ["x"] * 10)
-        planner = StreamPlanner(parse_read_options({"path": directory, "startingOffsets": "earliest"}, streaming=True))
+        planner = StreamPlanner(
+            parse_read_options({"path": directory, "allTopics": "true", "startingOffsets": "earliest"}, streaming=True)
+        )
         end = planner.next_end(planner.initial(), Limits())
         took = []
         for _ in range(rounds):

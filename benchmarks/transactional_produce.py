@@ -23,7 +23,7 @@ RECORDS = 400_000
 
 def main(report: Report, rounds: int = 5) -> None:
     """Records a second of one producer, and of four at a time."""
-    from broker.testing import running_broker
+    from kafkalog_broker.testing import running_broker
     from tests.interop.real_kafka import RealKafka
 
     with ExitStack() as stack:

@@ -33,9 +33,6 @@ def spark_session():  # type: ignore[no-untyped-def]
         .config("spark.ui.showConsoleProgress", "true" if sys.stderr.isatty() else "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        # Python workers talk to Spark over Unix domain sockets: 30 % more rows a second. One that waits when the
-        # session stops may print a BrokenPipeError: it answers into a socket that is closed, where TCP says nothing.
-        .config("spark.python.unix.domain.socket.enabled", "true")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -48,8 +45,8 @@ def main(directory: str) -> None:
     from pyspark.sql import functions as f
 
     began = time.perf_counter()
-    df = spark.read.format("kafkalog").option("includeHeaders", "true").load(directory)
-    print('\nspark.read.format("kafkalog").option("includeHeaders", "true").load(...)')
+    df = spark.read.format("kafkalog").option("allTopics", True).option("includeHeaders", True).load(directory)
+    print('\nspark.read.format("kafkalog").option("allTopics", True).option("includeHeaders", True).load(...)')
     df.printSchema()
 
     print('the first offsets of one topic (endingOffsets={"java-lz4":{"0":8}}):')
@@ -104,7 +101,7 @@ def live(spark) -> None:  # type: ignore[no-untyped-def]
     follow one of them as a stream."""
     from tqdm import tqdm
 
-    from broker.testing import running_broker
+    from kafkalog_broker.testing import running_broker
 
     began = time.perf_counter()
     with running_broker(topics={TOPIC: PRODUCERS}) as broker:

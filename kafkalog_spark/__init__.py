@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalog_spark.log.log_dir import LogDirs
+    from kafkalog_spark.source.describe import describe
 
 __version__ = "0.1.0"
-__all__ = ["LogDirs", "__version__", "register"]
+__all__ = ["LogDirs", "__version__", "describe", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register format("kafkalog") with a session by hand; needed only where Spark does not find it by itself."""
-    from kafkalog_spark.datasource import KafkaLogDataSource
+    """Register format("kafkalog") with a session by hand; needed only where Spark does not find it by itself.
 
-    spark.dataSource.register(KafkaLogDataSource)
+    Raises OptionError where Spark could not run it: see kafkalog_spark.registration.
+    """
+    from kafkalog_spark import registration
+
+    registration.register(spark)
 
 
 def __getattr__(name: str) -> Any:
@@ -31,4 +35,8 @@ def __getattr__(name: str) -> Any:
         from kafkalog_spark.log.log_dir import LogDirs
 
         return LogDirs
+    if name == "describe":
+        from kafkalog_spark.source.describe import describe
+
+        return describe
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,7 @@
 """kafkalog-check: whether log directories hold what a broker may leave there.
 
     kafkalog-check /data/kafka-logs                 every batch, index, snapshot and checkpoint; changes nothing
+    kafkalog-check --records /data/kafka-logs       decode every record, too: a CRC only says that nothing changed
     kafkalog-check --closed /backup/kafka-logs      of a broker that was stopped cleanly: nothing may be left undone
 
 One line a finding on stdout, and a summary; a progress bar on stderr where that is a terminal.
@@ -25,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="kafkalog-check",
-        description="Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing.",
+        description="Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records "
+        "are looked into with --records only: without it, malformed ones in a batch with a valid CRC are not found.",
         epilog="A torn tail that a crash left is a note and no error, unless --closed or the directory's "
         "clean-shutdown marker says that there was no crash. Exit codes: 0 no errors, 1 errors, 2 wrong usage.",
     )
@@ -33,6 +35,9 @@ def parser() -> argparse.ArgumentParser:
         "paths", nargs="+", metavar="DIR", help="a log directory (log.dirs), or one partition's directory"
     )
     made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
+    made.add_argument(
+        "--records", action="store_true", help="decode all records, too; takes two to three times as long"
+    )
     made.add_argument("--quiet", action="store_true", help="no notes, only errors and the summary")
     return made
 
@@ -48,7 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 progress.print(str(finding))
 
         try:
-            result = check_log_dirs(arguments.paths, closed=arguments.closed, on_finding=tell, on_bytes=progress.update)
+            result = check_log_dirs(
+                arguments.paths,
+                closed=arguments.closed,
+                records=arguments.records,
+                on_finding=tell,
+                on_bytes=progress.update,
+            )
         except KafkalogError as error:
             print(f"kafkalog-check: {error}", file=sys.stderr)
             return WRONG_USAGE

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -20,7 +21,7 @@ from kafkalog_spark.spark_errors import first_line
 
 
 class KafkaLogDataSource(DataSource):
-    """Kafka's segment files as a table; options: see README, kafkalog_spark.source.option_names and sink.options."""
+    """Kafka's segment files as a table; options: docs/options.md and docs/sink.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,20 +30,25 @@ class KafkaLogDataSource(DataSource):
     @first_line
     def schema(self) -> StructType:
         """The schema of the columns asked for. Options and paths are checked here, so that mistakes show at load()."""
-        from kafkalog_spark.log.log_dir import check_paths
+        from kafkalog_spark.source.assigned_places import check_load
+        from kafkalog_spark.source.pushdown import check_pushdown
         from kafkalog_spark.source.spark_schema import spark_schema
 
         options = self._load_options.either()
-        check_paths(options.paths)
+        check_pushdown(options)
+        check_load(options)
         return spark_schema(options.columns)
 
     @first_line
     def reader(self, schema: StructType) -> DataSourceReader:
         from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
+        from kafkalog_spark.source.pushdown import check_pushdown
         from kafkalog_spark.source.spark_schema import columns_of
 
         columns_of(schema)
-        return KafkaLogBatchReader(self._load_options.batch(), schema)
+        options = self._load_options.batch()
+        check_pushdown(options)
+        return KafkaLogBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from kafkalog_spark.source.refused_stream import RefusedStreamReader
@@ -52,7 +58,9 @@ class KafkaLogDataSource(DataSource):
             try:
                 from kafkalog_spark.source.stream_reader import KafkaLogStreamReader
             except ImportError as error:  # ReadLimit is new in 4.2
-                raise OptionError(f"reading streams needs Spark 4.2 or newer: {error}") from error
+                raise OptionError(
+                    f"reading streams needs Spark 4.2 or newer, this is {pyspark.__version__}: {error}"
+                ) from error
             return KafkaLogStreamReader(options, schema)
         except KafkalogError as error:
             return RefusedStreamReader(error)
@@ -61,8 +69,9 @@ class KafkaLogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from kafkalog_spark.sink.options import parse_write_options
         from kafkalog_spark.sink.writers import KafkaLogBatchWriter
+        from kafkalog_spark.source.option_names import ONLY_OF_READS
 
-        options = parse_write_options(self.options)
+        options = parse_write_options(self.options, ONLY_OF_READS)
         if options.producer:
             from kafkalog_spark.sink.bootstrap import ProducerBatchWriter
 
@@ -73,9 +82,12 @@ class KafkaLogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """overwrite: true in output mode `complete`, which appends, as in Spark's Kafka sink."""
         from kafkalog_spark.sink.options import parse_write_options
+        from kafkalog_spark.sink.stream_writer_base import check_stream_writers
         from kafkalog_spark.sink.writers import KafkaLogStreamWriter
+        from kafkalog_spark.source.option_names import ONLY_OF_READS
 
-        options = parse_write_options(self.options)
+        check_stream_writers()
+        options = parse_write_options(self.options, ONLY_OF_READS)
         if options.producer:
             from kafkalog_spark.sink.bootstrap import ProducerStreamWriter
 

@@ -18,7 +18,8 @@ from kafkalog_spark.log.layout import MAX_INT32
 Parser = Callable[[str, str], Any]
 
 MAX_INT64 = 2**63 - 1
-_TYPO_RATIO = 0.85  # difflib's; "startOffsets" is 0.89 from "startingOffsets", Spark's own "maxFilesPerTrigger" 0.84
+_TYPO_RATIO = 0.85  # difflib's; "kafka.isolationLevel" is 0.95 from "kafka.isolation.level", Kafka's own are below 0.7
+_NEAR = 0.6  # difflib's default: names that a reader takes for relatives
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 _BYTES = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
@@ -146,14 +147,35 @@ class GivenOptions:
     def __contains__(self, option: Option) -> bool:
         return self.has(option.name)
 
+    def is_table_property(self, key: str) -> bool:
+        """Whether a name in small letters is none of the user's options, but a property of the table that is created.
+
+        Spark (V2SessionCatalog) asks a source for its schema with the options and the table's properties together,
+        among these `provider`; an option X of the table is there a second time as `option.X`.
+        """
+        if "provider" not in self.texts or key.startswith("option."):
+            return "provider" in self.texts
+        return f"option.{key}" not in self.texts
+
     def value(self, option: Option) -> Any:
         text = self.texts.get(option.name.lower(), option.default)
         return None if text is None else option.parse(option.name, text)
 
 
-def check_typo(name: str, known: Iterable[str]) -> None:
-    """Raise OptionError for an unknown option whose name is nearly one of `known`."""
+def unknown_option(name: str, known: Iterable[str], other_names: Mapping[str, str]) -> OptionError:
+    """The error for an option that there is not, with the one that was most likely meant.
+
+    `other_names`: what other connectors call an option, in small letters, and its name here.
+    """
     by_key = {known_name.lower(): known_name for known_name in known}
-    nearest = difflib.get_close_matches(name.lower(), by_key, n=1, cutoff=_TYPO_RATIO)
-    if nearest:
-        raise OptionError(f"unknown option '{name}'", hint=f"did you mean '{by_key[nearest[0]]}'?")
+    meant = other_names.get(name.lower())
+    if meant is None:
+        nearest = difflib.get_close_matches(name.lower(), by_key, n=1, cutoff=_NEAR)
+        meant = by_key[nearest[0]] if nearest else None
+    hint = f"did you mean '{meant}'?" if meant else "docs/options.md and docs/sink.md list the options"
+    return OptionError(f"unknown option '{name}'", hint=hint)
+
+
+def is_nearly(name: str, known: str) -> bool:
+    """Whether `name` is most likely `known`, mistyped."""
+    return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= _TYPO_RATIO

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import TypeVar
 
 from pyspark import TaskContext
+
+Row = TypeVar("Row")
 
 
 @cache
@@ -19,3 +28,57 @@ def settle() -> None:
     if TaskContext.get() is not None:
         gc.collect()
         gc.freeze()
+
+
+def until_spark_has_enough(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows, read in a process that ends without a word when Spark has closed the connection before it has them all.
+
+    Spark does that with a worker whose rows it stops taking (limit, take, show), and asks for no answer. pyspark's
+    daemon would try to write the rest all the same, and print the BrokenPipeError or ConnectionResetError that it gets,
+    with its traceback, for what is the normal end of such a query.
+    """
+    connection = _connection_to_spark()
+    try:
+        yield from rows
+    finally:  # pyspark closes this iterator when writing a batch has failed
+        settle()  # now that everything a task needs is loaded
+        if connection is not None:
+            if closed_by_peer(connection):
+                os._exit(0)
+            _end_quietly_while_the_rest_is_written()
+
+
+def _end_quietly_while_the_rest_is_written() -> None:
+    """pyspark still writes what it has buffered, and Spark may close the connection in that moment: SIGPIPE then ends
+    this process, as it ends every program that does not ignore it, as Python does.
+
+    It is ignored again when the daemon collects garbage, which it does when a task is through.
+    """
+
+    def ignore_again(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            gc.callbacks.remove(ignore_again)
+
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    gc.callbacks.append(ignore_again)
+
+
+def closed_by_peer(connection: socket.socket) -> bool:
+    """Whether the other side has closed a stream socket, whatever is left to be read from it."""
+    poller = select.poll()
+    poller.register(connection, getattr(select, "POLLRDHUP", 0))  # POLLHUP and POLLERR are always told
+    return bool(poller.poll(0))
+
+
+def _connection_to_spark() -> socket.socket | None:
+    """The socket of the task that runs here; None when this process is no fork of pyspark's daemon.
+
+    pyspark has no name for it but a parameter of the daemon's function, in which every task runs.
+    """
+    frame = sys._getframe() if TaskContext.get() is not None and hasattr(select, "poll") else None
+    while frame is not None:
+        if frame.f_code.co_name == "worker" and isinstance(found := frame.f_locals.get("sock"), socket.socket):
+            return found
+        frame = frame.f_back
+    return None

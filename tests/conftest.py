@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests import golden_data
+from tests.spark_session import new_session
 
 # The same examples in every run, so that a red test is red for everybody. `explore` searches further, at random.
 settings.register_profile("default", derandomize=True, database=None, deadline=None, print_blob=True)
@@ -33,6 +34,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.nodeid} uses the Spark session, so it belongs below {SPARK}")
         if item.path.is_relative_to(INTEROP):
             item.add_marker("interop")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Collect librdkafka's clients that only a traceback's frame still holds, before their broker ends: they would look
+    for it until they are collected, and print "Connection refused" during other tests."""
+    if any(name.startswith("rdk:") for name in _thread_names()):
+        gc.collect()
+
+
+def _thread_names() -> Iterator[str]:
+    """As the kernel knows them, also those of native threads. None elsewhere than on Linux."""
+    for path in Path("/proc/self/task").glob("*/comm"):
+        try:
+            yield path.read_text()
+        except OSError:
+            pass  # it has ended
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -94,23 +112,6 @@ def spark() -> Iterator[Any]:
     """The one Spark session of a test run. Whoever changes a setting puts it back."""
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         pytest.fail("Spark needs Java 17 or newer: install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME")
-    # Loopback only, also where the host name resolves to nothing or to a public address.
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # Without these Spark's workers run the first python3 on PATH, which lacks our packages.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("kafkalog tests")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    session = new_session("local[2]", {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"})
     yield session
     session.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,11 +84,8 @@ def test_pyspark_is_imported_by_the_data_source_only() -> None:
         if any(name.partition(".")[0] == "pyspark" for name in imported(path))
     }
     # `kafkalog_spark.register` takes a session; it may name its type
-    assert {
-        user
-        for user in users
-        if not user.startswith(("source/", "sink/", "datasource.py", "worker_process.py", "__init__.py"))
-    } == set()
+    rooms = ("source/", "sink/", "datasource.py", "worker_process.py", "__init__.py", "registration.py", "daemon.py")
+    assert {user for user in users if not user.startswith(rooms)} == set()
 
 
 def loaded_after(*names: str) -> dict[str, str]:
@@ -125,3 +123,16 @@ def test_the_log_format_loads_no_pyspark() -> None:
 
 def test_a_kernel_does_load_numba() -> None:
     assert loaded_after("kafkalog_spark.log.kernels.primitives") == {"numba": "kafkalog_spark.log.kernels.primitives"}
+
+
+def test_every_module_logs_under_its_own_name() -> None:
+    """So that a level can be set for it, or for the package it is in (BROKER_LOGGER, KIP-412)."""
+    calls = re.compile(r"getLogger\((.*?)\)")
+    named = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for package in (PACKAGE, ROOT / "broker" / "kafkalog_broker")
+        for path in package.rglob("*.py")
+        for name in calls.findall(path.read_text(encoding="utf-8"))
+        if name not in ("__name__", '"asyncio"') and path.name not in ("loggers.py", "config_listing.py")
+    }
+    assert named == set()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+
+import pytest
 
 from kafkalog_spark.sink.options import options_table as sink_options_table
 from kafkalog_spark.source.options import options_table
@@ -13,7 +16,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_options_is_the_one_that_the_declarations_make() -> None:
-    shown = re.search(r"<!-- options:.*?-->\n(.*)<!-- options end -->", README, re.DOTALL)
+    text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- options:.*?-->\n(.*)<!-- options end -->", text, re.DOTALL)
     assert shown is not None
     assert shown[1] == options_table()
 
@@ -26,7 +30,8 @@ def test_the_table_of_the_sinks_options_is_the_one_that_the_declarations_make() 
 
 
 def test_every_file_that_the_documents_name_exists() -> None:
-    for name in ("README.md", "docs/architecture.md", "docs/sink.md"):
+    pages = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
+    for name in ("README.md", "CONTRIBUTING.md", *pages):
         text = (ROOT / name).read_text(encoding="utf-8")
         for link in re.findall(r"\]\(([^)#]+)\)", text):
             if "://" not in link:
@@ -48,12 +53,25 @@ def test_the_file_map_names_every_module_and_no_other() -> None:
     assert not unknown, f"docs/architecture.md names files that are not there: {sorted(unknown)}"
 
 
+@pytest.mark.parametrize(
+    "document", ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
+)
+def test_pip_lines_work_as_printed(document: str) -> None:
+    """No package index has kafkalog: a checkout (".") or a wheel is what pip is given, with extras that exist."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wheel = f"kafkalog-{project['version']}-py3-none-any.whl"
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for given, extras in re.findall(r"pip install '([^'\[]+)\[([a-z,]+)\]'", text):
+        assert given in (".", wheel)
+        assert set(extras.split(",")) <= set(project["optional-dependencies"])
+
+
 def test_make_test_is_the_test_command_that_ci_runs() -> None:
     assert "make test" in README
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_the_number_of_apis_is_the_one_that_is_served() -> None:
-    from broker import api
+    from kafkalog_broker import api
 
     assert f" {len(api.load_all())} APIs " in README

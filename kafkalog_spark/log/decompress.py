@@ -39,6 +39,12 @@ _SURE_FROM = 1 << 20  # bytes from which on `served` is asked: small batches nev
 _GZIP_FEED = 64 << 10
 _GZIP_MEMBERS = 10_000
 """Every client writes one. Each takes 10 us however small it is, and a megabyte holds 50 thousand empty ones."""
+MAX_PIECES = 64 << 10
+"""Blocks or members that the stream of one batch may consist of. Each takes about 1 us of Python however small it is,
+and a megabyte holds 200 thousand empty ones. Clients fill blocks of 64 KB (lz4) or 32 KB (snappy; 1 KB is the least
+that snappy-java can be told, and then 64 MB are so many)."""
+_KEPT_CONTEXT = 4 << 20
+"""Bytes of output after which zstd's context is dropped: it holds a window as large as a batch asked for."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_BLOCK_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _LZ4_HISTORY = 64 << 10  # linked blocks refer back this far
@@ -62,11 +68,16 @@ class Output:
     """Where decompressed bytes go: `scratch` from `start` on, at most `limit` bytes.
 
     served(start, end): asked now and then while a large batch unfolds; it raises when the bytes so far already hold all
-    records that the batch announced.
+    records that the batch announced. pieces: of how many blocks or members its stream may consist.
     """
 
     def __init__(
-        self, scratch: Scratch, start: int, limit: int, served: Callable[[int, int], None] | None = None
+        self,
+        scratch: Scratch,
+        start: int,
+        limit: int,
+        served: Callable[[int, int], None] | None = None,
+        pieces: int = MAX_PIECES,
     ) -> None:
         self.scratch = scratch
         self.start = start
@@ -74,6 +85,7 @@ class Output:
         self.limit = limit
         self._served = served
         self._ask_at = _SURE_FROM
+        self._pieces = self._pieces_left = pieces
 
     @property
     def left(self) -> int:
@@ -87,6 +99,12 @@ class Output:
                 f"its records unfold to more than {self.limit} bytes",
                 hint="raise the option maxDecompressedBatchBytes if such batches are meant to be there",
             )
+
+    def next_piece(self) -> None:
+        """A block or member begins. Raises UnfoldsTooFar when it is one too many."""
+        self._pieces_left -= 1
+        if self._pieces_left < 0:
+            raise UnfoldsTooFar(f"its compressed stream consists of more than {self._pieces} pieces")
 
     def room(self, wish: int) -> memoryview:
         """Writable view of `wish` bytes, or of what is left up to the limit, behind what is there."""
@@ -143,6 +161,7 @@ def _gzip(source: memoryview, output: Output) -> None:
         members += 1
         if members > _GZIP_MEMBERS:
             raise CorruptBatch(f"its gzip stream has more than {_GZIP_MEMBERS} members")
+        output.next_piece()
         at = _gzip_member(source, at, output, step)
 
 
@@ -172,6 +191,7 @@ def _snappy(source: memoryview, output: Output) -> None:
         at += 4
         if size < 0 or size > len(source) - at:
             raise CorruptBatch(f"a snappy block announces {size} bytes, {len(source) - at} are left")
+        output.next_piece()
         _snappy_block(source[at : at + size], output)
         at += size
 
@@ -204,21 +224,31 @@ def _lz4(source: memoryview, output: Output) -> None:
         size = word & 0x7FFFFFFF
         if size > len(source) - at:
             raise CorruptBatch(f"an lz4 block announces {size} bytes, {len(source) - at} are left")
+        output.next_piece()
         block = source[at : at + size]
         if word & 0x80000000:
             output.put(bytes(block))
-        elif linked and output.at > output.start:
-            history = bytes(output.scratch.view[max(output.start, output.at - _LZ4_HISTORY) : output.at])
-            output.put(lz4.block.decompress(block, uncompressed_size=block_max, dict=history))
         else:
+            # the library allocates what it is told to expect, however small the block is
             most = min(block_max, size * _LZ4_MOST)
-            output.put(lz4.block.decompress(block, uncompressed_size=most))
+            history = output.scratch.view[max(output.start, output.at - _LZ4_HISTORY) : output.at] if linked else b""
+            output.put(lz4.block.decompress(block, uncompressed_size=most, dict=history))
         at += size + trailer
 
 
 def _zstd(source: memoryview, output: Output) -> None:
+    keeps = False
+    try:
+        _unfold_zstd(_zstd_context(), source, output)
+        keeps = output.at - output.start <= _KEPT_CONTEXT
+    finally:
+        if not keeps:
+            _contexts.zstd = None
+
+
+def _unfold_zstd(context: zstandard.ZstdDecompressor, source: memoryview, output: Output) -> None:
     step = _steps()
-    with _zstd_context().stream_reader(source, read_across_frames=True, closefd=False) as reader:
+    with context.stream_reader(source, read_across_frames=True, closefd=False) as reader:
         while output.left:
             size = reader.readinto(output.room(step()))
             if size == 0:

@@ -62,10 +62,10 @@ class IndexFile:
     def __init__(self, path: str | os.PathLike[str], base_offset: int, max_index_size: int = MAX_INDEX_SIZE) -> None:
         """Make the file, empty, with zeros up to `max_index_size` bytes rounded down to whole entries.
 
-        A file of that name is overwritten: an index can always be built again from the .log.
+        There is room for one entry at least: segment.index.bytes may be 4, with which Kafka cannot make a segment
+        ("Invalid max index size"). A file of that name is overwritten: an index can always be built again from the
+        .log.
         """
-        if max_index_size < self.ENTRY_SIZE:
-            raise ValueError(f"an index needs room for one entry of {self.ENTRY_SIZE} bytes, got {max_index_size}")
         self._attach(path, base_offset, max_index_size, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self.resize_to_max()
 
@@ -99,7 +99,7 @@ class IndexFile:
     def _attach(self, path: str | os.PathLike[str], base_offset: int, max_index_size: int, flags: int) -> None:
         self.path = os.fspath(path)
         self.base_offset = base_offset
-        self.max_index_size = max_index_size
+        self.max_index_size = max(max_index_size, self.ENTRY_SIZE)
         self._fd = os.open(self.path, flags | os.O_CLOEXEC, 0o666)
         self.max_entries = 0
         self._set_entries(0)

@@ -29,6 +29,8 @@ from kafkalog_spark.log.log_end import LogEnd
 from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.names import DirKind
 from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.path_patterns import expanded_paths
+from kafkalog_spark.log.replicas import chosen_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,33 +69,43 @@ class PartitionPlace:
 
 @dataclass(frozen=True)
 class LogDirs:
-    """The partitions of one or more log directories (Kafka's log.dirs), as they were listed."""
+    """The partitions of one or more log directories (Kafka's log.dirs), as they were listed.
+
+    `places`: each partition, where it lies first. `copies`: all places of those that lie in several of the directories;
+    `place` says which of them to read. `paths`: absolute, patterns replaced by what they found. `partitions_only`:
+    whether every path is the directory of a single partition.
+    """
 
     places: dict[tuple[str, int], PartitionPlace] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
+    copies: dict[tuple[str, int], tuple[PartitionPlace, ...]] = field(default_factory=dict)
+    partitions_only: bool = False
 
     @classmethod
     def open(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> LogDirs:
         """List log directories, or single partition directories (which may be -stray, -future or -delete ones).
 
-        Raises NotALogDirectory: a path is missing, unreadable or neither of the two, or a partition lies in two of
-        them.
+        `~` and the wildcards of a shell are understood. Raises NotALogDirectory: a path is missing, unreadable or
+        neither of the two, or a pattern finds nothing.
         """
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
-        checked = tuple(os.path.abspath(os.fspath(path)) for path in paths)
-        places: dict[tuple[str, int], PartitionPlace] = {}
+        checked = expanded_paths(paths)
+        found: dict[tuple[str, int], list[PartitionPlace]] = {}
+        partitions_only = True
         for path in checked:
             for place in _places(path):
-                key = (place.topic, place.partition)
-                if key in places:
-                    raise NotALogDirectory(
-                        f"the partition lies in {places[key].directory} too; one of them must be left out",
-                        topic_partition=f"{place.topic}-{place.partition}",
-                        path=place.directory,
-                    )
-                places[key] = place
-        return cls(dict(sorted(places.items())), checked)
+                partitions_only = partitions_only and place.directory == path
+                others = found.setdefault((place.topic, place.partition), [])
+                if not any(_same_directory(place.directory, other.directory) for other in others):
+                    others.append(place)
+        ordered = sorted(found.items())
+        return cls(
+            {tp: places[0] for tp, places in ordered},
+            checked,
+            {tp: tuple(places) for tp, places in ordered if len(places) > 1},
+            partitions_only and bool(found),
+        )
 
     @property
     def topics(self) -> dict[str, tuple[int, ...]]:
@@ -104,7 +116,8 @@ class LogDirs:
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
-        """Open a partition. Raises UnknownPartition, with what there is."""
+        """Open a partition; of several copies the one that `replicas.best` names. Raises UnknownPartition, with what
+        there is."""
         place = self.places.get((topic, partition))
         if place is None:
             known = self.topics.get(topic)
@@ -115,7 +128,7 @@ class LogDirs:
                 else f"not in {', '.join(self.paths)} ({what})",
                 topic_partition=f"{topic}-{partition}",
             )
-        return place.open()
+        return chosen_places(self.places, self.copies, [(topic, partition)])[topic, partition].open()
 
     def _some_topics(self) -> str:
         some = list(self.topics)
@@ -134,23 +147,18 @@ class LogDirs:
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
         if topic is not None and topic not in self.topics:
             raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
-        for key, place in self.places.items():
-            if key[0] != topic and (topic is not None or names.is_internal(key[0])):
-                continue
+        wanted = [key for key in self.places if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
+        for place in chosen_places(self.places, self.copies, wanted, pass_over_damage=request.drop_malformed).values():
             log = place.open(pass_over_damage=request.drop_malformed)
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             yield from scan_partition(log, log.log_start_offset, end, request)
 
 
-def check_paths(paths: Iterable[str | os.PathLike[str]]) -> None:
-    """Raise NotALogDirectory for the first path that does not exist. One stat each; `open` sees what is in them."""
-    for path in map(os.path.abspath, paths):
-        try:
-            os.stat(path)
-        except FileNotFoundError:
-            raise _missing(path) from None
-        except OSError:
-            continue  # `open` says why it cannot be read
+def _same_directory(one: str, other: str) -> bool:
+    try:
+        return one == other or os.path.samefile(one, other)
+    except OSError:
+        return False  # gone since it was listed
 
 
 def _missing(path: str) -> NotALogDirectory:
@@ -199,5 +207,5 @@ def offset_checkpoint(directory: str, name: str) -> dict[tuple[str, int], int]:
     except (CorruptFile, UnsupportedFormat, OSError) as error:
         import logging
 
-        logging.getLogger("kafkalog").warning("checkpoint not used: %s", error)
+        logging.getLogger(__name__).warning("checkpoint not used: %s", error)
         return {}

@@ -14,7 +14,8 @@ from kafkalog_spark.log.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.layout import NO_TIMESTAMP
 from kafkalog_spark.log.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.record_schema import COLUMNS
-from kafkalog_spark.log.row_buffers import FIRST_BATCH_ROWS, RowBuffers
+from kafkalog_spark.log.row_buffers import FIRST_BATCH_ROWS
+from kafkalog_spark.log.scan_space import ScanSpace
 from kafkalog_spark.log.segment_file import SegmentFile
 from kafkalog_spark.log.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.segment_time import largest_timestamp, position_for_timestamp
@@ -66,22 +67,24 @@ def scan_partition(
     statistics: ScanStatistics | None = None,
     position_hint: tuple[int, int] | None = None,
     on_loss: Callable[[KafkalogError], None] | None = None,
+    space: ScanSpace | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of [start, end) in offset order; `end` is at most the log end offset (read_committed: the LSO).
 
     position_hint: (base offset of a segment, byte position) where the batch of `start` was when the read was planned;
     it is checked before it is used. on_loss: told of records that have gone since then (retention, truncation), and
-    reading goes on behind them; without it DataLoss is raised.
+    reading goes on behind them; without it DataLoss is raised. space: buffers to use, of scans that are through.
     Raises CorruptBatch, UnsupportedFormat with topic-partition, file, position and offset.
     """
     if start >= end:
         return
     request = request or ScanRequest()
+    space = space or ScanSpace()
     statistics = statistics if statistics is not None else ScanStatistics()
-    rows = RowBuffers(
-        request.columns,
+    rows = space.rows(
         log.topic,
         log.partition,
+        request.columns,
         first_batch_rows=request.first_batch_rows,
         timestamp_from_ms=request.timestamp_from_ms,
         timestamp_until_ms=request.timestamp_until_ms,
@@ -91,7 +94,9 @@ def scan_partition(
     aborted = None
     if request.read_committed:
         aborted = AbortedRanges(aborted_transactions(log, start, end, statistics.dropped).aborted)
-    scanner = SegmentScanner(rows, aborted, request.max_decompressed, control_records=request.control_records)
+    scanner = SegmentScanner(
+        rows, aborted, request.max_decompressed, control_records=request.control_records, space=space
+    )
     offset, tries = start, 0
     while offset < end:
         file = log.open_segment_at(offset)

@@ -31,7 +31,9 @@ _I64 = np.iinfo(np.int64)
 
 
 class RowBuffers:
-    """Buffers for the columns asked for, of one partition. `limits` and `cursor` are the kernels' (rows.L, rows.C).
+    """Buffers for the columns asked for, of one partition at a time.
+
+    `limits` and `cursor` are the kernels' (rows.L, rows.C).
 
     offset_from/until, timestamp_from/until_ms: the row filter that the kernels apply; the lists may be empty.
     """
@@ -93,6 +95,21 @@ class RowBuffers:
     def set_offset_range(self, offset_from: int, offset_until: int) -> None:
         """Rows with an offset outside [offset_from, offset_until) are left out."""
         self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = offset_from, offset_until
+
+    def begin_partition(self, topic: str, partition: int) -> None:
+        """What comes next is of this partition; rows that were not taken are forgotten."""
+        if topic != self._topic.value:
+            self._topic = _Constant(topic, pa.string())
+        self._partition = _Constant(partition, pa.int32())
+        unusual = self.rows_filled or any(self.limits[place] != size for place, size in self._sizes.items())
+        if self._taken or unusual:
+            self._renew(BATCH_ROWS if self._taken else int(self.limits[L.ROWS]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers that are being filled and of those kept to be filled again."""
+        sets = {id(rows): rows for rows in (self.rows, *(spare for _, spare in self._spare))}
+        return sum(array.nbytes for rows in sets.values() for array in rows)
 
     def ready(self) -> None:
         """Have buffers to fill, after a take. Not done there: the consumer lets go of a batch when it asks for the
@@ -276,10 +293,10 @@ class _Constant:
     """A column that has the same value in every row: built once for the largest batch, then sliced."""
 
     def __init__(self, value: object, kind: pa.DataType) -> None:
-        self._value, self._kind = value, kind
+        self.value, self._kind = value, kind
         self._array: pa.Array | None = None
 
     def repeated(self, n: int) -> pa.Array:
         if self._array is None or len(self._array) < n:
-            self._array = pa.repeat(pa.scalar(self._value, self._kind), max(n, FIRST_BATCH_ROWS))
+            self._array = pa.repeat(pa.scalar(self.value, self._kind), n)
         return self._array.slice(0, n)

@@ -25,11 +25,8 @@ from kafkalog_spark.log.kernels.rows import FAULTS, C, Status
 from kafkalog_spark.log.kernels.sweep import end_of_records
 from kafkalog_spark.log.layout import H
 from kafkalog_spark.log.row_buffers import RowBuffers
+from kafkalog_spark.log.scan_space import UNFOLDED
 from kafkalog_spark.log.scratch import Scratch
-
-UNFOLDED = 1 << 20
-"""Decompressed bytes that are decoded together; the scratch buffer is brought back to twice that after a larger
-batch."""
 
 _NO_PAYLOAD = np.empty(0, np.uint8)
 _NO_PAYLOAD.flags.writeable = False
@@ -106,10 +103,11 @@ class RunDecoder:
     it are in the buffers, and none of its own.
     """
 
-    def __init__(self, rows: RowBuffers, window: Scratch, max_decompressed: int) -> None:
+    def __init__(self, rows: RowBuffers, window: Scratch, unfolded: Scratch, max_decompressed: int) -> None:
         self._rows = rows
         self._window = window
-        self._unfolded = Scratch(most=max_decompressed + UNFOLDED)
+        self._unfolded = unfolded
+        unfolded.expect(max_decompressed + UNFOLDED)
         self._max_decompressed = max_decompressed
 
     def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
@@ -175,7 +173,7 @@ class RunDecoder:
         key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
         value_at = key_at + 8 + max(key_size, 0)
         value_size = int.from_bytes(batch[value_at - 4 : value_at], "big", signed=True)
-        if key_size < -1 or value_size < 0 or value_at + value_size != len(batch):
+        if value_size < 0 or value_at + value_size != len(batch):
             error = CorruptBatch(f"a wrapper with key size {key_size} and value size {value_size}")
             raise one.blame(error, 0, position)
         output = Output(self._unfolded, 0, self._max_decompressed)

@@ -16,12 +16,23 @@ _MOST_RESERVED = 256 << 20
 class Scratch:
     """uint8 buffer of at least `capacity` bytes. Views handed out before it grew go on showing the old memory.
 
-    most: bytes that it is expected to hold at most; it doubles behind that.
+    most: bytes that it is expected to hold at most; it doubles after that.
     """
 
     def __init__(self, capacity: int = 1 << 20, most: int = 0) -> None:
-        self._most = min(most, _MOST_RESERVED)
+        self.expect(most)
         self._hold(np.empty(capacity, np.uint8))
+
+    @classmethod
+    def of(cls, data: memoryview) -> Scratch:
+        """One that holds `data`, not a copy."""
+        made = cls(0)
+        made._hold(np.frombuffer(data, np.uint8))
+        return made
+
+    def expect(self, most: int) -> None:
+        """Bytes that it will hold at most from now on."""
+        self._most = min(most, _MOST_RESERVED)
 
     def _hold(self, data: np.ndarray) -> None:
         self.data = data

@@ -26,16 +26,12 @@ from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.layout import H
 from kafkalog_spark.log.row_buffers import RowBuffers
 from kafkalog_spark.log.run_decoder import Chosen, RunDecoder
-from kafkalog_spark.log.scratch import Scratch
+from kafkalog_spark.log.scan_space import WINDOW, ScanSpace
 from kafkalog_spark.log.segment_file import SegmentFile
 from kafkalog_spark.log.transactions import AbortedRanges
 
-WINDOW = 2 << 20
-"""Bytes read at once: what a window costs whatever it holds is then 2 % of its time, and CRC, decompression and
-decoding still find its bytes in a cache."""
 _DOUBTED = 16 << 20
 """Bytes of a batch from which on its CRC is asked for before memory is: the length may be damaged."""
-_TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
 _NONE_HIDDEN = np.empty(0, np.uint8)
 
 
@@ -57,7 +53,8 @@ class ScanState:
 
 
 class SegmentScanner:
-    """Reads segments of one partition, one after the other, into one RowBuffers; its buffers are used again.
+    """Reads segments of one partition, one after the other, into one RowBuffers. The buffers of `space` are its own
+    until it is through.
 
     Peak memory: a window (or the largest batch), what that unfolds to, and two Arrow batches.
     """
@@ -69,14 +66,15 @@ class SegmentScanner:
         max_decompressed: int = MAX_DECOMPRESSED,
         *,
         control_records: bool = False,
+        space: ScanSpace,
     ) -> None:
         self._control_records = control_records
         self._rows = rows
         self._aborted = aborted
         self._max_decompressed = max_decompressed
-        self._window = Scratch(WINDOW)
-        self._decoder = RunDecoder(rows, self._window, max_decompressed)
-        self._table = np.empty((_TABLE_ROWS, len(H)), np.int64)
+        self._window = space.window
+        self._decoder = RunDecoder(rows, space.window, space.unfolded, max_decompressed)
+        self._table = space.table
         self._file: SegmentFile
         self._last_offset = -1
 

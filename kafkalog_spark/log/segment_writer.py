@@ -57,6 +57,7 @@ class SegmentWriter:
         self.max_timestamp = time_index.last_timestamp
         self.offset_of_max_timestamp = time_index.last_offset
         self.truncated_bytes = 0
+        self._is_preallocated = False
 
     # ---- opening
 
@@ -255,15 +256,25 @@ class SegmentWriter:
         self._since_entry += size
         self.next_offset = last_offset + 1
 
-    def on_become_inactive(self) -> None:
-        """What rolling does to the old segment. Twice is harmless.
+    def preallocate(self, size: int) -> None:
+        """Give the .log of an empty segment `size` bytes of zeros, as Kafka does with preallocate=true. They are cut
+        off when the segment is rolled or closed; after a crash they are still there. Raises OSError."""
+        os.ftruncate(self._fd, size)
+        self._is_preallocated = True
 
-        Its largest timestamp goes into the time index, in the slot kept for it; both files are cut to their entries.
+    def on_become_inactive(self) -> None:
+        """What rolling does to the old segment. Idempotent.
+
+        A preallocated .log is cut to its batches. Its largest timestamp goes into the time index, in the slot kept for
+        it; both files are cut to their entries.
         """
         if self.max_timestamp > NO_TIMESTAMP:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
         self.offset_index.trim()
         self.time_index.trim()
+        if self._is_preallocated:
+            os.ftruncate(self._fd, self.size)
+            self._is_preallocated = False
 
     def flush(self) -> None:
         """Return when .log and indexes are on disk. The directory entry of a new segment is not this class's matter."""

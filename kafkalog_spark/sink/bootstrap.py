@@ -12,14 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import InvalidRecord, OptionError, ProduceFailed
 from kafkalog_spark.sink.columns import SinkColumns, sink_columns
-from kafkalog_spark.sink.options import WriteOptions, topic_fault
+from kafkalog_spark.sink.options import SAVE_MODE, SAVE_MODE_HINT, WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import null_topic
 from kafkalog_spark.sink.row_checks import check_rows
+from kafkalog_spark.sink.stream_writer_base import StreamWriterBase
 from kafkalog_spark.spark_errors import first_line
 
 DEFAULTS = {
@@ -164,8 +165,8 @@ class ProducerBatchWriter(_ProducerWriter, DataSourceArrowWriter):  # type: igno
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise OptionError(
-                "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default).",
-                hint='write with .mode("append")',
+                SAVE_MODE,
+                hint=SAVE_MODE_HINT,
             )
         super().__init__(options, schema)
 
@@ -174,7 +175,7 @@ class ProducerBatchWriter(_ProducerWriter, DataSourceArrowWriter):  # type: igno
         return self.send(iterator)
 
 
-class ProducerStreamWriter(_ProducerWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
+class ProducerStreamWriter(_ProducerWriter, StreamWriterBase):  # type: ignore[misc]
     """stream.writeStream.format("kafkalog").option("kafka.bootstrap.servers", ...): at least once."""
 
     @first_line

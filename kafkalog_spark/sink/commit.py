@@ -41,7 +41,7 @@ from kafkalog_spark.sink.sink_record import (
 )
 from kafkalog_spark.sink.target import COMMIT_WAIT_SECONDS, find_topics, sink_lock, unwritable
 
-_log = logging.getLogger("kafkalog")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

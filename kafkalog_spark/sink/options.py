@@ -6,7 +6,8 @@ Those of a topic or a producer have Kafka's names; `topic` and `kafka.*` are tho
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,18 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.compress import compression_level
 from kafkalog_spark.log.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 from kafkalog_spark.log.names import is_internal, valid_topic_name
-from kafkalog_spark.option_text import GivenOptions, Option, byte_size, check_typo, choice, local_path, positive_int
+from kafkalog_spark.option_text import (
+    GivenOptions,
+    Option,
+    byte_size,
+    choice,
+    local_path,
+    positive_int,
+    unknown_option,
+)
+from kafkalog_spark.sink.producer_settings import WITHOUT_EFFECT, librdkafka_settings
 
-_log = logging.getLogger("kafkalog")
+_log = logging.getLogger(__name__)
 
 _TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
 _PRODUCER_PREFIX = "kafka."
@@ -65,10 +75,11 @@ WRITE_OPTIONS = (
         "kafka.bootstrap.servers",
         _text,
         None,
-        "Send to this broker, at least once, instead of writing files. Every other `kafka.*` option is then given to "
-        "the producer (librdkafka), and `path` is not used.",
+        "Send to this broker, at least once, instead of writing files, so without `path`. Every other `kafka.*` option "
+        "is then given to the producer (librdkafka).",
     ),
     Option("checkpointLocation", _text, None, "Streams: Spark's own."),
+    Option("queryName", _text, None, "Streams: Spark's own."),
 )
 
 _FILES_ONLY = ("segment.bytes", "max.message.bytes", "message.timestamp.type", "numPartitions")
@@ -83,6 +94,37 @@ REFUSED = {
     ),
 }
 """Refused with the connector's words."""
+
+IGNORED = {
+    "includeHeaders": "headers are written where the column `headers` is there",
+    "kafka.*": "without `kafka.bootstrap.servers`: settings of a producer, and there is none",
+}
+"""Accepted and ignored, with the reason."""
+
+OTHER_NAMES = {
+    "topics": "topic",
+    "compression": "compression.type",
+    "compressiontype": "compression.type",
+    "compressioncodec": "compression.type",
+    "codec": "compression.type",
+    "num.partitions": "numPartitions",
+    "partitions": "numPartitions",
+    "directory": "path",
+    "log.dirs": "path",
+    "maxrequestsize": "max.message.bytes",
+    "bootstrap.servers": "kafka.bootstrap.servers",
+}
+"""What users of other sinks, of Kafka's tools or of its configuration write, and the option here."""
+
+SAVE_MODE = "Save mode overwrite not allowed for Kafka"
+"""The connector's sentence; the modes it goes on to allow include the default one, which Spark refuses to a source in
+Python."""
+SAVE_MODE_HINT = """write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here"""
+
+NO_OPTIONS = (
+    "if this is a table: Spark does not hand a table's options to a source in Python, so use INSERT INTO table WITH "
+    "('path' = '...', 'topic' = '...')"
+)
 
 
 @dataclass(frozen=True)
@@ -112,12 +154,13 @@ class WriteOptions:
         return self.timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
-def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Options as Spark hands them over; names in any case, values trimmed.
+def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = ()) -> WriteOptions:
+    """Options as Spark hands them over; names in any case, values trimmed. `of_reads`: names, in small letters, of
+    options that only a read has.
 
     Raises OptionError for a value that cannot be used, for values that exclude each other, for the two that the
-    connector refuses, and for an unknown name that is close to one of ours. Options without effect are logged, in one
-    line, and kept in `ignored`.
+    connector refuses, for one of a read, and for an unknown name, with the nearest one. Options without effect are
+    logged, in one line, and kept in `ignored`.
     """
     given = GivenOptions(options)
     for name, why in REFUSED.items():
@@ -125,10 +168,12 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
             raise OptionError(why)
     values = {option.name: given.value(option) for option in WRITE_OPTIONS}
     servers = values["kafka.bootstrap.servers"]
-    ignored = _ignored(given, protocol=servers is not None)
+    ignored = _ignored(given, of_reads, protocol=servers is not None)
+    producer, not_translated = _producer(given, values) if servers is not None else ({}, ())
+    ignored += not_translated
     codec = Codec[values["compression.type"].upper()]
     result = WriteOptions(
-        path=None if servers is not None else _path(values["path"]),
+        path=None if servers is not None else _path(values["path"], bool(given.names)),
         topic=_topic(values["topic"]),
         codec=codec,
         level=_checked_level(codec, values["compression.level"]),
@@ -138,7 +183,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         timestamp_type=_TIMESTAMP_TYPES[values["message.timestamp.type"]],
         num_partitions=values["numPartitions"],
         checkpoint_location=values["checkpointLocation"],
-        producer=_producer(given, values) if servers is not None else {},
+        producer=producer,
         ignored=ignored,
     )
     _check_sizes(result)
@@ -147,12 +192,13 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     return result
 
 
-def _path(text: str | None) -> str:
+def _path(text: str | None, any_given: bool) -> str:
     if not text:
-        raise OptionError("no log directory is given", hint='name it in .save("/data/kafka-logs")')
+        hint = 'name it in .save("/data/kafka-logs")'
+        raise OptionError("no log directory is given", hint=hint if any_given else f"{hint}; {NO_OPTIONS}")
     if text.startswith("[") or "," in text:
         raise OptionError(f"option 'path': {_SEVERAL}, got '{text}'", hint="write once for each of log.dirs")
-    return local_path("path", text, _SEVERAL)
+    return os.path.expanduser(local_path("path", text, _SEVERAL))
 
 
 def _topic(topic: str | None) -> str | None:
@@ -188,15 +234,18 @@ def _check_sizes(options: WriteOptions) -> None:
             )
 
 
-def _ignored(given: GivenOptions, *, protocol: bool) -> tuple[str, ...]:
+def _ignored(given: GivenOptions, of_reads: Collection[str], *, protocol: bool) -> tuple[str, ...]:
     ours = [option.name for option in WRITE_OPTIONS]
     used = {name.lower() for name in ours}
     without_effect = {name.lower() for name in _FILES_ONLY} if protocol else set()
+    ignored = {name.lower() for name in IGNORED}
     result = []
     for key, name in given.names.items():
         if key in used and key not in without_effect:
             continue
         if key.startswith(_PRODUCER_PREFIX):
+            if key in of_reads:
+                raise _of_a_read(name)
             if protocol:
                 continue
             if key.removeprefix(_PRODUCER_PREFIX) in used:
@@ -205,25 +254,42 @@ def _ignored(given: GivenOptions, *, protocol: bool) -> tuple[str, ...]:
                     f"option '{name}' is of a Kafka producer, and without kafka.bootstrap.servers there is none",
                     hint=f"did you mean '{plain}'?",
                 )
-        if key not in used:
-            check_typo(name, ours)
+        elif key not in used | ignored:
+            if given.is_table_property(key):
+                continue
+            raise _of_a_read(name) if key in of_reads else unknown_option(name, ours, OTHER_NAMES)
         result.append(name)
     return tuple(result)
 
 
-def _producer(given: GivenOptions, values: Mapping[str, Any]) -> dict[str, str]:
-    """The producer's settings: `kafka.*` without the prefix, and the options here that mean the same."""
-    settings = {
+def _of_a_read(name: str) -> OptionError:
+    return OptionError(
+        f"option '{name}' is of a read, and this is a write",
+        hint="a view over a log directory is for reading it; to write in SQL: INSERT INTO table WITH ('path' = '...', "
+        "'topic' = '...'), where table is made by CREATE TABLE ... USING kafkalog",
+    )
+
+
+def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The producer's settings (`kafka.*` without the prefix, and the options here that mean the same), and the names of
+    those without effect on it."""
+    if given.has("path"):
+        raise OptionError(
+            "options 'path' and 'kafka.bootstrap.servers' are both given: rows go to one of the two",
+            hint="leave out 'path' to send them to the broker, or 'kafka.bootstrap.servers' to write to the directory",
+        )
+    of_producer = {
         key.removeprefix(_PRODUCER_PREFIX): text
         for key, text in given.texts.items()
         if key.startswith(_PRODUCER_PREFIX)
     }
-    if not settings["bootstrap.servers"]:
+    if not of_producer["bootstrap.servers"]:
         raise OptionError("option 'kafka.bootstrap.servers' is empty", hint="it is host:port, several by comma")
+    settings, without_effect = librdkafka_settings(of_producer)
     for name in ("compression.type", "compression.level", "batch.size"):
         if given.has(name):
             settings.setdefault(name, str(values[name]))
-    return settings
+    return settings, tuple(given.names[_PRODUCER_PREFIX + name] for name in without_effect)
 
 
 def options_table() -> str:
@@ -232,6 +298,8 @@ def options_table() -> str:
         (f"`{option.name}`", "" if option.default is None else f"`{option.default}`", option.meaning)
         for option in WRITE_OPTIONS
     ]
+    rows += [(f"`{name}`", "", f"Accepted and ignored: {why}.") for name, why in IGNORED.items()]
+    rows += [(f"`kafka.{name}`", "", f"Accepted and ignored: {why}.") for name, why in WITHOUT_EFFECT.items()]
     rows += [(f"`{name}`", "", "Refused, as in the connector.") for name in REFUSED]
     lines = ["| option | default | meaning |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {name} | {default} | {meaning} |" for name, default, meaning in rows)]) + "\n"

@@ -35,7 +35,7 @@ from kafkalog_spark.sink.partition_end import PartitionEnd
 from kafkalog_spark.sink.sink_record import NewTopic, PendingCommit, PlannedSegment
 from kafkalog_spark.sink.staging import INDEX_SUFFIXES
 
-_log = logging.getLogger("kafkalog")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
@@ -23,7 +23,8 @@ from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.columns import SinkColumns, sink_columns
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
-from kafkalog_spark.sink.options import WriteOptions
+from kafkalog_spark.sink.options import SAVE_MODE, SAVE_MODE_HINT, WriteOptions
+from kafkalog_spark.sink.stream_writer_base import StreamWriterBase
 from kafkalog_spark.sink.target import check_no_broker, check_target, one_directory, unwritable
 from kafkalog_spark.spark_errors import first_line
 from kafkalog_spark.worker_process import settle
@@ -95,8 +96,8 @@ class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise OptionError(
-                "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default).",
-                hint='write with .mode("append")',
+                SAVE_MODE,
+                hint=SAVE_MODE_HINT,
             )
         self._job = WriteJob.open(options, schema)
 
@@ -114,7 +115,7 @@ class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         Committer(self._job.log_dir).abort(self._job.id)
 
 
-class KafkaLogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
     """stream.writeStream.format("kafkalog").start(directory): each micro-batch once.
 
     A micro-batch is known by the query's id, which is in the checkpoint and survives restarts, and its number.

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.source.bounds import OffsetRange, rebind
 from kafkalog_spark.source.filters import RowFilter, split_filters
+from kafkalog_spark.source.joined import joined
 from kafkalog_spark.source.log_view import opened_view
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import Split, plan
+from kafkalog_spark.source.planning import Split, plan, tasks_of
 from kafkalog_spark.source.spark_schema import ArrowShape
 from kafkalog_spark.spark_errors import first_line, first_line_of
-from kafkalog_spark.worker_process import settle
+from kafkalog_spark.worker_process import until_spark_has_enough
 
-_log = logging.getLogger("kafkalog")
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # Spark 4.0 has none
+
+_log = logging.getLogger(__name__)
 
 
 class _PushFilters:
@@ -31,8 +36,7 @@ class _PushFilters:
 
     Spark 4.3.0 refuses a reader that overrides the method while spark.sql.python.filterPushdown.enabled is off, even in
     a query without a filter; it looks at `__func__` to see whether it is overridden. The setting alone is not enough to
-    push: Spark 4.3.0 keeps the filters of one scan for the next scan of the same DataFrame (SPARK-58551), so a load has
-    to ask for it with pushdown=true.
+    push: a load has to ask for it with pushdown=true, which pushdown.py refuses where Spark would mix scans up.
     """
 
     def __init__(self, reader: KafkaLogBatchReader) -> None:
@@ -64,7 +68,7 @@ class KafkaLogBatchReader(DataSourceReader):
 
     @first_line
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(split) for split in plan(self._options, self._filter)]
+        return [InputPartition(task) for task in tasks_of(plan(self._options, self._filter), self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark turns an empty list of partitions into one that holds None
@@ -72,8 +76,12 @@ class KafkaLogBatchReader(DataSourceReader):
             return iter(())
         return first_line_of(self._read(partition.value))
 
-    def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def _read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         shape = ArrowShape(self._schema)
+        request = scan_request(self._options, self._filter, shape.columns)
+        yield from map(shape.fit, rows_of_splits(self._rows_of, splits, request))
+
+    def _rows_of(self, split: Split, request: Any, space: Any) -> Iterator[pa.RecordBatch]:
         found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)
         if found is None:
             return
@@ -84,13 +92,30 @@ class KafkaLogBatchReader(DataSourceReader):
             start=max(asked.start, self._filter.offset_from),
             end=min(asked.end, self._filter.offset_until),
         )
-        request = scan_request(self._options, self._filter, shape.columns)
-        for batch in scan_range(log, asked, request, split.hint, fail_on_data_loss=self._options.fail_on_data_loss):
-            yield shape.fit(batch)
+        fail_on_data_loss = self._options.fail_on_data_loss
+        yield from scan_range(log, asked, request, split.hint, space, fail_on_data_loss=fail_on_data_loss)
+
+
+def rows_of_splits(
+    rows_of: Callable[[Split, Any, Any], Iterator[pa.RecordBatch]], splits: Iterable[Split], request: Any
+) -> Iterator[pa.RecordBatch]:
+    """The rows of several splits, one after the other, in batches joined where they are small. `rows_of` is called with
+    a split, `request` and the buffers (ScanSpace) that all splits use in turn."""
+    # the kernels are loaded where records are decoded, and nowhere else
+    from kafkalog_spark.log.scan_space import ScanSpace
+
+    space = ScanSpace()
+    yield from until_spark_has_enough(joined(chain.from_iterable(rows_of(split, request, space) for split in splits)))
 
 
 def scan_range(
-    log: PartitionLog, asked: OffsetRange, request: Any, hint: tuple[int, int] | None, *, fail_on_data_loss: bool
+    log: PartitionLog,
+    asked: OffsetRange,
+    request: Any,
+    hint: tuple[int, int] | None,
+    space: Any,
+    *,
+    fail_on_data_loss: bool,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range that `rebind` has bound; logs what mode=DROPMALFORMED passed over.
 
@@ -98,7 +123,6 @@ def scan_range(
     its start is looked up when it is read, and only now it is. Whatever else is gone by the time it is read raises
     DataLoss, or is logged with fail_on_data_loss=False.
     """
-    # the kernels are loaded where records are decoded, and nowhere else
     from kafkalog_spark.log.partition_scan import ScanStatistics, scan_partition
 
     while True:
@@ -106,7 +130,14 @@ def scan_range(
         on_loss = partial(_lose, log, asked, statistics, fail_on_data_loss)
         try:
             yield from scan_partition(
-                log, asked.start, asked.end, request, statistics=statistics, position_hint=hint, on_loss=on_loss
+                log,
+                asked.start,
+                asked.end,
+                request,
+                statistics=statistics,
+                position_hint=hint,
+                on_loss=on_loss,
+                space=space,
             )
             break
         except DataLoss:
@@ -115,7 +146,6 @@ def scan_range(
             asked = replace(asked, start=log.log_start_offset)
     for error in statistics.dropped:
         _log.warning("mode=DROPMALFORMED: passed over: %s", error)
-    settle()  # now that everything a task needs is loaded
 
 
 def _lose(

@@ -29,7 +29,7 @@ from kafkalog_spark.source.offset_range_limit import (
 
 NoMatch = Literal["error", "latest"]
 
-_log = logging.getLogger("kafkalog")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

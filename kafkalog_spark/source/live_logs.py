@@ -12,14 +12,18 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from kafkalog_spark.errors import CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.log.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.log.last_stable_offset import StableOffsetWalk
 from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace, offset_checkpoint
 from kafkalog_spark.log.log_end import LogEnd
 from kafkalog_spark.log.partition_log import LISTINGS, PartitionLog
-from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata
+from kafkalog_spark.log.path_patterns import expanded_paths, is_pattern
+from kafkalog_spark.log.replicas import topic_id_of
+from kafkalog_spark.source.assigned_places import open_log_dirs
+from kafkalog_spark.source.live_copies import LiveCopies
 from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.subscription import assigned_partitions
@@ -53,11 +57,14 @@ class LiveLogs:
     def __init__(self, options: ReadOptions, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._options = options
         self._clock_ns = clock_ns
-        self._paths = [Watch(os.path.abspath(path)) for path in options.paths]
+        self._patterns = any(map(is_pattern, options.paths))
+        self._paths: tuple[str, ...] = ()
+        self._watches: list[Watch] = []
         self._dirs: LogDirs | None = None
         self._assigned: dict[frozenset[str], list[TopicPartition]] = {}
         self._checkpoints: dict[str, _Checkpoints] = {}
         self._logs: dict[TopicPartition, LiveLog] = {}
+        self._copies = LiveCopies(options.replicas)
 
     @property
     def present(self) -> Collection[TopicPartition]:
@@ -72,28 +79,38 @@ class LiveLogs:
         cannot be told from damage.
         """
         now = self._clock_ns()
-        places = self._places(now)
+        dirs = self._listed(now)
         gone = frozenset(may_be_gone)
         if gone not in self._assigned:
-            self._assigned = {gone: assigned_partitions(self._options.subscription, places, gone)}
+            assigned = assigned_partitions(self._options.subscription, dirs.places, gone)
+            self._copies.check(dirs, assigned)
+            self._assigned = {gone: assigned}
         logs: dict[TopicPartition, LiveLog] = {}
         for tp in self._assigned[gone]:
-            live = self._look_at(places[tp], self._logs.get(tp), now)
+            if tp in dirs.copies:
+                live = self._copies.look(dirs.copies[tp], self._logs.get(tp), partial(self._look_at, now=now))
+            else:
+                live = self._look_at(dirs.places[tp], self._logs.get(tp), now)
             if live is not None:
                 logs[tp] = live
+        self._copies.report()
         self._logs = logs
         return logs
 
-    def _places(self, now: int) -> Mapping[TopicPartition, PartitionPlace]:
+    def _listed(self, now: int) -> LogDirs:
+        if self._patterns or not self._watches:
+            paths = expanded_paths(self._options.paths)
+            if paths != self._paths:
+                self._paths, self._watches = paths, [Watch(path) for path in paths]
         try:
-            changed = [path.changed(now) for path in self._paths]  # all of them: `any` would stop at the first
+            changed = [watch.changed(now) for watch in self._watches]  # all of them: `any` would stop at the first
         except OSError:
             changed = [True]  # what LogDirs says of it
         if self._dirs is None or any(changed):
             self._assigned = {}
             self._dirs = None
-            self._dirs = LogDirs.open(self._options.paths)
-        return self._dirs.places
+            self._dirs = open_log_dirs(self._options)
+        return self._dirs
 
     def _look_at(self, place: PartitionPlace, live: LiveLog | None, now: int) -> LiveLog | None:
         """None when the partition has been deleted since its log directory was listed."""
@@ -222,12 +239,3 @@ def _has_changed(live: LiveLog) -> bool:
     before = live.log.segments
     live.log.refresh()
     return changed or before != live.log.segments
-
-
-def topic_id_of(place: PartitionPlace) -> uuid.UUID | None:
-    """What partition.metadata says; None where it says nothing."""
-    try:
-        metadata = read_partition_metadata(os.path.join(place.directory, PARTITION_METADATA_FILE))
-    except (KafkalogError, OSError):
-        return None  # damaged: offsets alone tell whether the topic is the same
-    return None if metadata is None else metadata.topic_id

@@ -13,7 +13,7 @@ from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.source.bounds import LogView
 from kafkalog_spark.source.options import ReadOptions
 
-_log = logging.getLogger("kafkalog")
+_log = logging.getLogger(__name__)
 
 
 def opened_view(

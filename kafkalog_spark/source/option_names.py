@@ -1,11 +1,12 @@
 """Every option of a read, declared once: its name, default, meaning and the function that reads its text.
 
-options.py parses from these declarations, and the README's table is made from them. Names, defaults and rules are those
-of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`.
+options.py parses from these declarations, and the table of docs/options.md is made from them. Names, defaults and
+rules are those of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`.
 """
 
 from __future__ import annotations
 
+from kafkalog_spark.log.replicas import REPLICAS
 from kafkalog_spark.option_text import Option
 from kafkalog_spark.source import option_values as values
 
@@ -13,8 +14,9 @@ SUBSCRIPTION_OPTIONS = (
     Option("subscribe", values.topics, None, "Topics, by comma."),
     Option("subscribePattern", values.pattern, None, "Regular expression; a topic is read if it is found in its name."),
     Option("assign", values.assignment, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
+    Option("allTopics", values.all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
 )
-"""At most one of them. None: every topic that is not internal to Kafka."""
+"""Exactly one of them, unless the path is one partition's directory."""
 
 _OFFSETS = '`earliest`, `latest`, or JSON: `{"topicA":{"0":23,"1":-1},"topicB":"earliest"}` (-1 latest, -2 earliest)'
 _TIMESTAMPS = 'First offsets with at least these record timestamps (ms), as JSON: `{"topicA":{"0":1700000000000}}`'
@@ -85,7 +87,7 @@ PLAIN_OPTIONS = (
         values.paths,
         None,
         "What `.load(...)` is given: a log directory, several (`log.dirs`) by comma or as a JSON list, or one "
-        "partition's directory. Local, or `file:`.",
+        "partition's directory. Local, or `file:`; `~` and wildcards (`*`, `?`, `[a-c]`) are understood.",
     ),
     Option("paths", values.paths, None, 'What Spark makes of `.load(["/a", "/b"])`.'),
     Option(
@@ -113,10 +115,17 @@ PLAIN_OPTIONS = (
         "A compressed batch that unfolds to more is taken for damage.",
     ),
     Option(
+        "replicas",
+        values.choice(*REPLICAS),
+        "longest",
+        "A partition that lies in several of the log directories: `longest` reads the copy of the highest leader "
+        "epoch, of these the one that ends last, and logs which; `error` fails.",
+    ),
+    Option(
         "pushdown",
         values.boolean,
         "false",
-        "Let Spark push filters into the read. Safe only where every query has a `.load()` of its own.",
+        "Let Spark push filters into the read. Refused on Spark 4, which would then return wrong rows (SPARK-58551).",
     ),
     Option(
         "mode",
@@ -154,6 +163,38 @@ CONNECTOR_ONLY = {
 }
 """Accepted and ignored, with the reason."""
 
+ONLY_OF_READS = frozenset(
+    {option.name.lower() for option in READ_OPTIONS if option.name != "path"}
+    | {name.lower() for name in CONNECTOR_ONLY if not name.startswith("kafka.")}
+)
+"""Names that have no meaning in a write, in small letters."""
+
+OF_SPARK = {
+    "maxFilesPerTrigger": "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`",
+}
+"""The same, of Spark's other sources."""
+
+OTHER_NAMES = {
+    "topic": "subscribe",
+    "topics": "subscribe",
+    "topicpattern": "subscribePattern",
+    "pattern": "subscribePattern",
+    "partition": "assign",
+    "partitions": "assign",
+    "topicpartitions": "assign",
+    "offset": "startingOffsets",
+    "offsets": "startingOffsets",
+    "auto.offset.reset": "startingOffsets",
+    "isolation.level": "isolationLevel",
+    "readcommitted": "isolationLevel",
+    "headers": "includeHeaders",
+    "select": "columns",
+    "log.dirs": "path",
+    "logdirs": "path",
+    "directory": "path",
+}
+"""What users of other connectors, of Kafka's tools or of its configuration write, and the option here."""
+
 REFUSED = {
     "kafka.auto.offset.reset": (
         "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets' to "
@@ -178,9 +219,10 @@ REFUSED = {
 
 
 def options_table() -> str:
-    """All options as a Markdown table: name, default, meaning. For the README."""
+    """All options as a Markdown table: name, default, meaning. For docs/options.md."""
     rows = [(f"`{option.name}`", _default_text(option), option.meaning) for option in READ_OPTIONS]
-    rows += [(f"`{name}`", "", f"Accepted and ignored: {why}.") for name, why in CONNECTOR_ONLY.items()]
+    ignored = {**CONNECTOR_ONLY, **OF_SPARK}
+    rows += [(f"`{name}`", "", f"Accepted and ignored: {why}.") for name, why in ignored.items()]
     rows += [(f"`{name}`", "", "Refused, as in the connector.") for name in REFUSED]
     lines = ["| option | default | meaning |", "|---|---|---|"]
     lines += [f"| {name} | {default} | {meaning.replace('|', chr(92) + '|')} |" for name, default, meaning in rows]

@@ -27,7 +27,7 @@ from kafkalog_spark.source.offset_range_limit import (
     SpecificTimestamps,
 )
 from kafkalog_spark.source.offsets_json import parse_offsets, parse_partitions, parse_timestamps
-from kafkalog_spark.source.subscription import Assign, Subscribe, SubscribePattern
+from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern
 
 __all__ = ["Parser", "boolean", "byte_size", "choice", "duration_ms", "positive_int", "positive_long"]
 
@@ -64,6 +64,10 @@ def assignment(name: str, text: str) -> Assign:
     if not text.startswith("{"):
         raise OptionError(f"No topicpartitions to assign as specified value for option '{name}' is '{text}'")
     return Assign(parse_partitions(name, text))
+
+
+def all_topics(name: str, text: str) -> AllTopics | NotSaid:
+    return AllTopics() if boolean(name, text) else NotSaid()
 
 
 def bound_by_offset(name: str, text: str) -> Bound:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.record_schema import COLUMNS
-from kafkalog_spark.option_text import GivenOptions, Option, check_typo
+from kafkalog_spark.log.replicas import Replicas
+from kafkalog_spark.option_text import GivenOptions, Option, is_nearly, unknown_option
 from kafkalog_spark.source.bounds import NoMatch
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
@@ -28,6 +29,8 @@ from kafkalog_spark.source.offset_range_limit import (
 from kafkalog_spark.source.option_names import (
     CONNECTOR_ONLY,
     END_OPTIONS,
+    OF_SPARK,
+    OTHER_NAMES,
     PLAIN_OPTIONS,
     RATE_OPTIONS,
     READ_OPTIONS,
@@ -36,14 +39,21 @@ from kafkalog_spark.source.option_names import (
     SUBSCRIPTION_OPTIONS,
     options_table,
 )
-from kafkalog_spark.source.subscription import AllTopics, Subscription
+from kafkalog_spark.source.subscription import NotSaid, Subscription
 
 __all__ = ["ReadOptions", "options_table", "parse_read_options", "warn_of"]
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 Mode = Literal["FAILFAST", "DROPMALFORMED"]
 
-_log = logging.getLogger("kafkalog")
+NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
+NO_OPTIONS = (
+    f"{NO_DIRECTORY}; if this is a table: Spark does not hand a table's options to a source in Python, so use "
+    "CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (path '...', subscribe '...'), or SELECT ... FROM table WITH "
+    "('path' = '...', 'subscribe' = '...')"
+)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,7 @@ class ReadOptions:
     max_records_per_partition: int | None
     max_partition_bytes: int
     max_decompressed_batch_bytes: int
+    replicas: Replicas
     pushdown: bool
     mode: Mode
     max_offsets_per_trigger: int | None
@@ -85,8 +96,8 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
     """Options as Spark hands them over; names in any case, values trimmed.
 
     Raises OptionError for a value that cannot be used, for options that contradict each other, for the five that the
-    connector refuses, and for an unknown name that is close to one of ours. Options without effect are kept in
-    `ignored`, and logged in one line unless `quiet`.
+    connector refuses, and for an unknown name, with the nearest one. Options without effect are kept in `ignored`, and
+    logged in one line unless `quiet`.
     """
     given = _Given(options)
     ignored = given.ignored(streaming)
@@ -115,6 +126,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
         max_records_per_partition=plain["maxRecordsPerPartition"],
         max_partition_bytes=plain["maxPartitionBytes"],
         max_decompressed_batch_bytes=plain["maxDecompressedBatchBytes"],
+        replicas=plain["replicas"],
         pushdown=plain["pushdown"],
         mode=plain["mode"],
         max_offsets_per_trigger=rate["maxOffsetsPerTrigger"],
@@ -150,26 +162,27 @@ class _Given(GivenOptions):
                 raise OptionError(why)
 
     def ignored(self, streaming: bool) -> tuple[str, ...]:
-        """Names without effect, in the order given. Raises OptionError for one that looks like a typo."""
+        """Names without effect, in the order given. Raises OptionError for a name that there is not."""
         used = {option.name.lower() for option in READ_OPTIONS} | REFUSED.keys()
-        connector_only = {name.lower() for name in CONNECTOR_ONLY}
+        without_effect = {name.lower() for name in (*CONNECTOR_ONLY, *OF_SPARK)}
         no_effect = {"endingtimestamp"} if streaming else {option.name.lower() for option in RATE_OPTIONS}
         result = []
         for key, name in self.names.items():
-            if key in used and key not in no_effect:
+            if (key in used and key not in no_effect) or self.is_table_property(key):
                 continue
-            if key not in used | connector_only:
-                _check_typo(key, name)
+            if key not in used | without_effect:
+                _check_known(key, name)
             result.append(name)
         return tuple(result)
 
 
-def _check_typo(key: str, name: str) -> None:
+def _check_known(key: str, name: str) -> None:
     if key.startswith("kafka."):
-        known = ["kafka.isolation.level"]  # the only consumer setting that changes the result
-    else:
-        known = [*(option.name for option in READ_OPTIONS), *CONNECTOR_ONLY]
-    check_typo(name, known)
+        isolation_level = "kafka.isolation.level"  # the only consumer setting that changes the result
+        if is_nearly(key, isolation_level):
+            raise unknown_option(name, [isolation_level], {})
+        return
+    raise unknown_option(name, [*(option.name for option in READ_OPTIONS), *CONNECTOR_ONLY], OTHER_NAMES)
 
 
 def _check_stream(given: _Given) -> None:
@@ -202,15 +215,15 @@ def _partitions_at(bound: Bound, sentinel: int) -> list[str]:
 
 
 def _subscription(given: _Given) -> Subscription:
-    chosen = [option for option in SUBSCRIPTION_OPTIONS if option in given]
+    chosen = [option for option in SUBSCRIPTION_OPTIONS if option in given and given.value(option) != NotSaid()]
     if len(chosen) > 1:
-        names = ", ".join(option.name.lower() for option in SUBSCRIPTION_OPTIONS)
+        names = ", ".join(option.name.lower() for option in SUBSCRIPTION_OPTIONS[:3])
         raise OptionError(
             f"Only one of the following options can be specified for Kafka source: {names}. "
             "See the docs for more details.",
             hint=f"given: {', '.join(option.name for option in chosen)}",
         )
-    return given.value(chosen[0]) if chosen else AllTopics()
+    return given.value(chosen[0]) if chosen else NotSaid()
 
 
 def _paths(given: _Given, plain: Mapping[str, Any]) -> tuple[str, ...]:
@@ -218,7 +231,7 @@ def _paths(given: _Given, plain: Mapping[str, Any]) -> tuple[str, ...]:
         raise OptionError("options 'path' and 'paths' are both given", hint="name all directories in .load(...)")
     paths: tuple[str, ...] | None = plain["path"] or plain["paths"]
     if paths is None:
-        raise OptionError("no log directory is given", hint='name it in .load("/data/kafka-logs")')
+        raise OptionError("no log directory is given", hint=NO_DIRECTORY if given.names else NO_OPTIONS)
     return paths
 
 

@@ -14,14 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkalog_spark.source.joined import as_large_as_its_rows
+
 try:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
-except ImportError:  # a private name of Spark's: without it every batch is read by tasks
+except ImportError:
     _SimpleStreamReaderWrapper = object
 
 PrefetchingReader: Any = _SimpleStreamReaderWrapper
 """Whom Spark's runner asks for rows."""
-
+SPARK_ASKS = PrefetchingReader is not object
+"""The class has a private name: in a release without it every batch is read by tasks."""
 
 MOST_BYTES = 1 << 20
 """Of the segments, as they lie on disk, in a batch that is read on the driver: some 10,000 records of 100 B. Spark
@@ -39,8 +42,6 @@ class Kernels:
 
     def ready(self) -> bool:
         """Whether they are loaded; the first time it is asked loading begins."""
-        if PrefetchingReader is object:
-            return False
         if self._loader is None:
             self._loader = threading.Thread(target=self.load, name="kafkalog-kernels", daemon=True)
             self._loader.start()
@@ -56,11 +57,11 @@ KERNELS = Kernels()
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-    """The batches, None when they are too large."""
+    """The batches, None when they are too large. What is kept is as large as the rows."""
     rows, size = [], 0
     for batch in batches:
         size += batch.nbytes
         if size > MOST_ROW_BYTES:
             return None
-        rows.append(batch)
+        rows.append(as_large_as_its_rows(batch))
     return rows

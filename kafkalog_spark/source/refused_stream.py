@@ -29,7 +29,7 @@ class RefusedStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> Any:
         self._refuse()
 
-    def latestOffset(self, start: Any, limit: Any) -> Any:
+    def latestOffset(self, start: Any = None, limit: Any = None) -> Any:  # Spark 4.1 and 4.0 give neither
         self._refuse()
 
     def reportLatestOffset(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -73,14 +74,20 @@ def _same_type(asked: DataType, ours: DataType) -> bool:
     return bool(asked.simpleString() == ours.simpleString())
 
 
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # before 4.2 timestamps are in UTC without being asked
+
+
 class ArrowShape:
     """Brings batches of ours into the Arrow schema that Spark expects of a StructType."""
 
     def __init__(self, schema: StructType) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self.columns = columns_of(schema)
-        self._target: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._target: pa.Schema = _arrow_schema(schema)
         self._as_text = [
             i for i, f in enumerate(schema.fields) if f.name in _AS_TEXT and isinstance(f.dataType, StringType)
         ]

@@ -30,11 +30,12 @@ from kafkalog_spark.source.offset_range_limit import (
     set_text,
 )
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import SegmentFacts, Split, segment_facts, splits_of
+from kafkalog_spark.source.planning import Split, splits_of
+from kafkalog_spark.source.segment_facts import SegmentFacts, segment_facts
 from kafkalog_spark.source.stream_offsets import Offsets
 from kafkalog_spark.source.subscription import named_topics
 
-_log = logging.getLogger("kafkalog")
+_log = logging.getLogger(__name__)
 
 
 class StreamPlanner:
@@ -121,7 +122,10 @@ class StreamPlanner:
         return self._offered
 
     def splits(self, start: Offsets, end: Offsets) -> list[Split]:
-        """The tasks of the batch [start, end). Raises DataLoss where failOnDataLoss is true."""
+        """What the batch [start, end) has to read; `tasks_of` makes tasks of it.
+
+        Raises DataLoss where failOnDataLoss is true.
+        """
         if end != self._offered:  # a batch of the run before
             self._look([*start, *end])
         ranges = batch_ranges(

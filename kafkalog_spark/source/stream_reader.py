@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -28,20 +27,20 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.replicas import topic_id_of
 from kafkalog_spark.source.admission import Limits
-from kafkalog_spark.source.batch_reader import scan_range, scan_request
+from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.data_loss import created_again, deleted
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.live_logs import topic_id_of
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import Split
-from kafkalog_spark.source.prefetch import KERNELS, MOST_BYTES, PrefetchingReader, rows_of
+from kafkalog_spark.source.planning import Split, tasks_of
+from kafkalog_spark.source.prefetch import KERNELS, MOST_BYTES, SPARK_ASKS, PrefetchingReader, rows_of
 from kafkalog_spark.source.spark_schema import ArrowShape, columns_of
 from kafkalog_spark.source.stream_offsets import JsonOffsets, json_of, offsets_of
 from kafkalog_spark.source.stream_planner import StreamPlanner
 from kafkalog_spark.spark_errors import first_line, first_line_of
 
-_log = logging.getLogger("kafkalog")
+_log = logging.getLogger(__name__)
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -102,18 +101,18 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         splits = self.planner.splits(offsets_of(start), offsets_of(end))
         rows = self._prefetched(splits)
         if rows is None:
-            return [InputPartition((split,)) for split in splits]
+            return [InputPartition(task) for task in tasks_of(splits, self._options)]
         self._rows = rows
         self.__class__ = _WithRows  # Spark asks for rows, after this call, whom it takes for a simple reader
         return [InputPartition(tuple(splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return first_line_of(chain.from_iterable(map(self._read, partition.value)))
+        return first_line_of(self._read(partition.value))
 
     def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
         """The rows of a small batch; None where tasks have to read."""
         options = self._options
-        if not splits or self.planner.planned_bytes > MOST_BYTES:
+        if not SPARK_ASKS or not splits or self.planner.planned_bytes > MOST_BYTES:
             return None
         if options.min_partitions is not None or options.max_records_per_partition is not None:
             return None  # tasks are asked for
@@ -122,7 +121,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not KERNELS.ready():
             return None
         try:
-            return rows_of(chain.from_iterable(map(self._read, splits)))
+            return rows_of(self._read(splits))
         except (KafkalogError, OSError):
             return None  # the tasks will meet the same, and Spark knows what to do with their errors
 
@@ -137,14 +136,16 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.max_bytes,
         )
 
-    def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def _read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
         shape = ArrowShape(self._schema)
         request = scan_request(self._options, RowFilter(), shape.columns)
+        yield from map(shape.fit, rows_of_splits(self._rows_of, splits, request))
+
+    def _rows_of(self, split: Split, request: Any, space: Any) -> Iterator[pa.RecordBatch]:
         fail_on_data_loss = self._options.fail_on_data_loss
         try:
             log = _opened(split, self._options)
-            for batch in scan_range(log, split.range, request, split.hint, fail_on_data_loss=fail_on_data_loss):
-                yield shape.fit(batch)
+            yield from scan_range(log, split.range, request, split.hint, space, fail_on_data_loss=fail_on_data_loss)
             _check_topic(split)  # what was read is of the topic that was planned only if that is still there
         except DataLoss as loss:
             if fail_on_data_loss:

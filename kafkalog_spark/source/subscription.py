@@ -6,14 +6,19 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from kafkalog_spark.errors import UnknownPartition
+from kafkalog_spark.errors import OptionError, UnknownPartition
 from kafkalog_spark.log.names import is_internal
 from kafkalog_spark.source.offset_range_limit import TopicPartition, cut_text
 
 
 @dataclass(frozen=True, slots=True)
 class AllTopics:
-    """None of the three options: every topic that is not internal. The connector has no such thing."""
+    """Option `allTopics=true`: every topic that is not internal. The connector has no such thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotSaid:
+    """None of these options: the load is of single partitions' directories, and reads these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Assign:
     partitions: tuple[TopicPartition, ...]
 
 
-Subscription = AllTopics | Subscribe | SubscribePattern | Assign
+Subscription = NotSaid | AllTopics | Subscribe | SubscribePattern | Assign
 
 
 def assigned_partitions(
@@ -58,7 +63,7 @@ def assigned_partitions(
     available = set(present)
     topics = {topic for topic, _ in available}
     match subscription:
-        case AllTopics():
+        case NotSaid() | AllTopics():
             chosen = {tp for tp in available if not is_internal(tp[0])}
         case Subscribe(names):
             _check_topics(names, topics.union(may_be_gone))
@@ -72,6 +77,18 @@ def assigned_partitions(
             _check_topics([topic for topic, _ in partitions], topics.union(may_be_gone))
             chosen = available.intersection(partitions)
     return sorted(chosen)
+
+
+def check_said(subscription: Subscription, partitions_only: bool, present: Iterable[TopicPartition]) -> None:
+    """Raise OptionError, with the connector's sentence, for a load that does not say what it reads of its log
+    directories. `partitions_only`: whether its paths are the directories of single partitions, which say it."""
+    if isinstance(subscription, NotSaid) and not partitions_only:
+        topics = sorted({topic for topic, _ in present if not is_internal(topic)})
+        raise OptionError(
+            "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
+            "See the docs for more details.",
+            hint=f"allTopics=true reads every topic that is there: {cut_text(topics) or 'none yet'}",
+        )
 
 
 def named_topics(subscription: Subscription) -> frozenset[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kio.schema.incremental_alter_configs.v1 import request as schema
 from kio.static.primitive import i8
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 
 _BROKER = 4  # ConfigResource.Type
 _SET = 0  # AlterConfigOp.OpType

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from tests.broker.net.served import connect, framed, produce_request
 from tests.log.batch_builder import V2Record, batch
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import gc
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from broker.cli import WRONG_USAGE, configuration, main, parser, progress_teller
-from broker.config.definition import ConfigError
-from broker.config.listeners import Listener
-from broker.storage.load_progress import LoadProgress
+from kafkalog_broker import cli, server
+from kafkalog_broker.cli import FAILED, OK, WRONG_USAGE, configuration, main, parser, progress_teller
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.server import Broker
+from kafkalog_broker.storage.load_progress import LoadProgress
 
 
 def config(*argv):
@@ -97,8 +105,72 @@ def test_percent_of_what_is_to_be_recovered(progress, percent):
 def test_the_command_starts_without_what_only_tests_need():
     """A fifth of the start in an environment that has hypothesis, as those of brokers for tests do."""
     code = (
-        "import sys, broker.__main__, broker.server; from broker import api; api.load_all();"
-        "assert 'hypothesis' not in sys.modules;"
+        "import contextlib, sys; from kafkalog_broker.__main__ import main; sys.argv[1:] = ['--version']\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "import kafkalog_broker.server; from kafkalog_broker import api; api.load_all()\n"
+        "assert 'hypothesis' not in sys.modules\n"
         "import hypothesis"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def serve_until_directories_fail(monkeypatch, directories, failing):
+    """The exit code of a broker of which some log directories fail, and which is asked to stop if one is left."""
+
+    class Failing(Broker):
+        async def start(self, *arguments):
+            await super().start(*arguments)
+            for log_dir in self._dirs.all:
+                if log_dir.path in failing:
+                    log_dir.fail(OSError(errno.EIO, "no such disk"))
+            if self._dirs.online:
+                self._loop.call_soon(os.kill, os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(server, "Broker", Failing)
+    config = configuration(
+        parser().parse_args(["--log-dir", ",".join(map(str, directories)), "--override", "listeners=PLAINTEXT://:0"])
+    )
+    try:
+        return asyncio.run(asyncio.wait_for(cli._serve(config, stop_at_eof=False), 30))
+    finally:
+        gc.unfreeze()
+
+
+def test_a_broker_without_a_log_directory_ends_with_status_1(tmp_path, monkeypatch, caplog, capsys):
+    """Kafka halts, so that whatever supervises it may start it again."""
+    directories = [tmp_path / "a", tmp_path / "b"]
+    with caplog.at_level("INFO"):
+        assert serve_until_directories_fail(monkeypatch, directories, directories) == FAILED
+    assert "all log directories have failed" in capsys.readouterr().err
+    assert "cleanly" not in caplog.text
+    assert not list(tmp_path.glob("*/.kafka_cleanshutdown"))
+
+
+def test_a_broker_with_a_failed_log_directory_does_not_say_that_it_stopped_cleanly(tmp_path, monkeypatch, caplog):
+    directories = [tmp_path / "a", tmp_path / "b"]
+    with caplog.at_level("INFO"):
+        assert serve_until_directories_fail(monkeypatch, directories, directories[:1]) == OK
+    assert "cleanly" not in caplog.text
+    assert f"the next start has to recover {directories[0]}" in caplog.messages[-1]
+    assert list(tmp_path.glob("*/.kafka_cleanshutdown")) == [directories[1] / ".kafka_cleanshutdown"]
+    with caplog.at_level("INFO"):
+        assert serve_until_directories_fail(monkeypatch, directories, []) == OK
+    assert caplog.messages[-1].startswith("stopped cleanly in ")
+
+
+def test_without_the_extra_the_command_says_which_one_is_missing():
+    """kafkalog[spark] installs the command too, and not the codec of the protocol."""
+    code = "import sys; sys.modules['kio'] = None; from kafkalog_broker.__main__ import main; sys.exit(main())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout) == (WRONG_USAGE, "")
+    assert ran.stderr == (
+        "kafkalog-broker: the broker needs the package kio, which comes with the extra [broker]: "
+        "pip install 'kafkalog[broker]'\n"
+    )
+
+
+def test_the_command_and_tests_make_the_same_event_loop():
+    made = new_event_loop()
+    made.close()
+    assert "uvloop" in type(made).__module__
+    assert vars(cli)["new_event_loop"] is new_event_loop

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -12,11 +15,16 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kio.schema.metadata.v12.request import MetadataRequest
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.internal_topics import OFFSETS_TOPIC, internal_topic_configs
-from broker.groups.messages import CommitRequest, CommittedPartition
-from broker.server import Broker
-from broker.testing import RunningBroker, running_broker
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC, internal_topic_configs
+from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.net.listener import Network
+from kafkalog_broker.server import Broker
+from kafkalog_broker.storage.log_dir import open_log_dirs
+from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.testing import RunningBroker, running_broker
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.names import CLEAN_SHUTDOWN_FILE
 
 SECONDS = 30
 
@@ -137,3 +145,169 @@ def test_topics_of_unopened_logs_are_told_with_the_leader_epochs_of_their_files(
         told = {partition.partition_index: partition.leader_epoch for partition in topic.partitions}
         assert told == {0: 0, 1: 7, 2: 0}
         assert [int(partition.error_code) for partition in topic.partitions] == [0, 0, 0]
+
+
+# ---- a start that fails
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def port_in_use(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with socket.create_server(("127.0.0.1", port)):
+        yield
+
+
+@contextlib.contextmanager
+def port_taken_while_logs_are_loaded(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    taken: list[socket.socket] = []
+    load = LogManager.load
+
+    def load_slowly(self: LogManager, *arguments: object) -> None:
+        load(self, *arguments)  # type: ignore[arg-type]
+        taken.append(socket.create_server(("127.0.0.1", port)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogManager, "load", load_slowly)
+        yield
+    taken.pop().close()
+
+
+@contextlib.contextmanager
+def directory_locked(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    dirs = open_log_dirs([directory], 1, 0)
+    yield
+    dirs.close()
+
+
+@contextlib.contextmanager
+def loading_fails(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def take_in(*_: object) -> None:
+        raise KafkalogError("in the middle of loading")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogManager, "_take_in", take_in)
+        yield
+
+
+@contextlib.contextmanager
+def serving_fails(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    async def serve(_: Network) -> None:
+        raise KafkalogError("at the very end")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Network, "serve", serve)
+        yield
+
+
+def replaced(name: str, content: bytes) -> Callable[..., contextlib.AbstractContextManager[None]]:
+    @contextlib.contextmanager
+    def damage(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        path = directory / name
+        before = path.read_bytes() if path.exists() else None
+        path.write_bytes(content)
+        yield
+        assert path.read_bytes() == content
+        path.unlink() if before is None else path.write_bytes(before)
+
+    damage.__name__ = name
+    return damage
+
+
+FAILURES = [
+    port_in_use,
+    port_taken_while_logs_are_loaded,
+    directory_locked,
+    loading_fails,
+    serving_fails,
+    replaced("meta.properties", b"version=1\nnode.id=9\ncluster.id=x\n"),
+    replaced("kafkalog.topics.json", b'{"version": 99}'),
+    replaced("kafkalog.producer-ids", b"nonsense"),
+]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.__name__)
+def test_a_start_that_fails_leaves_everything_as_it_was(
+    tmp_path: Path, failure: Callable[..., contextlib.AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    port = free_port()
+    properties = {
+        "log.dirs": str(tmp_path),
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.index.size.max.bytes": "1200",
+    }
+    config = BrokerConfig.from_properties(properties)
+
+    async def go() -> None:
+        broker = Broker(config)
+        await broker.start()
+        await broker.ensure_topic("orders", 3, {})
+        broker.log("orders", 0).append_records([(b"k", b"v")], 1)
+        await broker.stop()
+        assert broker.to_recover == []
+        before, threads = files_of(tmp_path), threading.active_count()
+        assert CLEAN_SHUTDOWN_FILE in before
+        with failure(tmp_path, port, monkeypatch):
+            before = files_of(tmp_path)
+            with pytest.raises(KafkalogError):
+                await Broker(config).start()
+            assert files_of(tmp_path) == before
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            assert threading.active_count() <= threads + 1  # the loop's own, for looking names up
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            again = Broker(config)
+            await again.start()
+        assert f"log directory {tmp_path}: 3 partitions, clean" in caplog.messages
+        assert again.log("orders", 0).log_end_offset == 1
+        await again.stop()
+
+    asyncio.run(go())
+
+
+def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, may_go_on = threading.Event(), threading.Event()
+    load = LogManager.load
+
+    def load_slowly(self: LogManager, *arguments: object) -> None:
+        began.set()
+        assert may_go_on.wait(30)
+        load(self, *arguments)  # type: ignore[arg-type]
+
+    async def go() -> None:
+        properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        broker = Broker(BrokerConfig.from_properties(properties))
+        monkeypatch.setattr(LogManager, "load", load_slowly)
+        starting = asyncio.create_task(broker.start())
+        await asyncio.to_thread(began.wait, 30)
+        starting.cancel()
+        await asyncio.sleep(0)
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        open_log_dirs([tmp_path], 1, 0).close()  # the lock is free
+
+    asyncio.run(go())
+
+
+def test_stop_may_be_called_twice_and_without_a_start(tmp_path: Path) -> None:
+    async def go() -> None:
+        properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        broker = Broker(BrokerConfig.from_properties(properties))
+        await broker.stop()
+        await broker.start()
+        await broker.stop()
+        await broker.stop()
+
+    asyncio.run(go())

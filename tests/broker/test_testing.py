@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from broker.pytest_plugin import kafkalog_broker  # noqa: F401 - also where the plugin is not installed
-from broker.testing import BrokerDied, running_broker
+from kafkalog_broker.pytest_plugin import kafkalog_broker  # noqa: F401 - also where the plugin is not installed
+from kafkalog_broker.testing import BrokerDied, running_broker
 
 
 def produce(bootstrap, topic, *values):
@@ -79,7 +79,7 @@ def test_a_signal_stops_the_broker_cleanly(tmp_path, number):
     command = [
         sys.executable,
         "-m",
-        "broker",
+        "kafkalog_broker",
         "--log-dir",
         str(tmp_path),
         "--override",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from tests.source.made_logs import append, numbers
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 from confluent_kafka import Producer
 
-from broker.storage.cleaner import Cleaner
-from broker.storage.log import Log, LogIdentity
-from broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.cleaner import Cleaner
+from kafkalog_broker.storage.log import Log, LogIdentity
+from kafkalog_broker.storage.log_loader import LoadRequest, load_log
 from tests.broker.storage.cleaner_helpers import Host, request
 from tests.broker.storage.kafka_compaction import compacted, compare
 from tests.broker.storage.storage_helpers import NOW, log_config

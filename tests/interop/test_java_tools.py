@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from broker import api
-from broker.testing import RunningBroker, running_broker
+from kafkalog_broker import api
+from kafkalog_broker.testing import RunningBroker, running_broker
 from tests.broker.dynamic_defaults import KAFKAS_OWN, set_for_all_brokers
 from tests.interop import java_tools
 from tests.interop.real_kafka import available, run_tool

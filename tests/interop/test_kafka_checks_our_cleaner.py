@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.interop.compaction import (
     DELETE_RETENTION_MS,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.clients.crash_load import BROKER_PROPERTIES, GROUP, PARTITIONS, TOPIC, TOPIC_CONFIG, CrashLoad
 from tests.interop.real_kafka import RealKafka, available

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from tests.interop.real_kafka import RealKafka, available, classpath
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))

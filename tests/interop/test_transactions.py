@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing import RunningBroker, running_broker
 from tests.interop.consume import consume
 from tests.interop.real_kafka import RealKafka, available, run_tool
 

@@ -116,7 +116,7 @@ def decode_batch_v2(data: bytes, position: int = 0) -> Batch:
         length = reader.varint()
         end = reader.at + length
         reader.take(1)  # attributes, unused
-        timestamp = base_timestamp + reader.varint()
+        timestamp = wrapped(base_timestamp + reader.varint(longest=10), 64)
         offset = base_offset + reader.varint()
         key = reader.sized(reader.varint())
         value = reader.sized(reader.varint())
@@ -186,20 +186,27 @@ class Reader:
         return self.data[self.at - count : self.at]
 
     def sized(self, length: int) -> bytes | None:
-        return None if length == -1 else self.take(length)
+        """Any negative length stands for null, as in Java."""
+        return None if length < 0 else self.take(length)
 
     def int32(self) -> int:
         return int.from_bytes(self.take(4), "big", signed=True)
 
-    def varint(self) -> int:
-        """Zigzag, at most 10 bytes. (Kafka's lengths and deltas stop at 5: caught later.)"""
+    def varint(self, longest: int = 5) -> int:
+        """Zigzag, of 32 bits in five bytes at most (Java's readVarint), or of 64 bits in ten (readVarlong)."""
         raw = 0
-        for shift in range(0, 70, 7):
+        for shift in range(0, 7 * longest, 7):
             (byte,) = self.take(1)
             raw |= (byte & 0x7F) << shift
             if byte < 0x80:
+                raw %= 1 << (32 if longest == 5 else 64)
                 return (raw >> 1) ^ -(raw & 1)
-        raise Malformed(f"varint before {self.at} has no end")
+        raise Malformed(f"varint before {self.at} has no end after {longest} bytes")
+
+
+def wrapped(value: int, bits: int) -> int:
+    """What Java makes of a sum that its type does not hold."""
+    return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
 def decompress_xerial_or_raw(data: bytes) -> bytes:

@@ -63,6 +63,8 @@ def odd_record(body: bytes, length: int | None = None) -> bytes:
 
 HEAD = b"\x00" + varint(2) + varint(2)  # attributes, timestamp delta, offset delta of the third record
 NO_HEADERS = varint(0)
+NULL_AND_NONE = varint(-1) + NO_HEADERS
+OVERLONG_ONE = b"\x82\x80\x80\x80\x80\x00"  # 1, in a byte more than Java reads
 
 LYING: dict[str, tuple[bytes, type[KafkalogError], str]] = {
     "CRC of a small batch": (patched(HONEST, CRC_AT, b"\x00\x00\x00\x00"), CorruptBatch, "CRC-32C does not match"),
@@ -111,7 +113,28 @@ LYING: dict[str, tuple[bytes, type[KafkalogError], str]] = {
     "offset delta not rising": (five(record(0, 1, None, b"v", NO_HEADERS)), CorruptBatch, "offset does not rise"),
     "offset delta negative": (five(record(0, -1, None, b"v", NO_HEADERS), 0), CorruptBatch, "offset does not rise"),
     "offset delta past the last": (five(record(0, 5, None, b"v", NO_HEADERS), 4), CorruptBatch, "outside the batch"),
-    "offset delta of 2^40": (five(record(0, 2**40, None, b"v", NO_HEADERS), 4), CorruptBatch, "outside the batch"),
+    "offset delta of six bytes": (five(record(0, 2**40, None, b"v", NO_HEADERS), 4), CorruptBatch, "field runs past"),
+    "offset delta of 2^31 - 1": (five(record(0, 2**31 - 1, None, b"v", NO_HEADERS), 4), CorruptBatch, "outside the ba"),
+    "key length of six bytes": (
+        odd_record(HEAD + OVERLONG_ONE + b"k" + NULL_AND_NONE),
+        CorruptBatch,
+        "field runs past",
+    ),
+    "value length of six bytes": (
+        odd_record(HEAD + varint(-1) + OVERLONG_ONE + b"v" + NO_HEADERS),
+        CorruptBatch,
+        "field runs past",
+    ),
+    "header count of six bytes": (
+        odd_record(HEAD + varint(-1) * 2 + OVERLONG_ONE + varint(0) + varint(-1)),
+        CorruptBatch,
+        "field runs past",
+    ),
+    "record length of six bytes": (
+        five(b"\x8e\x80\x80\x80\x80\x00" + HEAD + varint(-1) * 2 + NO_HEADERS),
+        CorruptBatch,
+        "runs past the end of the batch",
+    ),
     "key length past the record": (odd_record(HEAD + varint(50) + b"k"), CorruptBatch, "varint or field runs past"),
     "key length 2^62": (odd_record(HEAD + varint(2**62) + b"k"), CorruptBatch, "varint or field runs past"),
     "key length -2": (odd_record(HEAD + varint(-2) + b"k" * 9), CorruptBatch, "varint or field runs past"),
@@ -134,16 +157,20 @@ LYING: dict[str, tuple[bytes, type[KafkalogError], str]] = {
     ),
     "no headers, but bytes": (five(record(2, 2, None, None, varint(0) + b"abc")), CorruptBatch, "does not match its"),
     "header count -1": (five(record(2, 2, None, None, varint(-1))), CorruptBatch, "varint or field runs past"),
-    "header count 2^31": (five(record(2, 2, None, None, varint(2**31) + b"abcd")), CorruptBatch, "field runs past"),
+    "header count 2^31 - 1": (
+        five(record(2, 2, None, None, varint(2**31 - 1) + b"abcd")),
+        CorruptBatch,
+        "field runs past",
+    ),
+    "header count 2^31, which is 0 in 32 bits, and bytes": (
+        five(record(2, 2, None, None, varint(2**31) + b"abcd")),
+        CorruptBatch,
+        "does not match its fields",
+    ),
     "header without a key": (
         five(record(2, 2, None, None, varint(1) + varint(-1) + varint(-1))),
         CorruptBatch,
         "a header has no key",
-    ),
-    "header value length -2": (
-        five(record(2, 2, None, None, varint(1) + varint(0) + varint(-2))),
-        CorruptBatch,
-        "field runs past",
     ),
     "timestamp too late for Spark": (
         batch(5, [V2Record(5, 2**63 // 1000 + 1), *records(6, 4)]),
@@ -195,6 +222,27 @@ def test_offsets_that_the_header_tells_are_had_without_opening_the_batch(codec: 
     directory = write_segments(tmp_path, {0: BEFORE + bad + AFTER})
     assert [row["offset"] for row in read_all(directory, columns=("offset",))] == list(range(15))
     for columns in (("timestamp",), ("value",)):
+        with pytest.raises(CorruptBatch):
+            read_all(directory, columns=columns)
+
+
+def test_any_negative_length_is_null_as_for_kafkas_consumer(tmp_path: Path) -> None:
+    """DefaultRecord.readFrom: Utils.readBytes gives null for whatever is below 0."""
+    headers = varint(1) + varint(1) + b"h" + varint(-(2**31))
+    odd = record(2, 2, None, None, NO_HEADERS)[1:-3] + varint(-2) + varint(-3) + headers
+    directory = write_segments(tmp_path, {0: BEFORE + five(varint(len(odd)) + odd) + AFTER})
+    row = read_all(directory)[7]
+    assert (row["offset"], row["key"], row["value"]) == (7, None, None)
+    assert [tuple(header) for header in row["headers"]] == [("h", None)]
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_count_that_so_few_bytes_hardly_hold_is_not_believed(codec: Codec, tmp_path: Path) -> None:
+    """76 bytes are no 9,000,000 rows, whatever columns are asked for."""
+    directory = write_segments(
+        tmp_path, {0: batch(0, [], codec=codec, payload=b"x", count=9_000_000, last_offset=8_999_999)}
+    )
+    for columns in (("offset",), ("key",)):
         with pytest.raises(CorruptBatch):
             read_all(directory, columns=columns)
 

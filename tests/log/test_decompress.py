@@ -8,19 +8,22 @@ import struct
 import threading
 import zlib
 
+import lz4.block
 import lz4.frame
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar, UnsupportedFormat
 from kafkalog_spark.log import compress
 from kafkalog_spark.log import decompress as decompress_module
 from kafkalog_spark.log.decompress import Output, decompress
 from kafkalog_spark.log.layout import Codec
 from kafkalog_spark.log.scratch import Scratch
 from tests.log import legacy_builder
-from tests.log.batch_builder import compressed
+from tests.log.batch_builder import LZ4, SNAPPY, ZSTD, compressed
+from tests.log.compressed_streams import lz4_linked_blocks, xerial_blocks
 
 CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 TEXT = b"the quick brown fox jumps over the lazy dog " * 40
@@ -206,3 +209,38 @@ def test_a_gzip_stream_is_handed_over_in_small_pieces(monkeypatch: pytest.Monkey
     data = noise(100) * 10
     assert unfold(Codec.GZIP, gzip.compress(data, mtime=0) * 500) == data * 500
     assert max(sizes) <= 64 << 10
+
+
+@pytest.mark.parametrize(("codec", "cut"), [(LZ4, lz4_linked_blocks), (SNAPPY, xerial_blocks)])
+def test_a_stream_has_a_limited_number_of_blocks(codec, cut):
+    data = bytes(5)
+    for pieces in (5, 6):
+        scratch = Scratch(16)
+        end = decompress(codec, memoryview(cut(data, 1)), Output(scratch, 0, 100, pieces=pieces))
+        assert bytes(scratch.view[:end]) == data
+    with pytest.raises(UnfoldsTooFar, match="more than 4 pieces"):
+        decompress(codec, memoryview(cut(data, 1)), Output(Scratch(16), 0, 100, pieces=4))
+
+
+def test_a_small_linked_lz4_block_asks_for_little_and_copies_no_history(monkeypatch):
+    asked, histories = [], []
+    library = lz4.block.decompress
+
+    def counted(source, uncompressed_size, dict=b""):
+        asked.append(uncompressed_size)
+        histories.append(type(dict))
+        return library(source, uncompressed_size=uncompressed_size, dict=dict)
+
+    monkeypatch.setattr(lz4.block, "decompress", counted)
+    data = bytes(range(256)) * 300
+    scratch = Scratch(16)
+    end = decompress(LZ4, memoryview(lz4_linked_blocks(data, 100)), Output(scratch, 0, 1 << 20))
+    assert bytes(scratch.view[:end]) == data
+    assert max(asked) <= 255 * 110
+    assert bytes not in histories
+
+
+def test_zstds_context_is_not_kept_after_a_large_batch():
+    for size, kept in ((1 << 20, True), (5 << 20, False)):
+        decompress(ZSTD, memoryview(zstandard.compress(bytes(size))), Output(Scratch(), 0, 64 << 20))
+        assert (decompress_module._contexts.zstd is not None) == kept

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import crc32c
 import numpy as np
@@ -119,3 +123,30 @@ def test_the_end_of_records_is_found_by_their_lengths() -> None:
     assert end_of_records(payload, 0, len(payload), 5) == -1
     assert end_of_records(payload, 0, ends[4] - 1, 4) == -1
     assert end_of_records(array(varint(-1)), 0, 1, 1) == -2
+
+
+def test_a_kernel_that_is_compiled_already_is_loaded_without_the_compilers_rules(tmp_path: Path) -> None:
+    """Numba's lowering rules are 70 modules, which every Python worker of Spark would load before its first row."""
+    code = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from kafkalog_spark.log.kernels.sweep import end_of_records\n"
+        "payload = np.zeros(8, np.uint8)\n"
+        "payload.flags.writeable = False\n"
+        "print(end_of_records(payload, 0, 0, 0), 'numba.np.arrayobj' in sys.modules)\n"
+    )
+    after = (
+        "import numpy as np, numba\n"
+        "print(numba.njit(lambda n: np.sort(np.arange(n) * 2).sum())(4))\n"  # others compile in the same process
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for compiled in (True, False):
+        done = subprocess.run(
+            [sys.executable, "-c", code + after],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        )
+        assert done.stdout == f"0 {compiled}\n12\n"

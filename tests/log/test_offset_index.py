@@ -224,9 +224,13 @@ def test_a_new_index_is_preallocated_with_whole_entries_of_zeros(tmp_path, write
     assert (writer.entries, writer.max_entries, writer.last_offset, writer.is_full) == (0, 10, 1000, False)
 
 
-def test_an_index_smaller_than_one_entry_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="room for one entry of 8 bytes"):
-        OffsetIndexWriter(tmp_path / "index", 0, max_index_size=7)
+def test_an_index_smaller_than_one_entry_has_room_for_one(tmp_path):
+    with OffsetIndexWriter(tmp_path / "index", 0, max_index_size=4) as index:
+        assert (index.max_entries, index.is_full) == (1, False)
+        index.append(3, 70)
+        assert index.is_full
+    with OffsetIndexWriter.open_existing(tmp_path / "index", 0, active=True, max_index_size=7) as index:
+        assert (index.entries, index.max_entries, index.last_offset) == (1, 1, 3)
 
 
 def test_appending_to_a_full_index_is_an_error_that_says_to_roll(writer):

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalog_spark.log import row_buffers, run_decoder, segment_scan
+from kafkalog_spark.log import row_buffers, run_decoder, scan_space, segment_scan
 from kafkalog_spark.log.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from tests.log.random_logs import (
@@ -60,8 +61,10 @@ def capacities(sizes: dict[str, int]) -> Iterator[None]:
     """Buffers of other sizes, so that they get full in the middle of everything."""
     with pytest.MonkeyPatch.context() as patch:
         for name, size in sizes.items():
-            module = next(m for m in (segment_scan, run_decoder, row_buffers) if hasattr(m, name))
-            patch.setattr(module, name, size)
+            named = [m for m in (scan_space, segment_scan, run_decoder, row_buffers) if hasattr(m, name)]
+            assert named
+            for module in named:
+                patch.setattr(module, name, size)
         yield
 
 
@@ -122,6 +125,8 @@ def check_a_log(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> No
         rows = list(rows_of(batches))
         committed = list(rows_of(committed_batches(batches)))
         stable = last_stable_offset(opened)
+        space = scan_space.ScanSpace()
+        held = []
         for _ in range(3):
             asked = data.draw(requests(log, rows))
             if asked["read_committed"]:
@@ -129,13 +134,19 @@ def check_a_log(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> No
             request = ScanRequest(**{name: asked[name] for name in ScanRequest.__dataclass_fields__ if name in asked})
             hint = hint_for(log, asked["hint"], asked["start"], data.draw)
             # Kept until the end: a buffer that is used again while somebody holds it would show.
-            got = list(scan_partition(opened, asked["start"], asked["end"], request, position_hint=hint))
+            scan = partial(scan_partition, opened, asked["start"], asked["end"], request, position_hint=hint)
+            got = list(scan())
+            held.append((got, list(scan(space=space))))  # the buffers of the scans before
             expected = [row for row in (committed if asked["read_committed"] else rows) if wanted(row, asked)]
             assert all(batch.schema.names == list(asked["columns"]) for batch in got)
             if not asked["columns"]:
                 assert sum(batch.num_rows for batch in got) == len(expected)
             else:
                 assert plain_rows(got) == [{name: row[name] for name in asked["columns"]} for row in expected]
+        for alone, after_others in held:
+            assert sum(batch.num_rows for batch in after_others) == sum(batch.num_rows for batch in alone)
+            if alone and alone[0].num_columns:
+                assert plain_rows(after_others) == plain_rows(alone)
 
 
 @_QUICK

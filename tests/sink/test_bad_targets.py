@@ -23,6 +23,7 @@ from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.sink_record import RECORD_FILE
 from kafkalog_spark.sink.writers import WriteJob
+from kafkalog_spark.source.option_names import ONLY_OF_READS
 from tests.sink.crashing_disk import in_child
 from tests.sink.sink_helpers import check_log, everything, open_job, stage, staged_files, texts, values, write
 
@@ -179,13 +180,36 @@ def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> No
         ({"path": "/a", "numPartitions": "0"}, "numPartitions must be positive"),
         ({"path": "/a", "message.timestamp.type": "now"}, "must be one of CreateTime, LogAppendTime, got 'now'"),
         ({"path": "/a", "numPartition": "3"}, "unknown option 'numPartition'; did you mean 'numPartitions'?"),
+        ({"path": "/a", "compression": "zstd"}, "unknown option 'compression'; did you mean 'compression.type'?"),
+        ({"path": "/a", "topics": "t"}, "unknown option 'topics'; did you mean 'topic'?"),
+        ({"path": "/a", "colour": "red"}, "unknown option 'colour'; docs/options.md and docs/sink.md list the options"),
+        ({"path": "/a", "subscribe": "t"}, "option 'subscribe' is of a read, and this is a write; a view over a log"),
+        ({"path": "/a", "kafka.isolation.level": "x"}, "option 'kafka.isolation.level' is of a read"),
+        ({"kafka.bootstrap.servers": "a:1", "startingOffsets": "earliest"}, "option 'startingOffsets' is of a read"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "path": "/a"},
+            "options 'path' and 'kafka.bootstrap.servers' are both given",
+        ),
+        ({"topic": "t"}, r'no log directory is given; name it in .save\("/data/kafka-logs"\)$'),
+        ({}, r"INSERT INTO table WITH \('path' = '...', 'topic' = '...'\)"),
         ({"path": "/a", "kafka.compression.type": "lz4"}, "did you mean 'compression.type'?"),
         ({"path": "/a", "kafka.value.serializer": "x"}, "Kafka option 'value.serializer' is not supported as values"),
     ],
 )
 def test_options_are_checked(given: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text.replace("?", r"\?") if "did you" in text else text):
-        parse_write_options(given)
+        parse_write_options(given, ONLY_OF_READS)
+
+
+def test_sparks_own_options_of_a_stream_are_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"path": "/a", "checkpointLocation": "/c", "queryname": "q"}  # queryName as Spark hands it over
+    assert parse_write_options(given, ONLY_OF_READS).ignored == ()
+    assert caplog.messages == []
+
+
+def test_the_home_directory_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/users/me")
+    assert parse_write_options({"path": "~/logs"}).path == "/users/me/logs"
 
 
 def test_options_without_effect_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

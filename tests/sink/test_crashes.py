@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.log_loader import LoadRequest, load_log
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.log.durable import replace_file
 from kafkalog_spark.log.log_dir import LogDirs

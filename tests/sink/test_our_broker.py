@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.errors import BrokerOwnsDirectory
 from tests.sink.sink_helpers import check_log, read, table, texts, values, write
 

@@ -12,20 +12,29 @@ import json
 import pickle
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.datasource import CaseInsensitiveDict, Filter, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.datasource import KafkaLogDataSource
 from kafkalog_spark.source.planning import Split
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # Spark 4.0 has none
+
+SUBSCRIPTIONS = frozenset({"subscribe", "subscribePattern", "assign", "allTopics"})
+SPARK_5 = mock.patch("kafkalog_spark.source.pushdown.FILTERS_STAY_WITH_THEIR_SCAN", True)
+"""Here every scan is made anew, which is what pushdown=true needs."""
+
 
 class Load:
-    """`spark.read.format("kafkalog").options(...).load(...)`: options are checked here, unless there is a schema."""
+    """`spark.read.format("kafkalog").options(...).load(...)`: options are checked here, unless there is a
+    schema. All topics are read unless the options name some."""
 
     def __init__(self, *paths: Path | str, schema: StructType | None = None, **options: object) -> None:
         texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
@@ -33,8 +42,11 @@ class Load:
             texts["path"] = str(paths[0])
         elif paths:
             texts["paths"] = json.dumps([str(path) for path in paths])  # what Spark makes of load([...])
+        if not texts.keys() & SUBSCRIPTIONS:
+            texts["allTopics"] = "true"
         self._source = _pickled(KafkaLogDataSource(CaseInsensitiveDict(texts)))
-        self.schema = schema if schema is not None else self._source.schema()
+        with SPARK_5:
+            self.schema = schema if schema is not None else self._source.schema()
 
     def scan(self, *filters: Filter) -> Scan:
         """Plan a query with these pushed filters (all must hold)."""
@@ -46,7 +58,8 @@ class Scan:
 
     def __init__(self, source: KafkaLogDataSource, schema: StructType, filters: list[Filter]) -> None:
         self._schema = schema
-        reader = source.reader(schema=schema)
+        with SPARK_5:
+            reader = source.reader(schema=schema)
         self.residual: list[Filter] = []
         if filters:  # else Spark does not call it
             self.residual = list(reader.pushFilters(filters))
@@ -59,12 +72,17 @@ class Scan:
 
     @property
     def splits(self) -> list[Split]:
-        """The tasks' values, as they come out of the pickle."""
+        """What all tasks read, as it comes out of the pickle."""
+        return [split for task in self.shared for split in task]
+
+    @property
+    def shared(self) -> list[tuple[Split, ...]]:
+        """The splits of each task."""
         values = [pickle.loads(pickled).value for pickled in self.pickled_partitions]
         return [value for value in values if value is not None]
 
     def tasks(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """What each task yields, in the order of `splits`."""
+        """What each task yields, in the order of `shared`."""
         for pickled in self.pickled_partitions:
             yield self._task(pickled)
 

@@ -7,7 +7,7 @@ import time
 
 from confluent_kafka import Message, Producer
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 
 TOPIC, PARTITIONS = "load", 3
 
@@ -31,6 +31,7 @@ class Load(threading.Thread):
                 "retry.backoff.ms": 20,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
+                "log_level": 0,  # the broker may go away meanwhile, and come back
             }
         )
 

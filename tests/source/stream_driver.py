@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafkalog_spark.datasource import KafkaLogDataSource
 from kafkalog_spark.source.planning import Split
+from tests.source.driver import SUBSCRIPTIONS
 
 MOST_BATCHES = 100  # of one trigger: a query that does not end is a failure, not a hang
 
@@ -60,6 +61,8 @@ class Query:
             texts["path"] = str(paths[0])
         else:
             texts["paths"] = json.dumps([str(path) for path in paths])
+        if not texts.keys() & SUBSCRIPTIONS:
+            texts["allTopics"] = "true"
         self.checkpoint = Checkpoint() if checkpoint is None else checkpoint
         self.crash_before = crash_before
         self.trigger_kind = trigger_kind
@@ -70,6 +73,7 @@ class Query:
         self.reader = source.streamReader(schema=self.schema)
         self.pickled_reader = cloudpickle.dumps(_pickled(source).streamReader(schema=self.schema))
         self.planned: list[Split] = []
+        self.tasks = 0
         self.prefetched = False
         if trigger_kind == "availableNow":
             self.reader.prepareForTriggerAvailableNow()
@@ -105,6 +109,7 @@ class Query:
         self._rerun = False
         pickled, prefetched = self._plan(self._start(len(offsets) - 1), offsets[-1])
         self.planned = [split for one in pickled for split in pickle.loads(one).value]
+        self.tasks = len(pickled)
         self.prefetched = prefetched is not None
         self._crash("reading")
         expected = to_arrow_schema(self.schema, timezone="UTC")

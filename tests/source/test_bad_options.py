@@ -161,8 +161,19 @@ def test_unsupported_kafka_configs(name: str) -> None:
         ("isolation_level", "isolationLevel"),
         ("groupIdPrefx", "groupIdPrefix"),
         ("kafka.isolation_level", "kafka.isolation.level"),
+        ("topic", "subscribe"),
+        ("Topics", "subscribe"),
+        ("partitions", "assign"),
+        ("maxOffsets", "maxOffsetsPerTrigger"),
+        ("replica", "replicas"),
     ],
 )
 @pytest.mark.parametrize("streaming", [False, True])
-def test_an_unknown_option_close_to_a_known_one_is_an_error(typo: str, nearest: str, streaming: bool) -> None:
+def test_an_unknown_option_is_an_error_with_the_one_that_was_meant(typo: str, nearest: str, streaming: bool) -> None:
     assert str(refused({typo: "x"}, streaming)) == f"unknown option '{typo}'; did you mean '{nearest}'?"
+
+
+@pytest.mark.parametrize("name", ["pathGlobFilter", "x", "basePath", "mergeSchema"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_unknown_option_that_is_like_none_is_an_error_by_name(name: str, streaming: bool) -> None:
+    assert str(refused({name: "x"}, streaming)).startswith(f"unknown option '{name}'; ")

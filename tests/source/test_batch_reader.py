@@ -108,7 +108,7 @@ def test_options_without_effect_are_told_once_for_a_load(
     three: Path, schema: StructType | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"kafka.bootstrap.servers": "h:9092", "kafka.group.id": "g"}
-    with caplog.at_level(logging.INFO, "kafkalog"):
+    with caplog.at_level(logging.INFO, "kafkalog_spark"):
         load = Load(three, schema=schema, **options)
         assert load.scan().read().num_rows == 40
         if schema is None:
@@ -122,7 +122,8 @@ def test_the_reader_is_small_when_pickled_whatever_the_number_of_partitions(tmp_
     scan = Load(tmp_path).scan()
     assert len(scan.splits) == 50
     assert len(scan.pickled_reader) < 3000
-    assert max(map(len, scan.pickled_partitions)) < 1000
+    for task, pickled in zip(scan.shared, scan.pickled_partitions, strict=True):
+        assert len(pickled) < 1000 + 200 * len(task)
 
 
 def test_no_task_at_all_is_the_partition_that_spark_makes_up(three: Path) -> None:

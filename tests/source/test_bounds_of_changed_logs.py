@@ -40,7 +40,7 @@ def test_offsets_that_the_log_does_not_hold(
         resolve_bounds(*bounds, {T0: log(4, 10)})
     assert caught.value.what == LOST + reason
     assert (caught.value.topic_partition, caught.value.offset) == ("t-0", first_lost)
-    with caplog.at_level(logging.WARNING, logger="kafkalog"):
+    with caplog.at_level(logging.WARNING, logger="kafkalog_spark"):
         assert edges(resolve_bounds(*bounds, {T0: log(4, 10)}, fail_on_data_loss=False)) == [left]
     assert caplog.messages == [f"{reason} failOnDataLoss is false: reading what is left."]
 

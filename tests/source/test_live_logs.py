@@ -30,7 +30,7 @@ class Clock:
 
 
 def live(path: Path, **options: str) -> LiveLogs:
-    return LiveLogs(parse_read_options({"path": str(path), **options}, streaming=True), Clock())
+    return LiveLogs(parse_read_options({"path": str(path), "allTopics": "true", **options}, streaming=True), Clock())
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_looks_agree_with_logs_that_are_opened_anew(tmp_path: Path) -> None:
 def test_a_fast_clock_sees_changes_that_leave_the_same_time_behind(tmp_path: Path) -> None:
     """Two rolls within one tick of the file system's clock: the first look comes between them."""
     append(tmp_path, "t", 0, ["x"])
-    logs = LiveLogs(parse_read_options({"path": str(tmp_path)}, streaming=True), lambda: 0)
+    logs = LiveLogs(parse_read_options({"path": str(tmp_path), "allTopics": "true"}, streaming=True), lambda: 0)
     logs.look()
     directory = tmp_path / "t-0"
     same = os.stat(directory).st_mtime_ns

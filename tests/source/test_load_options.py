@@ -44,7 +44,7 @@ def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixtur
         caplog.clear()
         return texts
 
-    with caplog.at_level(logging.WARNING, "kafkalog"):
+    with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         options = parsed(**given)
         assert told() == []
         options.either()

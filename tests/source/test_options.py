@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.record_schema import COLUMN_TYPES, COLUMNS
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
@@ -23,16 +24,16 @@ from kafkalog_spark.source.offset_range_limit import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from kafkalog_spark.source.option_names import CONNECTOR_ONLY, READ_OPTIONS, REFUSED
+from kafkalog_spark.source.option_names import CONNECTOR_ONLY, OF_SPARK, READ_OPTIONS, REFUSED
 from kafkalog_spark.source.options import ReadOptions, options_table, parse_read_options
-from kafkalog_spark.source.subscription import AllTopics, Assign, Subscribe, SubscribePattern
+from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern
 from tests.source.given_options import read, read_stream, refused
 
 
 def test_defaults_of_a_batch() -> None:
     assert read() == ReadOptions(
         paths=("/logs",),
-        subscription=AllTopics(),
+        subscription=NotSaid(),
         start=Earliest(),
         end=Latest(),
         on_no_match="error",
@@ -43,6 +44,7 @@ def test_defaults_of_a_batch() -> None:
         max_records_per_partition=None,
         max_decompressed_batch_bytes=67108864,
         max_partition_bytes=134217728,
+        replicas="longest",
         pushdown=False,
         mode="FAILFAST",
         max_offsets_per_trigger=None,
@@ -193,9 +195,9 @@ def test_options_of_the_connector_alone_are_ignored_with_one_log_line(caplog: py
         "maxOffsetsPerTrigger": "not even a number",
         "minOffsetsPerTrigger": "1",
         "maxTriggerDelay": "1",
-        "somethingElse": "1",
+        "maxFilesPerTrigger": "1",
     } | {"maxOffsetsPerTrigger": "5"}
-    with caplog.at_level(logging.INFO, logger="kafkalog"):
+    with caplog.at_level(logging.INFO, logger="kafkalog_spark"):
         options = read(**given)
     assert options.ignored == tuple(given)
     assert caplog.messages == [f"options without effect on kafkalog: {', '.join(given)}"]
@@ -206,7 +208,7 @@ def test_a_batch_does_not_read_the_rate_options_it_ignores() -> None:
 
 
 def test_without_ignored_options_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="kafkalog"):
+    with caplog.at_level(logging.DEBUG, logger="kafkalog_spark"):
         read(subscribe="a", mode="dropmalformed")
     assert caplog.messages == []
 
@@ -215,11 +217,37 @@ def test_a_stream_ignores_the_ending_timestamp_as_the_connector_does() -> None:
     assert read_stream(endingTimestamp="5").ignored == ("endingTimestamp",)
 
 
-@pytest.mark.parametrize(
-    "name", ["maxFilesPerTrigger", "topic", "inferSchema", "pathGlobFilter", "x", "kafka.client.id", "basePath"]
-)
-def test_other_unknown_options_are_ignored(name: str) -> None:
+@pytest.mark.parametrize("name", ["maxFilesPerTrigger", "kafka.client.id", "kafka.max.poll.records"])
+def test_what_is_harmless_of_other_sources_is_ignored(name: str) -> None:
     assert read(**{name: "x"}).ignored == (name,)
+
+
+def test_a_table_may_have_properties_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """What Spark 4.3 asks for the schema with at CREATE TABLE ... OPTIONS (path, subscribe) TBLPROPERTIES (k)."""
+    table = {"location": "file:/p", "subscribe": "x", "option.subscribe": "x", "owner": "me", "k": "v", "provider": "k"}
+    assert parse_read_options({**table, "path": "file:/p"}).subscription == Subscribe(("x",))
+    assert caplog.messages == []
+    assert "unknown option 'topics'" in str(refused({**table, "topics": "x", "option.topics": "x"}))
+
+
+def test_no_subscription_and_all_topics() -> None:
+    assert read().subscription == read(allTopics="false").subscription == NotSaid()
+    assert read(allTopics="TRUE").subscription == AllTopics()
+    assert read(allTopics="false", subscribe="a").subscription == Subscribe(("a",))
+    assert str(refused({"allTopics": "true", "subscribe": "a"})) == (
+        "Only one of the following options can be specified for Kafka source: subscribe, subscribepattern, assign. "
+        "See the docs for more details.; given: subscribe, allTopics"
+    )
+
+
+def test_options_that_are_missing_altogether_are_what_spark_makes_of_a_table() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_read_options({})
+    assert "CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (path '...', subscribe '...')" in str(caught.value)
+    assert "SELECT ... FROM table WITH ('path' = '...', 'subscribe' = '...')" in str(caught.value)
+    with pytest.raises(OptionError) as caught:
+        parse_read_options({"subscribe": "a"})
+    assert str(caught.value) == 'no log directory is given; name it in .load("/data/kafka-logs")'
 
 
 # The declarations
@@ -235,7 +263,7 @@ def test_the_table_has_every_option_with_its_default() -> None:
     lines = options_table().splitlines()
     assert lines[:2] == ["| option | default | meaning |", "|---|---|---|"]
     names = [line.split("`")[1] for line in lines[2:]]
-    assert names == [option.name for option in READ_OPTIONS] + [*CONNECTOR_ONLY, *REFUSED]
+    assert names == [option.name for option in READ_OPTIONS] + [*CONNECTOR_ONLY, *OF_SPARK, *REFUSED]
     assert len(set(names)) == len(names)
     assert "| `maxPartitionBytes` | `128m` | Segments" in options_table()
     assert all(line.replace("\\|", "").count("|") == 4 for line in lines)

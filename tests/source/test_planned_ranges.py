@@ -102,7 +102,7 @@ def two_partitions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(options=plans())
 def test_the_tasks_cover_the_range_without_overlap(two_partitions: Path, options: dict[str, object]) -> None:
-    texts = {"path": str(two_partitions), **{name: str(value) for name, value in options.items()}}
+    texts = {"path": str(two_partitions), "allTopics": "true", **{name: str(value) for name, value in options.items()}}
     splits = plan(parse_read_options(texts), RowFilter())
     for partition, size in ((0, RECORDS), (1, 30)):
         ranges = [split.range for split in splits if split.range.partition == partition]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.source.planning import Cut, SegmentFacts, pack_segments, splits_by_partition
+from kafkalog_spark.source.planning import pack_segments, splits_by_partition
+from kafkalog_spark.source.segment_facts import Cut, SegmentFacts
 from tests.source.made_logs import append, numbers, segment_offsets
 from tests.source.planned import RECORDS, SEGMENT_BYTES, edges, planned
 
@@ -39,7 +40,7 @@ def test_small_neighbours_share_a_task(log_dir: Path) -> None:
     assert edges(planned(log_dir, maxPartitionBytes=1000)) == [(0, 60), (60, 100)]
 
 
-def test_partitions_never_share_a_task(log_dir: Path) -> None:
+def test_a_split_is_of_one_partition(log_dir: Path) -> None:
     append(log_dir, "t", 1, numbers(0, 5))
     append(log_dir, "u", 0, numbers(0, 5))
     splits = planned(log_dir)

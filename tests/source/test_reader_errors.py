@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory
-from tests.source.driver import Load, Scan, read
+from tests.source.driver import Load, read
 from tests.source.made_logs import (
     FIRST_TIMESTAMP,
     numbers,
@@ -28,9 +29,9 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def failure(scan: Callable[[], Scan]) -> KafkalogError:
+def failure(scan: Callable[[], Any]) -> KafkalogError:
     with pytest.raises(KafkalogError) as caught:
-        scan().read()
+        scan().read()  # Load() itself raises what is wrong with the path
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -103,15 +104,15 @@ def test_a_missing_path_is_named_by_the_first_query_when_there_is_a_schema(tmp_p
     assert str(failure(load.scan)) == f"{tmp_path / 'missing'}: does not exist"
 
 
-def test_a_path_that_is_no_log_directory_is_named_by_the_first_query(tmp_path: Path) -> None:
+def test_a_path_that_is_no_log_directory_is_named_by_the_load(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    error = failure(Load(tmp_path / "docs").scan)
+    error = failure(lambda: Load(tmp_path / "docs"))
     assert isinstance(error, NotALogDirectory)
     assert str(error).startswith(f"{tmp_path / 'docs'}: is not a Kafka log directory")
 
 
-def test_the_same_partition_in_two_directories_is_refused(three: Path, tmp_path: Path) -> None:
+def test_the_same_partition_in_two_directories_is_refused_with_replicas_error(three: Path, tmp_path: Path) -> None:
     shutil.copytree(three / "t-0", tmp_path / "copy" / "t-0")
-    error = failure(lambda: Load(three, tmp_path / "copy").scan())
+    error = failure(lambda: Load(three, tmp_path / "copy", replicas="error").scan())
     assert str(three / "t-0") in str(error)
     assert error.topic_partition == "t-0"

@@ -93,7 +93,7 @@ def test_retention_behind_an_explicit_start_is_data_loss(three: Path) -> None:
 def test_loss_that_is_not_to_fail_is_logged(three: Path, caplog: pytest.LogCaptureFixture) -> None:
     scan = Load(three, failOnDataLoss=False, startingOffsets='{"t":{"0":5,"1":-2}}').scan()
     delete_first_segment(three, "t", 0)
-    with caplog.at_level(logging.WARNING, "kafkalog"):
+    with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         scan.read()
     assert any("t-0" in record.getMessage() and "[5, 30)" in record.getMessage() for record in caplog.records)
 
@@ -129,7 +129,7 @@ def test_a_partition_deleted_between_its_listing_and_its_end_is_left_out_when_lo
         return original(self, index)
 
     monkeypatch.setattr(PartitionLog, "open_segment", deleted_first)
-    with caplog.at_level(logging.WARNING, "kafkalog"):
+    with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         assert values((scan or load.scan()).read()) == numbers(100, 110)
     assert [record.getMessage() for record in caplog.records] == [
         f"t-0 {three / 't-0'}: the partition's directory cannot be read: No such file or directory"
@@ -162,7 +162,7 @@ def test_of_a_partition_deleted_while_it_is_read_the_rows_read_by_then_are_given
         read = [next(task)]
         os.rename(three / "u-0", three / "u-0.0123456789abcdef0123456789abcdef-delete")
         if options:
-            with caplog.at_level(logging.WARNING, "kafkalog"):
+            with caplog.at_level(logging.WARNING, "kafkalog_spark"):
                 read += task
             assert values(pa.Table.from_batches(read)) == big
             assert "u-0" in caplog.text

@@ -89,7 +89,7 @@ def test_a_recreated_topic_is_read_from_its_beginning_without_fail_on_data_loss(
     query = started(topic, failOnDataLoss=False)
     delete_partition(topic, "t", 0)
     make(topic, numbers(100, 100 + count))
-    with caplog.at_level(logging.WARNING, "kafkalog"):
+    with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         assert query.trigger() == [[]]
     assert query.end == {"t": {"0": 0}}
     assert caplog.text.count("was deleted and created again") == 1

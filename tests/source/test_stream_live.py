@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from tests.source.live_load import PARTITIONS, TOPIC, Load
 from tests.source.stream_driver import Checkpoint, Query
 

@@ -11,14 +11,19 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
+from tests.source.driver import SUBSCRIPTIONS
+
 
 def load(spark: Any, path: Path | str | list[str], schema: str | StructType | None = None, **options: object) -> Any:
-    """`spark.read.format("kafkalog").options(...).load(path)`; no registration call."""
+    """`spark.read.format("kafkalog").options(...).load(path)`; no registration call. All topics unless
+    some are named."""
     reader = spark.read.format("kafkalog")
     if schema is not None:
         reader = reader.schema(schema)
     for name, value in options.items():
         reader = reader.option(name, value)
+    if not options.keys() & SUBSCRIPTIONS:
+        reader = reader.option("allTopics", True)
     return reader.load(path if isinstance(path, list) else str(path))
 
 
@@ -71,7 +76,7 @@ def fails() -> Iterator[Failure]:
         yield failure
     failure.text = str(caught.value)
     first, *others = failure.text.strip().splitlines()
-    line = others[0] if first.endswith("thrown from the Python worker:") else first
+    line = others[0] if "thrown from the Python worker" in first else first
     assert "kafkalog_spark.errors." in line, failure.text
     assert "Traceback" not in failure.text
     failure.line = line.partition("kafkalog_spark.errors.")[2].partition(": ")[2]

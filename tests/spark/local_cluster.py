@@ -13,26 +13,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests.spark_session import new_session
+
 
 def main(log_dir: str, result: str) -> None:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_WORKER_DIR"] = str(Path(result).with_name("work"))  # not into the current directory
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .appName("kafkalog local-cluster test")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
+    spark = new_session("local-cluster[2,1,1024]")
     try:
-        spark.sparkContext.setLogLevel("ERROR")
         df = (
             spark.read.format("kafkalog")
+            .option("allTopics", True)
             .option("includeHeaders", True)
             .option("maxPartitionBytes", "64k")
             .load(log_dir)
@@ -42,6 +32,7 @@ def main(log_dir: str, result: str) -> None:
         assert len(executors) == 3, f"the driver and two executors, not {len(executors)}"
         query = (
             spark.readStream.format("kafkalog")
+            .option("allTopics", True)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", 5_000)
             .load(log_dir)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
+from tests.spark_session import new_session
+
 ROWS, TASKS = 1000, 8
 SLOW_SECONDS = 8  # of the first attempt of some tasks: long enough for a copy to overtake it
 
@@ -30,28 +32,18 @@ def troubled(number: int) -> str:
 
 
 def main(log_dir: str) -> None:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_WORKER_DIR"] = str(Path(log_dir).with_name("work"))  # not into the current directory
-    from pyspark.sql import SparkSession
     from pyspark.sql.functions import udf
 
-    spark = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .appName("kafkalog local-cluster sink test")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.speculation", "true")
-        .config("spark.speculation.interval", "50ms")
-        .config("spark.speculation.multiplier", "1.1")
-        .config("spark.speculation.quantile", "0.1")
-        .config("spark.speculation.minTaskRuntime", "200ms")
-        .getOrCreate()
-    )
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.minTaskRuntime": "200ms",
+    }
+    spark = new_session("local-cluster[2,1,1024]", speculation, log_level="OFF")
     try:
-        spark.sparkContext.setLogLevel("OFF")
         text = udf(troubled, "string")
         rows = spark.range(0, ROWS * TASKS, 1, TASKS).select(text("id").alias("value"))
         (

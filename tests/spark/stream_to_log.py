@@ -5,29 +5,16 @@ Reads a directory of text files that grows, writes to topic `t`. Ends when there
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from tests.spark.killed_with_parent import kill_with_parent
+from tests.spark_session import new_session
 
 
 def main(source: str, log_dir: str, checkpoint: str) -> None:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.files.openCostInBytes", "1")
-        .config("spark.sql.files.maxPartitionBytes", "2k")  # several tasks a micro-batch
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    several_tasks = {"spark.sql.files.openCostInBytes": "1", "spark.sql.files.maxPartitionBytes": "2k"}  # a micro-batch
+    spark = new_session("local[2]", several_tasks)
     query = (
         spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(source)
         .writeStream.format("kafkalog").option("topic", "t").option("numPartitions", 3)

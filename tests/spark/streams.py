@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.source.driver import SUBSCRIPTIONS
+
 
 class Collected:
     """What a query has handed to foreachBatch: the values of each batch, sorted."""
@@ -28,7 +30,9 @@ class Collected:
 
 
 def frame_of(spark: Any, path: Path, **options: object) -> Any:
-    """`spark.readStream.format("kafkalog").options(...).load(path)`."""
+    """`spark.readStream.format("kafkalog").options(...).load(path)`. All topics unless some are named."""
+    if not options.keys() & SUBSCRIPTIONS:
+        options["allTopics"] = True
     return spark.readStream.format("kafkalog").options(**options).load(str(path))
 
 

@@ -29,7 +29,12 @@ def test_what_is_written_is_read_with_spark(spark: Any, tmp_path: Path) -> None:
         from range(0, 1000, 1, 4)
     """)
     save(df, tmp_path / "data", numPartitions=3, compression_type="zstd")
-    found = spark.read.format("kafkalog").option("includeHeaders", True).load(str(tmp_path / "data"))
+    found = (
+        spark.read.format("kafkalog")
+        .option("includeHeaders", True)
+        .option("allTopics", True)
+        .load(str(tmp_path / "data"))
+    )
     expected = {(str(n % 7), f"value {n}", 1_700_000_000_000 + n) for n in range(1000)}
     rows = found.selectExpr("cast(key as string)", "cast(value as string)", "unix_millis(timestamp)").collect()
     assert {tuple(row) for row in rows} == expected
@@ -129,10 +134,10 @@ def test_null_values_are_tombstones(spark: Any, tmp_path: Path) -> None:
     assert [(row["key"], row["value"]) for row in read(tmp_path)] == [(b"k", None)]
 
 
-def test_overwrite_is_refused_in_the_connectors_words(spark: Any, tmp_path: Path) -> None:
+def test_overwrite_is_refused_and_the_mode_that_works_is_named(spark: Any, tmp_path: Path) -> None:
     with fails() as failure:
         save(spark.sql("select 'a' value"), tmp_path, mode="overwrite", topic="t")
-    assert "Save mode overwrite not allowed for Kafka. Allowed save modes are append and" in failure.line
+    assert 'Save mode overwrite not allowed for Kafka; write with .mode("append"): a log is only' in failure.line
 
 
 def test_a_directory_that_a_broker_owns_is_refused_before_a_task_runs(spark: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 
 TOPIC, READS, KEYS = "compacted", 3, 50
 DEADLINE_S = 90  # for the first round of the cleaner, whose kernels may have to be compiled

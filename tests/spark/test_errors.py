@@ -22,16 +22,19 @@ def segment(path: Path, base_offset: int) -> Path:
     return path / "t-0" / f"{base_offset:020d}.log"
 
 
-def test_a_path_that_is_missing_is_named_by_load_and_one_that_is_no_log_directory_by_the_first_query(
+def test_a_path_that_is_missing_or_no_log_directory_and_a_missing_subscription_are_errors_of_load(
     spark: Any, tmp_path: Path
 ) -> None:
     with fails() as failure:
         load(spark, tmp_path / "missing")
     assert failure.line.startswith(f"{tmp_path / 'missing'}: does not exist")
-    df = load(spark, tmp_path)
     with fails() as failure:
-        df.count()
+        load(spark, tmp_path)
     assert failure.line.startswith(f"{tmp_path}: is not a Kafka log directory")
+    append(tmp_path, "t", 0, numbers(0, 1))
+    with fails() as failure:
+        spark.read.format("kafkalog").load(str(tmp_path))
+    assert failure.line.startswith("One of the following options must be specified for Kafka source: subscribe, ")
 
 
 def test_a_damaged_batch_is_named_by_the_task(spark: Any, segments: Path) -> None:

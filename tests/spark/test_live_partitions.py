@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 
 TOPIC, PARTITIONS, READS = "live", 2, 5
 ROUND = 8_000  # records that are written while one read is under way

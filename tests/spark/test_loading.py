@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 import kafkalog_spark
+from kafkalog_spark import registration
+from kafkalog_spark.errors import OptionError
 from tests.source.made_logs import append, numbers
 from tests.spark.loads import fails, load, values
 
@@ -41,7 +44,7 @@ def test_the_schema_is_the_connectors(spark: Any, log_dir: Path) -> None:
     assert all(field.nullable for field in headers.dataType.elementType)
 
 
-def test_without_a_subscription_every_topic_is_read(spark: Any, log_dir: Path) -> None:
+def test_all_topics_are_read_where_the_load_says_so(spark: Any, log_dir: Path) -> None:
     assert sorted(values(load(spark, log_dir)), key=int) == numbers(0, 23)
 
 
@@ -49,6 +52,41 @@ def test_a_registered_source_is_the_same(spark: Any, log_dir: Path) -> None:
     session = spark.newSession()
     kafkalog_spark.register(session)
     assert values(load(session, log_dir, subscribe="orders")) == numbers(0, 20)
+
+
+def test_registering_does_not_break_what_spark_found_by_itself(
+    spark: Any, log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """--archives env.tar.gz#env with PYSPARK_PYTHON=./env/bin/python, which is on executors only."""
+    session = spark.newSession()
+    monkeypatch.setattr(session.sparkContext, "pythonExec", "./env/bin/python")
+    with caplog.at_level(logging.WARNING, "kafkalog_spark"):
+        kafkalog_spark.register(session)
+    assert "'./env/bin/python' (PYSPARK_PYTHON)" in caplog.text
+    assert values(load(session, log_dir, subscribe="orders")) == numbers(0, 20)
+
+
+def test_registering_from_a_wheel_gives_it_to_the_workers(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """spark-submit --py-files kafkalog.whl: PySpark passes on what is called .zip, and nothing called .whl."""
+    wheel = tmp_path / "kafkalog-0.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"PK")
+    monkeypatch.setattr(registration, "__file__", str(wheel / "kafkalog_spark" / "registration.py"))
+    given: list[Path] = []
+    monkeypatch.setattr(spark.sparkContext, "addPyFile", lambda path: given.append(Path(path)))
+    monkeypatch.setattr(registration, "_missing_python", lambda spark: None)
+    registration.register(spark.newSession())
+    assert [path.name for path in given] == ["kafkalog-0.1.0-py3-none-any.zip"]
+    assert given[0].read_bytes() == b"PK"
+    assert registration.archive_of(__file__) is None
+
+
+def test_registering_what_spark_could_not_run_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "./env/bin/python")
+    monkeypatch.setattr(registration, "_finds_it_by_itself", lambda spark: False)
+    with pytest.raises(OptionError, match=r"'./env/bin/python' \(PYSPARK_PYTHON\), is not to be found from the driver"):
+        kafkalog_spark.register(spark)
 
 
 def test_topics_are_chosen_by_name_pattern_or_assignment(spark: Any, log_dir: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing import RunningBroker, running_broker
 from tests.sink.sink_helpers import read
 from tests.spark.loads import fails
 from tests.spark.test_batch_sink import save

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from tests.source.live_load import PARTITIONS, TOPIC, Load
 from tests.spark.streams import frame_of
 

@@ -30,6 +30,7 @@ from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
 from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from kafkalog_spark.log.names import DirKind
 from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.replicas import refuse_copies
 
 CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
@@ -61,17 +62,20 @@ def check_log_dirs(
     paths: Iterable[str | os.PathLike[str]],
     *,
     closed: bool = False,
+    records: bool = False,
     on_finding: Callable[[Finding], None] | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> CheckResult:
     """Look at every file of log directories, or of single partition directories. Changes nothing.
 
     closed: the brokers were stopped cleanly, so that a torn tail or a padded index is an error; a directory with a
-    clean-shutdown marker is taken so anyway. on_bytes: told (bytes done, bytes in all) as it goes on. Raises
-    NotALogDirectory when a path is none.
+    clean-shutdown marker is taken so anyway. records: decode them, too: a valid CRC does not say that they can be read.
+    on_bytes: called with (bytes done, bytes in all) as it goes on. Raises NotALogDirectory when a path is none, or
+    where a partition lies in two of them: each is checked by itself.
     """
-    roots = [os.path.abspath(os.fspath(path)) for path in paths]
-    dirs = LogDirs.open(roots)
+    dirs = LogDirs.open(paths)
+    roots = dirs.paths
+    refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
     of_path = {path: _read_dir(path, result.findings) for path in {_parent(place) for place in dirs.places.values()}}
     for path in roots:
@@ -90,7 +94,7 @@ def check_log_dirs(
         said = of_path[_parent(place)]
         log = _open(place, said, result.findings)
         if log is not None:
-            check = PartitionCheck(log, result.findings, closed or said.closed, count)
+            check = PartitionCheck(log, result.findings, closed or said.closed, count, records)
             try:
                 result.partitions[key] = check.run()
             except OSError as error:

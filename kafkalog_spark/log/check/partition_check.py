@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log import names
@@ -19,6 +20,9 @@ from kafkalog_spark.log.layout import H
 from kafkalog_spark.log.partition_log import PartitionLog
 from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
 from kafkalog_spark.log.producer_snapshot import ProducerEntry, read_producer_snapshot
+
+if TYPE_CHECKING:
+    from kafkalog_spark.log.check.record_check import RecordCheck
 
 _OWN_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE})
 TEMPORARY_SUFFIX = ".tmp"
@@ -42,12 +46,14 @@ class PartitionResult:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """`log`: opened with what the checkpoints say. closed: as for SegmentCheck."""
+    """`log`: opened with what the checkpoints say. closed: as for SegmentCheck. records: whether they are decoded."""
 
     log: PartitionLog
     findings: Findings
     closed: bool
     on_bytes: Callable[[int], None]
+    records: bool = False
+    _records: RecordCheck | None = None
     _result: PartitionResult = field(default_factory=PartitionResult)
     _producers: ProducerCheck = field(init=False)
     _transactions: TransactionCheck = field(init=False)
@@ -81,6 +87,7 @@ class PartitionCheck:
         last_offset = log.segments[0].base_offset - 1 if log.segments else -1
         epoch, has_gaps = -1, False
         for index, files in enumerate(log.segments):
+            self._records = _record_check() if self.records else None
             batches = BatchCheck(files.base_offset, log.next_base_offset(index), last_offset, epoch, has_gaps)
             try:
                 with log.open_segment(index) as file:
@@ -112,8 +119,10 @@ class PartitionCheck:
             last_offset, epoch, has_gaps = batches.last_offset, batches.leader_epoch, batches.has_gaps
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
-        """What is held against more than one segment."""
+        """What is held against more than one segment, and the records."""
         table = window.table
+        if self._records is not None:
+            yield from self._records.take(window)
         yield from self._take_producers(table, has_gaps=batches.has_gaps)
         yield from self._transactions.take(window, has_gaps=batches.has_gaps)
         if self._epochs.entries:
@@ -231,3 +240,10 @@ class PartitionCheck:
 
     def _path(self, name: str) -> str:
         return os.path.join(self.log.directory, name)
+
+
+def _record_check() -> RecordCheck:
+    """Imported when it is asked for: it loads Numba."""
+    from kafkalog_spark.log.check.record_check import RecordCheck
+
+    return RecordCheck()

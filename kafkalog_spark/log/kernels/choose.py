@@ -8,9 +8,12 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import JIT
+from kafkalog_spark.log.kernels.primitives import kernel
+
+RECORDS_A_BYTE = 4
+"""Records that a byte of a compressed batch is believed to hold. Each has another offset delta, so even records that
+are equal otherwise take about a byte each."""
 
 
 class Kind(IntEnum):
@@ -23,7 +26,7 @@ class Kind(IntEnum):
     FROM_HEADER = 4  # v2 that need not be opened: the columns asked for are told by its header
 
 
-@njit(**JIT)
+@kernel
 def first_out_of_order(table, previous, lowest, highest):  # type: ignore[no-untyped-def]
     """The first row of `table` (int64[n, len(H)]) whose offsets or record count cannot be right; n when there is none.
 
@@ -40,7 +43,7 @@ def first_out_of_order(table, previous, lowest, highest):  # type: ignore[no-unt
     return wrong
 
 
-@njit(**JIT)
+@kernel
 def choose(  # type: ignore[no-untyped-def]
     table,
     hidden,
@@ -88,8 +91,9 @@ def choose(  # type: ignore[no-untyped-def]
         codec = attributes & 7
         kind = (0 if v2 else 2) + (1 if codec != 0 else 0)
         told = kind == 1 and codec <= 4 and count == last - base + 1 and (uses_timestamps == 0 or log_append)
-        # what could not be unfolded within the limit is opened: that says why
-        if headers_only != 0 and told and count <= max_records:
+        # What could not be unfolded within the limit is opened: that says why. And so is a batch with more records than
+        # its bytes are likely to hold: to be opened costs time, to be believed could be rows that there are not.
+        if headers_only != 0 and told and count <= max_records and count <= RECORDS_A_BYTE * (size - 61):
             kind = 4
         chosen[kept] = i
         kinds[kept] = kind

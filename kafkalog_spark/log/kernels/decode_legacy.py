@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import JIT, crc_of, read_i32, read_i64, read_u32
+from kafkalog_spark.log.kernels.primitives import crc_of, kernel, read_i32, read_i64, read_u32
 from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, clear_bit, is_member, put_bytes
 
 
-@njit(**JIT)
+@kernel
 def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignore[no-untyped-def]
     """Check every message of an opened wrapper: whole, of the wrapper's magic, not compressed again, CRC-32 right.
 
@@ -37,7 +36,7 @@ def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignor
     return count, last, 0 if count > 0 else 20, at
 
 
-@njit(**JIT)
+@kernel
 def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append the messages of some message sets to `rows`, from where `cursor` stands.
 
@@ -84,14 +83,15 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
                 if limits[11] != 0 and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
                     status = 16
                     break
+                # any negative size stands for null, as in Java (LegacyRecord.key, value)
                 key_at = at + (30 if magic == 1 else 22)
                 key_size = read_i32(payload, key_at - 4)
-                if key_size < -1 or key_size > body_end - key_at - 4:
+                if key_size > body_end - key_at - 4:
                     status = 12
                     break
                 value_at = key_at + max(key_size, 0) + 4
                 value_size = read_i32(payload, value_at - 4)
-                if value_size < -1 or value_size > body_end - value_at:
+                if value_size > body_end - value_at:
                     status = 12
                     break
                 if value_at + max(value_size, 0) != body_end:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import JIT, copy_bytes, load_u64, short_varint, varint
+from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel, load_u64, short_varint, varint, varint32
 from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, clear_bit, is_member, put_bytes, set_bit
 
 
@@ -17,9 +17,10 @@ def _put_headers(  # type: ignore[no-untyped-def]
     source, at, end, count, cursor, key_offsets, key_data, value_offsets, value_data, value_valid
 ):
     """Append `count` headers lying in source[at:end]. Returns DONE or a fault. The caller has made sure of the room."""
+    # any negative length of a value stands for null, of a key for a fault: as Java's DefaultRecord.readHeaders
     header, key_filled, value_filled = cursor[3], cursor[4], cursor[5]
     for _ in range(count):
-        size, at = varint(source, at, end)
+        size, at = varint32(source, at, end)
         if at > end or size > end - at:
             return 12
         if size < 0:
@@ -28,8 +29,8 @@ def _put_headers(  # type: ignore[no-untyped-def]
         key_filled += size
         key_offsets[header + 1] = np.int32(key_filled)
         at += size
-        size, at = varint(source, at, end)
-        if at > end or size > end - at or size < -1:
+        size, at = varint32(source, at, end)
+        if at > end or size > end - at:
             return 12
         value_filled = put_bytes(value_data, value_offsets, value_valid, header, value_filled, source, at, size)
         at += max(size, 0)
@@ -39,7 +40,7 @@ def _put_headers(  # type: ignore[no-untyped-def]
     return 0 if at == end else 11
 
 
-@njit(**JIT)
+@kernel
 def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append the records of some v2 batches to `rows`, from where `cursor` stands.
 
@@ -145,13 +146,13 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
             cursor[7] += value_nulls
             cursor[8] += without_headers
         while record < count:
-            size, body = varint(payload, at, end)
+            size, body = varint32(payload, at, end)
             if body > end or size < 0 or size > end - body:
                 status = 10
                 break
             body_end = body + size
             timestamp_delta, cur = varint(payload, body + 1, body_end)
-            delta, cur = varint(payload, cur, body_end)
+            delta, cur = varint32(payload, cur, body_end)
             if cur > body_end:
                 status = 12
                 break
@@ -171,15 +172,16 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
                     status = 16
                     break
                 if want_key or want_value or want_headers:
-                    key_size, key_at = varint(payload, cur, body_end)
-                    if key_at > body_end or key_size < -1 or key_size > body_end - key_at:
+                    # any negative size stands for null, as in Java (Utils.readBytes)
+                    key_size, key_at = varint32(payload, cur, body_end)
+                    if key_at > body_end or key_size > body_end - key_at:
                         status = 12
                         break
-                    value_size, value_at = varint(payload, key_at + max(key_size, 0), body_end)
-                    if value_at > body_end or value_size < -1 or value_size > body_end - value_at:
+                    value_size, value_at = varint32(payload, key_at + max(key_size, 0), body_end)
+                    if value_at > body_end or value_size > body_end - value_at:
                         status = 12
                         break
-                    headers, cur = varint(payload, value_at + max(value_size, 0), body_end)
+                    headers, cur = varint32(payload, value_at + max(value_size, 0), body_end)
                     # a header takes two bytes at least
                     if cur > body_end or headers < 0 or headers > (body_end - cur) // 2:
                         status = 12

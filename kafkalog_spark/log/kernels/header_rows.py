@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import JIT
+from kafkalog_spark.log.kernels.primitives import kernel
 from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, is_member
 
 
-@njit(**JIT)
+@kernel
 def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append a row for each offset of some v2 batches, with the batch's max timestamp; arguments and answer as
     decode_v2.

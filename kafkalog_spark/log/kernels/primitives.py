@@ -12,12 +12,36 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
-JIT: dict[str, Any] = {"cache": True, "nogil": True, "boundscheck": False, "_nrt": False}
+from kafkalog_spark.log.kernels import compile_cache
+
+JIT: dict[str, Any] = {"cache": compile_cache.install(), "nogil": True, "boundscheck": False, "_nrt": False}
 """Options of every kernel. The cache keeps a worker's first batch from waiting for the compiler. Without Numba's
-runtime
-(`_nrt`) a kernel cannot allocate, and arrays are not reference-counted: counting costs 100-200 ns a record."""
+runtime (`_nrt`) a kernel cannot allocate, and arrays are not reference-counted: counting costs 100-200 ns a record."""
+
+
+class _LoadedAsItIs(FunctionCache):
+    """Numba's cache of compiled kernels, without what only a compiler needs.
+
+    Numba readies its typing and lowering rules before it looks into its cache: 70 modules, 0.4 s of the 0.9 s that a
+    Python worker spent before its first row. A kernel that is there needs none of them; one that is not is compiled,
+    and then they are loaded.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        with self._guard_against_spurious_io_errors():
+            found = self._load_overload(sig, target_context)
+        return super().load_overload(sig, target_context) if found is None else found
+
+
+def kernel(function: Any) -> Any:
+    """A function that is compiled when it is first called, for the types it is called with, or taken from the cache."""
+    compiled = njit(**JIT)(function)
+    if JIT["cache"]:
+        compiled._cache = _LoadedAsItIs(function)
+    return compiled
 
 
 @intrinsic
@@ -123,8 +147,8 @@ TOO_FAR = np.int64(2**62)
 
 @njit
 def varint(buffer, at, end):  # type: ignore[no-untyped-def]
-    """Zigzag varint (up to 64 bits) at buffer[at:end] -> (value, position after it); (0, TOO_FAR) if it does not end
-    there."""
+    """Zigzag varint of 64 bits at buffer[at:end] -> (value, position after it); (0, TOO_FAR) if it does not end there,
+    or not within ten bytes. Java's readVarlong: of a record only the timestamp delta is one, all else is varint32."""
     if at >= end:
         return np.int64(0), TOO_FAR
     byte = np.uint64(buffer[at])
@@ -138,6 +162,27 @@ def varint(buffer, at, end):  # type: ignore[no-untyped-def]
         at += 1
         value |= (byte & np.uint64(0x7F)) << shift
         shift += np.uint64(7)
+    return np.int64((value >> np.uint64(1)) ^ (~(value & np.uint64(1)) + np.uint64(1))), at
+
+
+@njit
+def varint32(buffer, at, end):  # type: ignore[no-untyped-def]
+    """Zigzag varint of 32 bits at buffer[at:end] -> (value, position after it); (0, TOO_FAR) if it does not end there,
+    or not within five bytes. Java's readVarint: what the fifth byte has above bit 31 is lost."""
+    if at >= end:
+        return np.int64(0), TOO_FAR
+    byte = np.uint64(buffer[at])
+    at += 1
+    value = byte & np.uint64(0x7F)
+    shift = np.uint64(7)
+    while byte & np.uint64(0x80):
+        if at >= end or shift > np.uint64(28):
+            return np.int64(0), TOO_FAR
+        byte = np.uint64(buffer[at])
+        at += 1
+        value |= (byte & np.uint64(0x7F)) << shift
+        shift += np.uint64(7)
+    value &= np.uint64(0xFFFFFFFF)
     return np.int64((value >> np.uint64(1)) ^ (~(value & np.uint64(1)) + np.uint64(1))), at
 
 
@@ -159,7 +204,7 @@ def short_varint(word):  # type: ignore[no-untyped-def]
     return np.int64((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1))), size
 
 
-@njit(**JIT)
+@kernel
 def crc_of(buffer, start, end, table):  # type: ignore[no-untyped-def]
     """CRC of buffer[start:end] by `table` (crc_table), as int64. 2 GB/s: for batches too small to be worth a call."""
     crc = np.uint32(0xFFFFFFFF)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import JIT, crc_of, read_i16, read_i32, read_i64, read_u32, varint
+from kafkalog_spark.log.kernels.primitives import crc_of, kernel, read_i16, read_i32, read_i64, read_u32, varint32
 
 SMALL_BATCH = 1024
 """Bytes. Up to here the sweep checks the CRC itself: a call of the crc32c package costs 0.2 us, as much as 400 bytes
@@ -24,7 +23,7 @@ class SweepStatus(IntEnum):
     BAD_CRC = 4
 
 
-@njit(**JIT)
+@kernel
 def sweep(buffer, start, end, table, crc32c_table, crc32_table):  # type: ignore[no-untyped-def]
     """Fill `table` (int64[n, len(H)], see layout.H) with the headers of the whole batches in buffer[start:end].
 
@@ -90,7 +89,7 @@ def sweep(buffer, start, end, table, crc32c_table, crc32_table):  # type: ignore
         at += size
 
 
-@njit(**JIT)
+@kernel
 def end_of_records(payload, start, end, count):  # type: ignore[no-untyped-def]
     """Position after `count` v2 records in payload[start:end]; -1 when they do not all lie there, -2 for a bad length.
 
@@ -98,7 +97,7 @@ def end_of_records(payload, start, end, count):  # type: ignore[no-untyped-def]
     """
     at = start
     for _ in range(count):
-        size, body = varint(payload, at, end)
+        size, body = varint32(payload, at, end)
         if body > end:
             return np.int64(-1)
         if size < 0:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection, Iterator
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 from kio.serial import entity_reader
 
-from broker import api
-from broker.clock import ManualClock
-from broker.config.broker_config import BrokerConfig
-from broker.config.dynamic_configs import DynamicConfigs
-from broker.config.listeners import Listener
-from broker.errors import BrokerError, ErrorCode
-from broker.protocol.api_registry import ConnectionInfo, Encoded, Request
-from broker.protocol.codec import encode_response, response_class
-from broker.storage.log_dir import open_log_dirs
-from broker.storage.log_manager import LogManager
-from broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker import api
+from kafkalog_broker.clock import ManualClock
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
+from kafkalog_broker.protocol.codec import encode_response, response_class
+from kafkalog_broker.storage.log_dir import open_log_dirs
+from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 
 PROPERTIES = {
     # As tests.interop.real_kafka starts Kafka: retention.ms has a source there.
@@ -30,8 +33,9 @@ class Groups:
     def __init__(self) -> None:
         self.deleted_topics: list[str] = []
 
-    def on_topic_deleted(self, topic: str) -> None:
-        self.deleted_topics.append(topic)
+    def on_topics_deleted(self, topics: Collection[str]) -> Iterator[None]:
+        self.deleted_topics += topics
+        yield
 
 
 class AdminBroker:
@@ -42,6 +46,7 @@ class AdminBroker:
             {**PROPERTIES, "log.dirs": [str(path) for path in directories], **properties}
         )
         self.clock = ManualClock()
+        self._loop = asyncio.new_event_loop()
         self.node_id = self.config.node_id
         self.cluster_id = "a cluster"
         self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
@@ -60,8 +65,12 @@ class AdminBroker:
     def __exit__(self, *_: object) -> None:
         self.logs.shutdown()
         self._dirs.close()
+        self._loop.close()
 
     async def run_blocking(self, function: Any, *arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    async def run_computing(self, function: Any, *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
 
     def update_config(self, config: BrokerConfig) -> None:
@@ -80,21 +89,14 @@ class AdminBroker:
         found = api.load_all()[key]
         request = Request(key, version, 1, "tests", entity, ConnectionInfo())
         try:
-            answer = _run(found.handler(request, self))
+            answer = self._loop.run_until_complete(found.handler(request, self))  # type: ignore[arg-type]
         except BrokerError as error:
             if found.on_error is None:
                 raise
             answer = found.on_error(request, error.code)
+            if isawaitable(answer):
+                answer = self._loop.run_until_complete(answer)
         return _decoded(request, answer)
-
-
-def _run(handler: Any) -> Any:
-    """Handlers here wait for nothing but `run_blocking` and their turn."""
-    while True:
-        try:
-            handler.send(None)
-        except StopIteration as done:
-            return done.value
 
 
 def _decoded(request: Request, answer: Any) -> Any:

@@ -3,53 +3,67 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 from kio.serial import entity_reader
 
-from broker import api
-from broker.clock import ManualClock
-from broker.config.broker_config import BrokerConfig
-from broker.errors import BrokerError
-from broker.protocol.api_registry import ConnectionInfo, Encoded, Request
-from broker.protocol.codec import decode_request, encode_response, response_class
-from broker.server import Broker
-from broker.testing import frame_of
+from kafkalog_broker import api
+from kafkalog_broker.clock import ManualClock
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
+from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
+from kafkalog_broker.server import Broker
+from kafkalog_broker.testing import frame_of
+from tests.broker.loop_watch import loop_watched
 
 
 class BrokerInProcess:
-    """Use as a context manager. `clock` is moved by hand, `tick` does what the broker does once a second."""
+    """Use as a context manager. `clock` is moved by hand, `tick` does what the broker does once a second.
+
+    Whatever is done with it, nothing in the loop waits for the disk.
+    """
 
     def __init__(self, directory: Path, properties: Mapping[str, str] | None = None) -> None:
         self.clock = ManualClock()
         self._loop = asyncio.new_event_loop()
+        self._watch = contextlib.ExitStack()
+        self._waits = self._watch.enter_context(loop_watched())
         settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1", **(properties or {})}
         self.broker = Broker(BrokerConfig.from_properties({**settings, "log.dirs": str(directory)}), self.clock)
 
     def __enter__(self) -> BrokerInProcess:
         self.run(self.broker.start())
         self.run(self._loaded())
+        self._waits.clear()  # nobody was served yet
         return self
 
     def __exit__(self, *_: object) -> None:
         self.run(self.broker.stop())
         self._loop.close()
+        self._watch.close()
+        assert not self._waits, f"{len(self._waits)} times the loop waited, first for {self._waits[0]}"
 
     def run(self, coroutine: Any) -> Any:
         return self._loop.run_until_complete(coroutine)
 
     async def _loaded(self) -> None:
-        assert self.broker._loading is not None
         await self.broker._loading
 
     def tick(self) -> None:
-        now_ms = self.clock.now_ms()
-        self.broker.logs.tick(now_ms)
-        self.broker.transactions.tick(now_ms)
+        self.run(self._tick())
         for transactional_id in self.broker.transactions.prepared:
             self.run(self.broker.transaction_ends.complete(transactional_id))
+
+    async def _tick(self) -> None:
+        now_ms = self.clock.now_ms()
+        self.broker.logs.tick(now_ms)
+        self.broker.groups.tick()
+        self.broker.transactions.tick(now_ms)
 
     def ask(self, entity: Any, read: Callable[[bytes], Any] | None = None) -> Any:
         """The response entity, through decoding and encoding; what `read` makes of the body where kio cannot."""
@@ -61,6 +75,8 @@ class BrokerInProcess:
             if found.on_error is None:
                 raise
             answer = found.on_error(request, error.code)
+            if isawaitable(answer):
+                answer = self.run(answer)
         return _decoded(request, answer, read)
 
 

@@ -13,12 +13,12 @@ from uuid import UUID
 from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from broker.api import load_all
-from broker.config.listeners import Listener
-from broker.errors import BrokerError, ErrorCode
-from broker.protocol.api_registry import ConnectionInfo, Request
-from broker.protocol.codec import decode_request, encode_response
-from broker.storage.topic_registry import Topic
+from kafkalog_broker.api import load_all
+from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.codec import decode_request, encode_response
+from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.api.entities import plain, request_entity
 from tests.broker.groups.virtual_time import RANGE, World
 
@@ -119,7 +119,8 @@ def error_answer(api: int, version: int, code: ErrorCode, /, **values: Any) -> d
     request = decoded(api, version, values)
     answer = load_all()[api].on_error
     assert answer is not None
-    return read(request, answer(request, code))
+    told = answer(request, code)
+    return read(request, asyncio.run(told) if asyncio.iscoroutine(told) else told)
 
 
 def join_values(member_id: str = "", **changes: Any) -> dict[str, Any]:

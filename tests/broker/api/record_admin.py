@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from broker.testing import ask
+from kafkalog_broker.testing import ask
 from tests.broker.api.admin_scenario import CREATE_TOPICS, METADATA, steps
 from tests.broker.api.entities import plain, request_entity
 from tests.interop.real_kafka import VERSION, RealKafka

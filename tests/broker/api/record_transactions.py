@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from broker.testing import ask, exchange
+from kafkalog_broker.testing import ask, exchange
 from tests.broker.api.entities import plain, request_entity
 from tests.broker.api.transaction_answers import Kept, Names, files, read_described
 from tests.broker.api.transaction_scenario import (

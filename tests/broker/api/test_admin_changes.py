@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+from pathlib import Path
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
+import kafkalog_broker
+from kafkalog_broker.admin.config_listing import logger_entries
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.log import Log
 from tests.broker.api.admin_broker import AdminBroker
 from tests.broker.api.admin_scenario import (
     APPEND,
@@ -109,6 +114,59 @@ def test_partitions_that_cannot_all_be_added_are_not_added(broker, tmp_path):
     assert len(broker.logs.partitions("orders")) == 5
 
 
+def fail_at(monkeypatch, partition):
+    """Log.create raises what nobody expects."""
+    make = Log.create
+
+    def create_log(identity, *arguments, **options):
+        if identity.partition == partition:
+            raise ValueError("a fault of ours")
+        return make(identity, *arguments, **options)
+
+    monkeypatch.setattr(Log, "create", create_log)
+
+
+def test_whatever_happens_while_a_topic_is_made_takes_it_back(broker, tmp_path, monkeypatch, caplog):
+    with monkeypatch.context() as patched:
+        fail_at(patched, 2)
+        failed = one(ask(broker, create(new_topic("orders", 4))))
+    assert failed.error_code is ErrorCode.unknown_server_error
+    assert "topic orders cannot be created: ValueError: a fault of ours" in failed.error_message
+    assert "ValueError: a fault of ours" in caplog.text
+    assert "orders" not in broker.topics
+    assert not list((tmp_path / "data").glob("orders-?"))
+    assert one(ask(broker, create(new_topic("orders", 4)))).error_code is ErrorCode.none
+
+
+def test_whatever_happens_while_partitions_are_added_takes_them_back(broker, tmp_path, monkeypatch):
+    ask(broker, create(new_topic("orders", 2)))
+    with monkeypatch.context() as patched:
+        fail_at(patched, 3)
+        failed = one(ask(broker, more(total("orders", 5))))
+    assert failed.error_code is ErrorCode.unknown_server_error
+    assert broker.topics.get("orders").partitions == 2
+    assert sorted(path.name for path in (tmp_path / "data").glob("orders-?")) == ["orders-0", "orders-1"]
+    assert one(ask(broker, more(total("orders", 5)))).error_code is ErrorCode.none
+
+
+@pytest.mark.parametrize("size", ["4", "8", "11"])
+def test_an_index_too_small_for_an_entry_is_taken_and_the_topic_served(broker, size):
+    """The smallest that Kafka allows is 4."""
+    ask(broker, create(new_topic("orders", configs={"segment.index.bytes": size})))
+    ask(broker, create(new_topic("payments")))
+    for changed in (
+        change(TOPIC, "payments", ("segment.index.bytes", SET, size)),
+        change(BROKER, "", ("log.index.size.max.bytes", SET, size)),
+    ):
+        assert one(ask(broker, incremental(changed))).error_code is ErrorCode.none
+    ask(broker, create(new_topic("invoices")))
+    for topic in ("orders", "payments", "invoices"):
+        for _ in range(2):
+            broker.log(topic, 0).append_records([(b"key", b"value")], broker.clock.now_ms())
+            broker.log(topic, 0).roll(broker.clock.now_ms())
+        assert broker.log(topic, 0).log_end_offset == 2
+
+
 def test_a_record_that_was_acknowledged_meanwhile_keeps_a_topic_that_could_not_be_made_whole(broker, monkeypatch):
     create_log = broker.logs.create
 
@@ -135,8 +193,8 @@ def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatc
     def fsync_directory(path):
         synced.append((path.name, len(list(path.glob("orders-*")))))
 
-    monkeypatch.setattr("broker.storage.new_partitions.fsync_directory", fsync_directory)
-    monkeypatch.setattr("broker.storage.log_manager.fsync_directory", fsync_directory)
+    monkeypatch.setattr("kafkalog_broker.storage.new_partitions.fsync_directory", fsync_directory)
+    monkeypatch.setattr("kafkalog_broker.storage.log_manager.fsync_directory", fsync_directory)
     with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
         ask(broker, create(new_topic("orders", 20)))
         assert synced == [("a", 10), ("b", 10)]
@@ -145,7 +203,7 @@ def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatc
 
 def test_a_log_directory_that_cannot_be_synced_gets_none_of_the_new_partitions(tmp_path, monkeypatch):
     with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
-        monkeypatch.setattr("broker.storage.new_partitions.fsync_directory", failing_for(tmp_path / "a"))
+        monkeypatch.setattr("kafkalog_broker.storage.new_partitions.fsync_directory", failing_for(tmp_path / "a"))
         assert one(ask(broker, create(new_topic("orders", 4)))).error_code is ErrorCode.none
         assert {broker.log("orders", index).directory.parent.name for index in range(4)} == {"b"}
         assert list((tmp_path / "a").glob("orders-*")) == []
@@ -244,17 +302,31 @@ def test_unlike_kafka_an_unknown_broker_property_is_refused(broker):
     assert "message.max.byte" in answer.error_message
 
 
+def test_every_logger_of_the_broker_is_shown(broker):
+    package = Path(kafkalog_broker.__file__).parent
+    logging_modules = {
+        ".".join(file.relative_to(package.parent).with_suffix("").parts)
+        for file in package.rglob("*.py")
+        if "getLogger(__name__)" in file.read_text()
+    }
+    for name in logging_modules:
+        importlib.import_module(name)  # as the running broker has
+    names = {entry.name for entry in logger_entries()}
+    assert logging_modules <= names
+    assert {"root", "kafkalog_broker", "kafkalog_broker.groups"} <= names
+
+
 def test_levels_of_loggers_are_shown_and_set(broker):
-    logger = logging.getLogger("kafkalog.broker")
+    logger = logging.getLogger("kafkalog_broker.groups")
     before = logger.level
     try:
-        answer = one(ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog.broker", SET, "ERROR")))))
+        answer = one(ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog_broker.groups", SET, "ERROR")))))
         assert answer.error_code is ErrorCode.none
         assert logger.level == logging.ERROR
-        assert described(broker, BROKER_LOGGER, "1", "kafkalog.broker") == "ERROR"
-        wrong = one(ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog.broker", SET, "LOUD")))))
+        assert described(broker, BROKER_LOGGER, "1", "kafkalog_broker.groups") == "ERROR"
+        wrong = one(ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog_broker.groups", SET, "LOUD")))))
         assert wrong.error_code is ErrorCode.invalid_config
-        ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog.broker", DELETE, None))))
+        ask(broker, incremental(change(BROKER_LOGGER, "1", ("kafkalog_broker.groups", DELETE, None))))
         assert logger.level == logging.NOTSET
     finally:
         logger.setLevel(before)

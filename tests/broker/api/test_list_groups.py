@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ErrorCode
+from kafkalog_broker.errors import ErrorCode
 from tests.broker.api.group_calls import COMMIT, LIST, FakeBroker, call, commit_values, error_answer, member, versions
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
-from broker.groups.offset_records import OffsetKey
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.offset_records import OffsetKey
 from tests.broker.api.group_calls import COMMIT, FakeBroker, call, commit_values, error_answer, member, versions
 
 

@@ -5,9 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.groups.offset_records import OffsetAndMetadata, OffsetKey
-from broker.storage.topic_registry import Topic
+from kafkalog_broker.api import offset_fetch
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey
+from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.api.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values, error_answer, versions
 
 
@@ -104,3 +105,28 @@ def test_a_coordinator_that_is_not_ready_says_so(version: int) -> None:
         assert codes == {"coordinator_load_in_progress"}
     else:
         assert (group["error_code"], group["topics"]) == ("coordinator_load_in_progress", [])
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["a group that is not here", "the request"])
+def test_an_error_for_each_partition_is_told_in_turns(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+    """Version 1 has no error but those of the partitions: half a million of them held the loop for seconds."""
+    nexts = 0
+
+    class Over:
+        over = True
+
+        async def next(self) -> None:
+            nonlocal nexts
+            nexts += 1
+
+    monkeypatch.setattr(offset_fetch, "Turn", Over)
+    count = 10 * offset_fetch.AT_ONCE
+    values = fetch_values(topics=[{"name": "orders", "topic_id": None, "partition_indexes": list(range(count))}])
+    broker = FakeBroker()
+    broker.groups.shutdown()
+    code = ErrorCode.coordinator_not_available
+    answer = error_answer(FETCH, 1, code, **values) if whole else call(broker, FETCH, 1, **values)
+    (topic,) = answer["topics"]
+    told = [(part["partition_index"], part["error_code"]) for part in topic["partitions"]]
+    assert told == [(index, code.name) for index in range(count)]
+    assert nexts >= 10

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from broker import api
-from broker.protocol.api_registry import ConnectionInfo
-from broker.protocol.codec import decode_request
-from broker.testing import frame_of
+from kafkalog_broker import api
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.testing import frame_of
 from tests.broker.api.broker_in_process import BrokerInProcess
 from tests.broker.api.entities import request_entity
 from tests.broker.api.transaction_scenario import (

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from broker.errors import ErrorCode
-from broker.groups.offset_batches import decode_batches
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.offset_batches import decode_batches
 from kafkalog_spark.log.batch_header import control_type, parse_header
 from kafkalog_spark.log.encoded_batch import batches_of
 from kafkalog_spark.log.transaction_index import load_transaction_index

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition
@@ -31,7 +31,7 @@ PROPERTIES = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
     "transaction.state.log.num.partitions": 5,
 }
-CLIENT = {"retry.backoff.ms": 20, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+CLIENT = {"retry.backoff.ms": 20, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
 
 
 class Record(NamedTuple):

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from tests.broker.clients import bank
 
 TELLERS = 4

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing import RunningBroker, running_broker
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 
 SECONDS = 20
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from tests.broker.clients.crash_load import BROKER_PROPERTIES, PARTITIONS, TOPIC, TOPIC_CONFIG, CrashLoad
 
 

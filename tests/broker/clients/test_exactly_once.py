@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition

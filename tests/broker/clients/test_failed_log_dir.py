@@ -13,7 +13,7 @@ import pytest
 from kio.schema.describe_log_dirs.v4 import request as describe_log_dirs
 from kio.schema.errors import ErrorCode
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.broker.net.served import produce_request
@@ -110,3 +110,20 @@ def test_a_disk_that_fails_takes_only_its_partitions_offline(tmp_path: Path, sma
         dirs = LogDirs.open(directory)
         for topic, _ in dirs.places:
             assert dirs.partition(topic, 0).log_end_offset >= acknowledged[topic]
+
+
+def test_a_broker_whose_only_disk_is_full_ends_with_status_1(tmp_path: Path, small_disk: Path) -> None:
+    broker = RunningBroker(tmp_path / "broker", {"log.dirs": small_disk / "logs"})
+    with broker:
+        broker.create_topic("t")
+        assert produce(broker, "t") is ErrorCode.none
+        make_full(small_disk)
+        process = broker._process
+        assert process is not None
+        with pytest.raises(OSError):  # noqa: PT012 - at the latest when the broker has gone
+            while produce(broker, "t") is ErrorCode.none or process.poll() is None:
+                pass
+        assert process.wait(30) == 1
+        broker.kill()
+    assert "all log directories have failed" in broker.log()
+    assert "cleanly" not in broker.log()

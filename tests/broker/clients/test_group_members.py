@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing import RunningBroker, running_broker
 
 SECONDS = 30
 PARTITIONS = 6

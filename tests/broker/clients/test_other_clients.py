@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 
 kafka = pytest.importorskip("kafka")
 aiokafka = pytest.importorskip("aiokafka")

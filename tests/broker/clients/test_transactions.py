@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing import RunningBroker, running_broker
 
 WAIT = 30
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker
 
 kafka = pytest.importorskip("kafka")
 aiokafka = pytest.importorskip("aiokafka")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.admin.config_listing import all_brokers_entries, broker_entries, topic_entries
-from broker.config.broker_config import BrokerConfig
-from broker.config.definition import ConfigError, Source
-from broker.config.listeners import Listener, with_bound_ports
+from kafkalog_broker.admin.config_listing import all_brokers_entries, broker_entries, topic_entries
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import ConfigError, Source
+from kafkalog_broker.config.listeners import Listener, with_bound_ports
 
 CASES = json.loads(Path(__file__).with_name("kafka-4.3.0-configs.json").read_text())
 

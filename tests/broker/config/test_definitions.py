@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import re
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.broker_properties import BROKER_PROPERTIES, REFUSED, WITHOUT_EFFECT, relatives
-from broker.config.definition import (
+import kafkalog_broker
+from kafkalog_broker.config.broker_config import BrokerConfig, served_properties
+from kafkalog_broker.config.broker_properties import BROKER_PROPERTIES, REFUSED, note_of_unserved, relatives
+from kafkalog_broker.config.definition import (
     Between,
     ConfigError,
     NotEmpty,
@@ -21,8 +23,9 @@ from broker.config.definition import (
     ThrottledReplicas,
     format_value,
 )
-from broker.config.log_config import LogConfig
-from broker.config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
+from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
 
 DEFINITIONS = json.loads(Path(__file__).with_name("kafka-4.3.0-definitions.json").read_text())
 
@@ -98,19 +101,101 @@ def test_attributes_of_the_configurations_are_properties():
         assert field.name in combined or field.name.replace("_", ".") in BROKER_PROPERTIES
     for field in dataclasses.fields(LogConfig):
         assert field.name.replace("_", ".") in TOPIC_PROPERTIES
-    missing = {name.replace(".", "_") for name in TOPIC_PROPERTIES} - {f.name for f in dataclasses.fields(LogConfig)}
-    assert missing == {"internal_segment_bytes"}  # it replaces segment_bytes
 
 
-def test_properties_without_effect_exist_and_no_attribute_has_their_name():
-    attributes = {field.name for field in dataclasses.fields(BrokerConfig)}
-    assert set(BROKER_PROPERTIES) >= WITHOUT_EFFECT
-    assert set(BROKER_PROPERTIES) >= set(REFUSED)
-    used_elsewhere = {
-        "unclean.leader.election.enable",  # a default of topics
-        "replica.high.watermark.checkpoint.interval.ms",
-    }
-    assert {name for name in WITHOUT_EFFECT if name.replace(".", "_") in attributes} <= used_elsewhere
+def names_read(files):
+    """Attributes that these modules load, and their texts (getattr, and what housekeeping calls its intervals). A rule
+    between properties is no use of them."""
+    for file in files:
+        tree = ast.parse(file.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name == "_check_together":
+                node.body = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                yield node.attr
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_every_attribute_of_the_configurations_is_read_by_the_broker():
+    """Or its property would be accepted as if it had an effect (`BrokerConfig.without_effect`)."""
+    package = Path(kafkalog_broker.__file__).parent
+    definitions = {"broker_config.py", "broker_properties.py", "topic_properties.py"}
+    read = set(names_read(file for file in package.rglob("*.py") if file.name not in definitions))
+    topics = {field.name for field in dataclasses.fields(LogConfig)}
+    assert topics - read == set()
+    served = served_topic_properties() & BROKER_DEFAULTS.keys()
+    defaults = {BROKER_DEFAULTS[name].replace(".", "_") for name in served}
+    layers = {"static", "dynamic_default", "dynamic_broker"}
+    brokers = {field.name for field in dataclasses.fields(BrokerConfig)} - layers
+    checked_together = {"log_cleaner_min_compaction_lag_ms", "log_cleaner_max_compaction_lag_ms"}
+    assert brokers - read - defaults - checked_together == set()
+
+
+# Of the audit of what was accepted in silence, and read by nobody.
+SILENT = [
+    "log.initial.task.delay.ms",
+    "group.consumer.session.timeout.ms",
+    "group.consumer.assignors",
+    "group.consumer.max.size",
+    "group.consumer.migration.policy",
+    "group.coordinator.rebalance.protocols",
+    "offsets.load.buffer.size",
+    "offsets.commit.timeout.ms",
+    "offsets.topic.compression.codec",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.replication.factor",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    "group.coordinator.threads",
+    "quota.window.num",
+]
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_property_that_nobody_reads_is_named_at_start_and_when_it_is_changed(name):
+    default = str(BROKER_PROPERTIES[name].default)
+    assert BrokerConfig.from_properties({"log.dirs": "/x", name: default}).without_effect() == [name]
+    assert BrokerConfig.from_properties({"log.dirs": "/x"}).with_dynamic({name: default}, {}).without_effect() == [name]
+    assert note_of_unserved([name, "log.dirs"], served_properties()).endswith(f"without effect in this broker: {name}")
+
+
+def test_what_has_an_effect_is_not_named():
+    served = [
+        "log.dir",
+        "log.dirs",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.retention.ms",
+        "log.roll.hours",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        "listeners",
+        "listener.security.protocol.map",
+        "controller.listener.names",
+        "broker.id",
+        "node.id",
+        "num.partitions",
+        "log.cleaner.backoff.ms",
+        "message.max.bytes",
+        "producer.id.expiration.check.interval.ms",
+        "offsets.topic.num.partitions",
+        "group.max.size",
+        "transaction.max.timeout.ms",
+    ]
+    assert set(served) <= served_properties()
+    assert set(REFUSED) <= served_properties()
+    assert BrokerConfig.from_properties({**EMBEDDED_DEFAULTS, "log.dirs": "/x"}).without_effect() == []
+
+
+def test_topic_properties_of_replicas_and_tiered_storage_have_no_effect():
+    assert set(TOPIC_PROPERTIES) - served_topic_properties() == {
+        "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
+        "local.retention.ms", "min.insync.replicas", "remote.log.copy.disable", "remote.log.delete.on.disable",
+        "remote.storage.enable", "unclean.leader.election.enable",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

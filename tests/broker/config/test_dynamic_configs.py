@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config.dynamic_configs import FILE, DynamicConfigs
+from kafkalog_broker.config.dynamic_configs import FILE, DynamicConfigs
 from kafkalog_spark.errors import UnsupportedFormat
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.definition import ConfigError
-from broker.config.log_config import LogConfig
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.log_config import LogConfig
 
 BROKER = BrokerConfig.from_properties({"log.retention.hours": "24", "log.segment.bytes": "2000000"})
 

@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.errors import BrokerError
-from broker.fetching.fetch_session import FetchPartition, FetchSessions
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.fetching.fetch_session import FetchPartition, FetchSessions
 
 NOW = 1_000_000
 
@@ -22,41 +22,46 @@ def wants(partition: int, offset: int = 0, topic: str = "t") -> FetchPartition:
     return FetchPartition(topic, partition, offset, 1 << 20, -1)
 
 
+def context(cache, session_id, epoch, wanted, forgotten=(), *, by_id=False, now_ms=NOW):  # type: ignore[no-untyped-def]
+    by_key = {(one.topic, one.partition): one for one in wanted}
+    return cache.context(session_id, epoch, by_key, list(forgotten), by_id=by_id, now_ms=now_ms)
+
+
 def code_of(cache: FetchSessions, session_id: int, epoch: int, *, by_id: bool = False) -> ErrorCode:
     with pytest.raises(BrokerError) as caught:
-        cache.context(session_id, epoch, [], [], by_id=by_id, now_ms=NOW)
+        context(cache, session_id, epoch, [], by_id=by_id)
     return caught.value.code
 
 
 def test_a_request_without_a_session_is_answered_in_full_and_remembered_by_nobody() -> None:
     cache = sessions()
-    context = cache.context(0, -1, [wants(0)], [], by_id=False, now_ms=NOW)
-    assert (context.session_id, context.incremental, context.partitions) == (0, False, [wants(0)])
+    answered = context(cache, 0, -1, [wants(0)])
+    assert (answered.session_id, answered.incremental, answered.partitions) == (0, False, [wants(0)])
     assert len(cache) == 0
 
 
 def test_epoch_0_opens_a_session_that_is_answered_in_full_once() -> None:
     cache = sessions()
-    opened = cache.context(0, 0, [wants(0), wants(1)], [], by_id=False, now_ms=NOW)
+    opened = context(cache, 0, 0, [wants(0), wants(1)])
     assert (opened.session_id, opened.incremental) == (1, False)
-    following = cache.context(1, 1, [], [], by_id=False, now_ms=NOW)
+    following = context(cache, 1, 1, [])
     assert following.incremental
     assert following.partitions == [wants(0), wants(1)]
 
 
 def test_requests_change_add_and_forget_partitions() -> None:
     cache = sessions()
-    cache.context(0, 0, [wants(0), wants(1)], [], by_id=False, now_ms=NOW)
-    context = cache.context(1, 1, [wants(0, 7), wants(2)], [("t", 1)], by_id=False, now_ms=NOW)
-    assert context.partitions == [wants(0, 7), wants(2)]
+    context(cache, 0, 0, [wants(0), wants(1)])
+    answered = context(cache, 1, 1, [wants(0, 7), wants(2)], [("t", 1)])
+    assert answered.partitions == [wants(0, 7), wants(2)]
 
 
 def test_an_epoch_that_is_not_the_expected_one_is_an_error_and_changes_nothing() -> None:
     cache = sessions()
-    cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW)
+    context(cache, 0, 0, [wants(0)])
     for wrong in (2, 7):
         assert code_of(cache, 1, wrong) == ErrorCode.invalid_fetch_session_epoch
-    assert cache.context(1, 1, [], [], by_id=False, now_ms=NOW).partitions == [wants(0)]
+    assert context(cache, 1, 1, []).partitions == [wants(0)]
 
 
 def test_a_session_that_is_not_there_is_an_error() -> None:
@@ -65,54 +70,54 @@ def test_a_session_that_is_not_there_is_an_error() -> None:
 
 def test_names_and_ids_of_topics_do_not_mix_in_a_session() -> None:
     cache = sessions()
-    cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW)
+    context(cache, 0, 0, [wants(0)])
     assert code_of(cache, 1, 1, by_id=True) == ErrorCode.fetch_session_topic_id_error
 
 
 def test_the_final_epoch_closes_the_session() -> None:
     cache = sessions()
-    cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW)
-    assert cache.context(1, -1, [wants(3)], [], by_id=False, now_ms=NOW).session is None
+    context(cache, 0, 0, [wants(0)])
+    assert context(cache, 1, -1, [wants(3)]).session is None
     assert code_of(cache, 1, 1) == ErrorCode.fetch_session_id_not_found
 
 
 def test_epoch_0_with_an_id_closes_that_session_and_opens_another() -> None:
     cache = sessions()
-    cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW)
-    assert cache.context(1, 0, [wants(1)], [], by_id=False, now_ms=NOW).session_id == 2
+    context(cache, 0, 0, [wants(0)])
+    assert context(cache, 1, 0, [wants(1)]).session_id == 2
     assert len(cache) == 1
 
 
 def test_the_epoch_after_the_largest_is_1() -> None:
     cache = sessions()
-    session = cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW).session
+    session = context(cache, 0, 0, [wants(0)]).session
     assert session is not None
     session.epoch = 2**31 - 1
-    cache.context(1, 2**31 - 1, [], [], by_id=False, now_ms=NOW)
-    cache.context(1, 1, [], [], by_id=False, now_ms=NOW)
+    context(cache, 1, 2**31 - 1, [])
+    context(cache, 1, 1, [])
     assert session.epoch == 2
 
 
 def test_a_full_cache_opens_no_session_until_one_was_idle_for_two_minutes() -> None:
     cache = sessions(slots=2)
     for _ in range(2):
-        cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW)
-    assert cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW + 119_999).session_id == 0
-    cache.context(1, 1, [], [], by_id=False, now_ms=NOW + 60_000)
-    later = cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW + 120_000)
+        context(cache, 0, 0, [wants(0)])
+    assert context(cache, 0, 0, [wants(0)], now_ms=NOW + 120_000).session_id == 0
+    context(cache, 1, 1, [], now_ms=NOW + 60_000)
+    later = context(cache, 0, 0, [wants(0)], now_ms=NOW + 120_001)
     assert later.session_id != 0
     assert code_of(cache, 2, 1) == ErrorCode.fetch_session_id_not_found  # the one not used for longest went
-    cache.context(1, 2, [], [], by_id=False, now_ms=NOW + 120_000)
+    context(cache, 1, 2, [], now_ms=NOW + 120_001)
 
 
 def test_an_incremental_answer_names_partitions_with_records_errors_or_moved_offsets() -> None:
     cache = sessions()
-    session = cache.context(0, 0, [wants(0)], [], by_id=False, now_ms=NOW).session
+    session = context(cache, 0, 0, [wants(0)]).session
     assert session is not None
 
     def tell(**changes: object) -> bool:
         facts = {"has_records": False, "error": False, "high_watermark": 5, "log_start": 0} | changes
-        return session.must_tell("t", 0, **facts)  # type: ignore[arg-type]
+        return bool(session.must_tell("t", 0, **facts))
 
     assert tell()  # nothing was told yet
     assert not tell()
@@ -127,7 +132,52 @@ def test_an_incremental_answer_names_partitions_with_records_errors_or_moved_off
 
 def test_a_partition_that_gave_records_is_read_last_in_the_next_request() -> None:
     cache = sessions()
-    session = cache.context(0, 0, [wants(0), wants(1), wants(2)], [], by_id=False, now_ms=NOW).session
+    session = context(cache, 0, 0, [wants(0), wants(1), wants(2)]).session
     assert session is not None
     session.must_tell("t", 0, has_records=True, error=False, high_watermark=1, log_start=0)
-    assert [p.partition for p in cache.context(1, 1, [], [], by_id=False, now_ms=NOW).partitions] == [1, 2, 0]
+    assert [p.partition for p in context(cache, 1, 1, []).partitions] == [1, 2, 0]
+
+
+def test_a_larger_session_takes_the_place_of_the_smallest_that_is_older_than_two_minutes() -> None:
+    """KIP-227, FetchSessionCache.tryEvict: a thousand tiny sessions do not keep everybody else without."""
+    cache = sessions(slots=3)
+    for number, size in enumerate([2, 1, 3], start=1):
+        context(cache, 0, 0, [wants(n) for n in range(size)])
+        context(cache, number, 1, [], now_ms=NOW + 100_000)  # in use
+    two = [wants(0), wants(1)]
+    assert context(cache, 0, 0, two, now_ms=NOW + 120_000).session_id == 0  # all of them are young
+    assert context(cache, 0, 0, [wants(0)], now_ms=NOW + 120_001).session_id == 0  # no larger than the smallest
+    assert context(cache, 0, 0, two, now_ms=NOW + 120_001).session_id == 4
+    assert code_of(cache, 2, 2) == ErrorCode.fetch_session_id_not_found
+    assert context(cache, 0, 0, two, now_ms=NOW + 120_001).session_id == 0  # the new one is young, no other smaller
+    assert len(cache) == 3
+    context(cache, 1, 2, [wants(n) for n in range(5)], now_ms=NOW + 130_000)  # it grows, and is not the smallest now
+    four = [wants(n) for n in range(4)]
+    assert context(cache, 0, 0, four, now_ms=NOW + 130_000).session_id == 5
+    assert code_of(cache, 3, 2) == ErrorCode.fetch_session_id_not_found
+    assert context(cache, 1, 3, []).session_id == 1
+
+
+def test_all_sessions_together_remember_a_bounded_number_of_partitions() -> None:
+    cache = FetchSessions(100, count(1).__next__, max_partitions=10)
+    many = [wants(n) for n in range(6)]
+    assert context(cache, 0, 0, [wants(n) for n in range(11)]).session_id == 0
+    assert context(cache, 0, 0, many).session_id == 1
+    assert context(cache, 0, 0, many).session_id == 0
+    assert context(cache, 0, 0, [wants(0)]).session_id == 2
+    with pytest.raises(BrokerError, match="all sessions together may name 10 partitions, and this one has 5"):
+        context(cache, 2, 1, [wants(n) for n in range(5)])
+    assert code_of(cache, 2, 1) == ErrorCode.fetch_session_id_not_found
+    assert cache.partitions == 6
+    assert len(context(cache, 1, 1, [wants(n) for n in range(10)]).partitions) == 10
+    assert context(cache, 0, 0, [wants(0)], now_ms=NOW + 120_001).session_id == 3  # the first was idle, and went
+    assert cache.partitions == 1
+
+
+def test_a_session_that_has_no_partition_left_is_closed() -> None:
+    cache = sessions()
+    context(cache, 0, 0, [wants(0)])
+    last = context(cache, 1, 1, [], [("t", 0)])
+    assert (last.session_id, last.incremental, list(last.partitions)) == (0, False, [])
+    assert (len(cache), cache.partitions) == (0, 0)
+    assert code_of(cache, 1, 2) == ErrorCode.fetch_session_id_not_found

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from broker.groups.loading import load
-from broker.groups.offset_batches import decode_batches, encode_batch
-from broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
-from broker.storage.log import Log
+from kafkalog_broker.groups.loading import load
+from kafkalog_broker.groups.offset_batches import decode_batches, encode_batch
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
+from kafkalog_broker.storage.log import Log
 from tests.broker.storage.cleaner_helpers import clean, compacted_log
 from tests.broker.storage.storage_helpers import NOW, read_all
 

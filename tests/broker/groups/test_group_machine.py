@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.errors import ErrorCode
-from broker.groups.group import Group
-from broker.groups.group_state import TRANSITIONS, GroupState
-from broker.groups.messages import JoinAnswer
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.group import Group
+from kafkalog_broker.groups.group_state import TRANSITIONS, GroupState
+from kafkalog_broker.groups.messages import JoinAnswer
 from tests.broker.groups.virtual_time import Client, World, subscription
 
 SESSION_MS = 10_000

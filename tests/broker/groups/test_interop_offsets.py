@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from broker.groups.loading import load
-from broker.groups.messages import CommitRequest, CommittedPartition
-from broker.groups.offset_batches import decode_batches, encode_batch
-from broker.groups.offset_records import GroupKey, OffsetKey, decode_group_value, decode_key
+from kafkalog_broker.groups.loading import load
+from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.groups.offset_batches import decode_batches, encode_batch
+from kafkalog_broker.groups.offset_records import GroupKey, OffsetKey, decode_group_value, decode_key
 from tests.broker.groups.test_offset_records import encoded
 from tests.broker.groups.virtual_time import World
 from tests.interop.real_kafka import RealKafka, available, run_tool

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ErrorCode
-from broker.groups.messages import JoinAnswer, JoinedMember, LeavingMember, SyncAnswer
-from broker.groups.offset_records import GroupMetadata
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.messages import JoinAnswer, JoinedMember, LeavingMember, SyncAnswer
+from kafkalog_broker.groups.offset_records import GroupMetadata
 from tests.broker.groups.virtual_time import RANGE, World, subscription
 
 
@@ -655,3 +655,19 @@ def test_members_with_metadata_that_is_no_subscription_may_be_in_a_group() -> No
     assert client.joined.error is ErrorCode.none
     assert world.group().topics is None
     assert RANGE[0][1]
+
+
+def test_what_clients_say_is_quoted_and_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A reason with line breaks wrote lines of its own into the broker's log, and terminal escapes came through."""
+    caplog.set_level("INFO")
+    forged = "bored)\n2026-01-01 ERROR the disk is on fire \x1b[2J" + "x" * 30_000
+    world = World()
+    group = "g" * 30_000
+    me = world.client(group_id=group, client_id=forged[:200], version=0).join()
+    world.time.advance(0)
+    me.sync()
+    world.coordinator.leave(group, [LeavingMember(me.member_id, None, forged)])
+    told = [record.getMessage() for record in caplog.records]
+    assert any("leaves" in line and "disk is on fire" in line for line in told)
+    assert not any("\n" in line or "\x1b" in line for line in told)
+    assert max(map(len, told)) < 1000

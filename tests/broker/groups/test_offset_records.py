@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import BrokerError
-from broker.groups.group_config import java_hash, partition_for
-from broker.groups.offset_batches import Record, decode_batches, encode_batch
-from broker.groups.offset_records import (
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.groups.group_config import java_hash, partition_for
+from kafkalog_broker.groups.offset_batches import Record, decode_batches, encode_batch
+from kafkalog_broker.groups.offset_records import (
     GroupKey,
     GroupMetadata,
     MemberMetadata,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
-from broker.groups.loading import load
-from broker.groups.messages import CommitRequest, CommittedPartition, FetchedTopic
-from broker.groups.offset_batches import OffsetsBatch, Record
-from broker.groups.offset_records import (
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.loading import load
+from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition, FetchedTopic
+from kafkalog_broker.groups.offset_batches import OffsetsBatch, Record
+from kafkalog_broker.groups.offset_records import (
     GroupKey,
     OffsetAndMetadata,
     OffsetKey,
@@ -16,7 +16,7 @@ from broker.groups.offset_records import (
     offset_key,
     offset_value,
 )
-from broker.groups.offset_store import OffsetStore
+from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_spark.log.layout import ControlType
 from tests.broker.groups.virtual_time import Client, World, subscription
 
@@ -155,7 +155,7 @@ def test_the_empty_group_id_may_commit_but_not_join() -> None:
 
 def expire(world: World, ms: int) -> None:
     world.time.advance(ms)
-    world.coordinator.tick(world.time.clock.now_ms())
+    world.coordinator.tick()
 
 
 def test_offsets_of_an_empty_group_expire_long_after_its_last_member_left() -> None:
@@ -203,9 +203,19 @@ def test_offsets_of_topics_that_members_read_do_not_expire() -> None:
     commit(world, ("orders", 0, 5), ("left", 0, 6), **by(one))
     for _ in range(int(RETENTION_MS / 9_000_000) + 1):
         world.time.clock.advance(9_000_000)  # no timer fires: the member is alive
-    world.coordinator.tick(world.time.clock.now_ms())
+    world.coordinator.tick()
     assert [fetched(world), fetched(world, "left")] == [5, -1]
     assert world.state() == "Stable"
+
+
+def test_offsets_expire_also_after_the_clock_was_set_forward_and_back() -> None:
+    world = World()
+    commit(world, ("orders", 0, 5))
+    for jump in (365 * DAY_MS, -365 * DAY_MS):
+        world.time.clock.jump(jump)
+    world.time.advance(RETENTION_MS + 1)
+    world.coordinator.tick()
+    assert fetched(world) == -1
 
 
 def test_nothing_expires_while_a_group_rebalances() -> None:
@@ -214,7 +224,7 @@ def test_nothing_expires_while_a_group_rebalances() -> None:
     commit(world, ("left", 0, 6), **by(one))
     world.client(client_id="new").join()
     world.time.clock.advance(2 * RETENTION_MS)
-    world.coordinator.tick(world.time.clock.now_ms())
+    world.coordinator.tick()
     assert fetched(world, "left") == 6
 
 
@@ -223,7 +233,7 @@ def test_offsets_of_a_group_whose_subscriptions_are_unknown_do_not_expire() -> N
     (one,) = world.stable(1, protocols=(("range", b"?"),))
     commit(world, ("orders", 0, 5), **by(one))
     world.time.clock.advance(2 * RETENTION_MS)
-    world.coordinator.tick(world.time.clock.now_ms())
+    world.coordinator.tick()
     assert fetched(world) == 5
 
 
@@ -262,7 +272,7 @@ def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
     world = World(partitions=50)
     commit(world, ("orders", 0, 5), ("more", 0, 6))
     commit(world, ("orders", 3, 7), group_id="h")
-    world.coordinator.on_topic_deleted("orders")
+    list(world.coordinator.on_topics_deleted({"orders"}))
     assert [fetched(world), fetched(world, "more"), fetched(world, "orders", 3, "h")] == [-1, 6, -1]
     world.crash()
     assert [fetched(world), fetched(world, "more"), fetched(world, "orders", 3, "h")] == [-1, 6, -1]

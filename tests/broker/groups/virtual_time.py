@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.clock import ManualClock
-from broker.errors import BrokerError, ErrorCode
-from broker.groups.group import Group
-from broker.groups.group_config import GroupConfig
-from broker.groups.group_coordinator import GroupCoordinator
-from broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
-from broker.groups.offset_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
-from broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
+from kafkalog_broker.clock import ManualClock
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.group import Group
+from kafkalog_broker.groups.group_config import GroupConfig
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
+from kafkalog_broker.groups.offset_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
+from kafkalog_broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 
 
 @dataclass(eq=False)

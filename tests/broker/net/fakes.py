@@ -8,11 +8,11 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from broker.net.connection import Connection
-from broker.net.dispatch import Dispatch
-from broker.net.limits import NetworkLimits
-from broker.net.listener import Network
-from broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.net.connection import Connection
+from kafkalog_broker.net.dispatch import Dispatch
+from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.listener import Network
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
 
 
 def framed(body: bytes) -> bytes:

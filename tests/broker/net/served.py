@@ -15,7 +15,7 @@ from kio.schema.produce.v9 import request as produce
 from kio.schema.types import TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
-from broker.testing import RunningBroker, ask
+from kafkalog_broker.testing import RunningBroker, ask
 from tests.log.batch_builder import V2Record, batch
 
 TOPIC = "neighbour"

@@ -20,7 +20,7 @@ from kio.schema.fetch.v12 import request as fetch
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
-from broker.testing import RunningBroker, ask
+from kafkalog_broker.testing import RunningBroker, ask
 from tests.broker.net.served import (
     TOPIC,
     connect,

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
-from broker.net.dispatch import ConnectionClosed, dispatcher
-from broker.protocol import api_registry
-from broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api, on_error
-from broker.protocol.codec import response_class
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.net import dispatch as dispatch_module
+from kafkalog_broker.net.dispatch import ConnectionClosed, dispatcher
+from kafkalog_broker.protocol import api_registry, codec
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api, on_error
+from kafkalog_broker.protocol.codec import response_class
 from tests.broker.net.fakes import in_a_loop
 
 HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0)
@@ -113,3 +115,23 @@ async def test_what_cannot_be_read_closes_the_connection(frame: bytes, message: 
     api(12, 0, 4)(handle)
     with pytest.raises(ConnectionClosed, match=message):
         await dispatch(frame)
+
+
+@in_a_loop
+async def test_modules_of_an_api_version_are_loaded_in_a_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[bool] = []
+    monkeypatch.setattr(codec, "_loaded", set())
+
+    def load(frame: bytes) -> None:
+        loads.append(threading.current_thread() is threading.main_thread())
+        codec.load(frame)
+
+    monkeypatch.setattr(dispatch_module, "load", load)
+
+    async def handle(request: Request, broker: Any) -> Any:
+        return heartbeat_answer(request, ErrorCode.none)
+
+    api(12, 0, 4)(handle)
+    for _ in range(3):
+        assert await dispatch(HEARTBEAT) == [struct.pack(">iih", 6, 7, 0)]
+    assert loads == [False]

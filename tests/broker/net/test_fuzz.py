@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker import api
-from broker.errors import MalformedRequest
-from broker.protocol.codec import decode_request
-from broker.testing import RunningBroker
+from kafkalog_broker import api
+from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.testing import RunningBroker
 from tests.broker.net.served import Neighbour, connect, create_topic, framed, undisturbed
 from tests.broker.protocol.entities import encode_request, requests_of
 
@@ -101,10 +101,10 @@ def test_a_request_cut_at_every_length_is_malformed(key: int, version: int) -> N
 @pytest.mark.parametrize(("key", "version"), NEWEST)
 def test_a_request_cut_at_every_length_closes_its_connection(broker: RunningBroker, key: int, version: int) -> None:
     cuts = list(cuts_of(key, version))
-    with undisturbed(broker, lines=len(cuts)) as lines:
+    with undisturbed(broker, lines=None) as lines:  # one each, up to the rate of such lines (`LogRate`)
         for cut in cuts:
             assert answers(broker, framed(cut)) == []
-    assert all("closed: " in line for line in lines)
+    assert all("closed: " in line or "were left out" in line for line in lines)
 
 
 def served_requests() -> st.SearchStrategy[tuple[int, int, Any]]:

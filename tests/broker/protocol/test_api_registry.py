@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
-from broker.protocol.api_registry import ConnectionInfo, Request, api, on_error, registry
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api, on_error, registry
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import ErrorCode, MalformedRequest, UnsupportedVersion
-from broker.protocol.api_registry import ConnectionInfo, Encoded, Request
-from broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
+from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersion
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
+from kafkalog_broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
 from tests.broker.protocol.entities import REQUEST_VERSIONS, encode_request, requests, requests_of
 
 pytestmark = pytest.mark.usefixtures("everything_served")

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import MalformedRequest
-from broker.protocol.frames import FrameAssembler
+from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, FRAMES_AT_ONCE, READ_BYTES, FrameAssembler, frame_cost
+from kafkalog_broker.protocol.memory_pool import MemoryPool
 
 LARGEST = 1000
 
@@ -17,8 +18,9 @@ class Wire:
     """Feeds bytes to an assembler as a socket does: never more at once than the buffer it is given."""
 
     def __init__(self, buffer_bytes: int = 64, max_bytes: int = LARGEST) -> None:
+        self.pool = MemoryPool(2**40)
         self.shared = memoryview(bytearray(buffer_bytes))
-        self.assembler = FrameAssembler(self.shared, max_bytes)
+        self.assembler = FrameAssembler(self.shared, max_bytes, self.pool)
         self.frames: deque[bytes | memoryview] = deque()
         self.completed = 0
 
@@ -29,6 +31,8 @@ class Wire:
             buffer[:count] = data[:count]
             data = data[count:]
             self.completed += self.assembler.received(count, self.frames)
+            while self.assembler.has_more:
+                self.completed += self.assembler.next_frames(self.frames)
             self.shared[:] = b"\xee" * len(self.shared)  # another connection uses the shared buffer in between
 
     def received(self) -> list[bytes]:
@@ -40,7 +44,7 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-BODIES = st.lists(st.binary(max_size=LARGEST), max_size=6)
+BODIES = st.lists(st.binary(min_size=1, max_size=LARGEST), max_size=6)
 
 
 @given(bodies=BODIES, cuts=st.lists(st.integers(1, 200), min_size=1), buffer_bytes=st.integers(1, 300))
@@ -54,7 +58,7 @@ def test_frames_are_the_same_however_they_are_cut(bodies: list[bytes], cuts: lis
         position += size
         turn += 1
     assert wire.received() == bodies
-    assert wire.completed == sum(map(len, bodies))
+    assert wire.completed == sum(map(frame_cost, bodies)) == wire.pool.used
     assert wire.assembler.partial_bytes == 0
 
 
@@ -78,10 +82,10 @@ def test_what_is_begun_is_counted() -> None:
     assert wire.assembler.partial_bytes == 0
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), LARGEST + 1, 2**31 - 1])
+@pytest.mark.parametrize("size", [-1, 0, -(2**31), LARGEST + 1, 2**31 - 1])
 def test_a_size_that_is_negative_or_too_large_is_malformed(size: int) -> None:
     wire = Wire()
-    with pytest.raises(MalformedRequest, match=f"a request of {size} bytes, socket.request.max.bytes allows 0 to 1000"):
+    with pytest.raises(MalformedRequest, match=f"a request of {size} bytes, socket.request.max.bytes allows 1 to 1000"):
         wire.send(framed(b"good") + struct.pack(">i", size))
     assert wire.received() == [b"good"]
 
@@ -95,4 +99,53 @@ def test_the_largest_size_is_served() -> None:
 def test_a_large_frame_is_received_into_its_own_memory() -> None:
     wire = Wire(max_bytes=1 << 30)
     wire.send(struct.pack(">i", 1 << 30))  # says one GB: nothing is touched before it comes
-    assert len(wire.assembler.buffer()) == 1 << 30
+    assert len(wire.assembler.buffer()) == READ_BYTES
+
+
+def test_what_one_read_brings_becomes_frames_a_few_at_a_time() -> None:
+    bodies = [b"%d" % n for n in range(FRAMES_AT_ONCE + 3)]
+    stream = b"".join(map(framed, bodies)) + b"\0\0"
+    shared = memoryview(bytearray(stream))
+    assembler, frames = FrameAssembler(shared, LARGEST, MemoryPool()), deque[bytes | memoryview]()
+    cost = assembler.received(len(stream), frames)
+    assert list(frames) == bodies[:FRAMES_AT_ONCE]
+    assert cost == sum(map(frame_cost, frames))
+    assert assembler.has_more
+    shared[:] = bytes(len(shared))
+    assembler.next_frames(frames)
+    assert list(frames) == bodies
+    assert not assembler.has_more
+    assert assembler.partial_bytes == 2
+
+
+def test_no_frame_begins_while_the_pool_is_used_up() -> None:
+    pool = MemoryPool(100)
+    shared = memoryview(bytearray(framed(b"one") + framed(b"two" * 20) + framed(b"three")))
+    assembler, frames = FrameAssembler(shared, LARGEST, pool), deque[bytes | memoryview]()
+    assembler.received(len(shared), frames)
+    assert list(frames) == [b"one", b"two" * 20]  # the second goes over the limit, as in Kafka
+    assert assembler.has_more
+    assert assembler.next_frames(frames) == 0
+    pool.give_back(pool.used)
+    assert assembler.next_frames(frames) == 5 + FRAME_OVERHEAD
+    assert frames[-1] == b"three"
+
+
+def test_those_that_wait_for_memory_are_called_in_order_while_there_is_some() -> None:
+    pool, called = MemoryPool(10), []
+    assert pool.take(15)
+    assert not pool.take(1)
+
+    def takes_all() -> None:
+        called.append("takes all")
+        assert pool.take(20)
+
+    pool.call_when_free(lambda: called.append("first"))
+    pool.call_when_free(takes_all)
+    pool.call_when_free(lambda: called.append("last"))
+    pool.give_back(5)
+    assert called == []
+    pool.give_back(1)
+    assert called == ["first", "takes all"]
+    pool.give_back(20)
+    assert called == ["first", "takes all", "last"]

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from broker.protocol.codec import response_class
-from broker.protocol.fetch_response import PartitionFetchResponse, encode_fetch_response
-from broker.protocol.metadata_response import PartitionMetadata, TopicMetadata, encode_metadata_response
-from broker.protocol.node_endpoints import NodeEndpoint
-from broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse, encode_fetch_response
+from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata, encode_metadata_response
+from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
+from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)

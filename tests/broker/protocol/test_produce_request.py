@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import MalformedRequest
-from broker.protocol.codec import decode_request
-from broker.protocol.produce_request import ProduceRequest, parse_produce_request
+from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.produce_request import (
+    MAX_PARTITIONS,
+    STEP_PARTITIONS,
+    ProduceRequest,
+    parse_in_steps,
+    parse_produce_request,
+)
+from kafkalog_broker.protocol.wire import uvarint
 from tests.broker.protocol.entities import encode_request, requests_of
 
 pytestmark = pytest.mark.usefixtures("everything_served")
@@ -92,3 +99,19 @@ FLEXIBLE_HEAD = b"\0" + struct.pack(">hi", 1, 1000)
 def test_lengths_that_cannot_be_true_are_malformed(version: int, body: bytes, message: str) -> None:
     with pytest.raises(MalformedRequest, match=message):
         parse_produce_request(body, 0, version)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_many_partitions_are_read_in_steps_and_too_many_refused(version: int) -> None:
+    """Partitions without records have a few bytes each: 100 MB of them would become gigabytes."""
+
+    def body(count: int) -> bytes:
+        if version == 3:
+            head = struct.pack(">hhiih1si", -1, 1, 1000, 1, 1, b"t", count)
+            return head + struct.pack(">ii", 0, -1) * count
+        return b"\0" + struct.pack(">hi", 1, 1000) + b"\2\2t" + uvarint(count + 1) + b"\0\0\0\0\0\0" * count + b"\0\0"
+
+    many = parse_in_steps(body(10 * STEP_PARTITIONS), 0, version)
+    assert sum(1 for _ in many) == 10
+    with pytest.raises(MalformedRequest, match=f"more than {MAX_PARTITIONS} topics and partitions"):
+        next(parse_in_steps(body(MAX_PARTITIONS + 1), 0, version))

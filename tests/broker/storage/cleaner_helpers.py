@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from broker.storage.append_validation import validate_batch
-from broker.storage.cleanable import LogFacts, Policy, SegmentFacts, cleanable
-from broker.storage.cleaner import Cleaner
-from broker.storage.cleaning import CleanerStatistics, CleaningRequest
-from broker.storage.log import Log
+from kafkalog_broker.storage.append_validation import validate_batch
+from kafkalog_broker.storage.cleanable import LogFacts, Policy, SegmentFacts, cleanable
+from kafkalog_broker.storage.cleaner import Cleaner
+from kafkalog_broker.storage.cleaning import CleanerStatistics, CleaningRequest
+from kafkalog_broker.storage.log import Log
 from kafkalog_spark.log.layout import ControlType
 from tests.broker.storage.storage_helpers import NOW, log_config, new_log
 from tests.log import plain_decoder

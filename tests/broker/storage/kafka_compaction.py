@@ -6,11 +6,11 @@ import shutil
 import uuid
 from pathlib import Path
 
-from broker.storage.cleanable import LogFacts, Policy, SegmentFacts, cleanable
-from broker.storage.cleaner import Cleaner
-from broker.storage.cleaning import CleaningRequest
-from broker.storage.log import Log, LogIdentity
-from broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.cleanable import LogFacts, Policy, SegmentFacts, cleanable
+from kafkalog_broker.storage.cleaner import Cleaner
+from kafkalog_broker.storage.cleaning import CleaningRequest
+from kafkalog_broker.storage.log import Log, LogIdentity
+from kafkalog_broker.storage.log_loader import LoadRequest, load_log
 from kafkalog_spark.log.layout import NO_TIMESTAMP
 from kafkalog_spark.log.transaction_index import load_transaction_index
 from tests.broker.storage.cleaner_helpers import Host

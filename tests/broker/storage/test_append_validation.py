@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import contextlib
 import gzip
 import struct
+import sys
+from typing import Any
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
-from broker.storage.append_validation import InvalidRecordErrors, validate_batch
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage import recompression
+from kafkalog_broker.storage.append_validation import (
+    MAX_RECORD_ERRORS,
+    MAX_RECORDS,
+    MOST_PIECES,
+    InvalidRecordErrors,
+    validate_batch,
+)
+from kafkalog_broker.storage.record_walk import load_kernel
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import check_crc, parse_header
 from tests.broker.storage.storage_helpers import NOW, log_config, sent
@@ -16,13 +27,16 @@ from tests.log.batch_builder import (
     LOG_APPEND_TIME,
     LZ4,
     NONE,
+    SNAPPY,
     TRANSACTIONAL,
     ZSTD,
     V2Record,
     batch,
     encoded,
     sealed,
+    varint,
 )
+from tests.log.compressed_streams import lz4_linked_blocks, xerial_blocks
 from tests.log.plain_decoder import decode_records
 
 CODEC_IDS = sorted(CODECS.values())
@@ -207,7 +221,7 @@ def test_what_is_no_good_batch_is_refused_with_kafkas_code(data, code):
 
 @pytest.mark.parametrize("codec", CODEC_IDS)
 @pytest.mark.parametrize("count", [3, 20])
-def test_records_that_break_a_rule_are_all_listed(codec, count):
+def test_few_records_that_break_a_rule_are_all_listed(codec, count):
     stale = {1, count - 1}
     records = [V2Record(i, NOW + (2 * HOUR if i in stale else 0), b"k", b"v") for i in range(count)]
     error = refused(batch(0, records, codec=codec))
@@ -256,3 +270,145 @@ def test_every_cut_and_every_flipped_bit_is_refused():
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         refused(bytes(changed))
+
+
+# ---- batches of very many records
+
+
+def tiny(count: int, *, key: bytes | None = None, codec: int = NONE, **fields) -> bytes:
+    """`count` equal records of 7 bytes: all with offset delta 0."""
+    record = encoded([V2Record(0, NOW, key, None)], 0, NOW)
+    return batch(
+        0, [V2Record(0, NOW)], payload=record * count, count=count, last_offset=count - 1, codec=codec, **fields
+    )
+
+
+@pytest.fixture
+def python_steps():
+    """How many lines of Python a call takes: what is done for each record would show."""
+
+    def counted(function, *arguments, **named):
+        steps = 0
+
+        def trace(frame, event, argument):
+            nonlocal steps
+            steps += event == "line"
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with contextlib.suppress(BrokerError):
+                function(*arguments, **named)
+        finally:
+            sys.settrace(before)
+        return steps
+
+    load_kernel()
+    return counted
+
+
+BOMBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "wrong deltas": ({}, {}),
+    "LogAppendTime": ({"log_append_time": NOW}, {}),
+    "null keys": ({}, {"is_compacted": True}),
+    "old timestamps": ({}, {"config": {"message_timestamp_before_max_ms": -1}}),
+}
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_python_is_run_for_each_of_many_records(name, codec, python_steps):
+    fields, how = BOMBS[name]
+    config = log_config(max_message_bytes=64 << 20, **how.get("config", {}))
+    compacted = how.get("is_compacted", False)
+    python_steps(
+        validate_batch, tiny(10, codec=codec, **fields), config, NOW, is_compacted=compacted
+    )  # what loads once
+    data = tiny(200_000, codec=codec, **fields)
+    steps = python_steps(validate_batch, data, config, NOW, is_compacted=compacted)
+    assert steps < 2000
+
+
+@pytest.mark.parametrize("name", sorted(set(BOMBS) - {"wrong deltas"}))
+@pytest.mark.parametrize("count", [MAX_RECORD_ERRORS + 1, 5000])
+def test_of_many_refused_records_the_first_hundred_are_listed_and_all_are_counted(name, count):
+    fields, how = BOMBS[name]
+    error = refused(tiny(count, **fields), is_compacted=how.get("is_compacted", False), **how.get("config", {}))
+    assert isinstance(error, InvalidRecordErrors)
+    assert [index for index, _ in error.errors] == list(range(MAX_RECORD_ERRORS))
+    assert error.total == count
+    assert (
+        f"{count} of the batch's records are refused ({count - MAX_RECORD_ERRORS} more than are listed)" in error.what
+    )
+    assert len(error.what) < 1000
+
+
+def test_a_wrong_timestamp_after_the_hundredth_error_still_makes_it_invalid_timestamp():
+    """processRecordErrors: INVALID_TIMESTAMP when any record has one, INVALID_RECORD otherwise."""
+    rows = [V2Record(i, NOW, None, b"v") for i in range(150)]
+    assert refused(batch(0, rows), is_compacted=True).code == ErrorCode.invalid_record
+    rows.append(V2Record(150, NOW + 2 * HOUR, b"k", b"v"))
+    assert refused(batch(0, rows), is_compacted=True).code == ErrorCode.invalid_timestamp
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_many_offset_deltas_are_made_anew(codec):
+    made = validate(tiny(70_000, key=b"k", codec=codec), max_message_bytes=64 << 20)
+    assert header(made).record_count == 70_000
+    assert [row[0] for row in rows(made.data)] == list(range(70_000))
+    assert {row[1:] for row in rows(made.data)} == {(NOW, b"k", None, ())}
+
+
+def test_a_batch_holds_a_million_records_at_most():
+    """librdkafka's batch.num.messages is a million at most."""
+    assert validate(tiny(MAX_RECORDS, codec=ZSTD)).record_count == MAX_RECORDS
+    error = refused(tiny(MAX_RECORDS + 1, codec=ZSTD))
+    assert error.code == ErrorCode.invalid_record
+    assert "at most 1000000 are taken" in error.what
+
+
+@pytest.mark.parametrize("codec", sorted(set(CODECS.values()) - {NONE}))
+@pytest.mark.parametrize("is_good", [True, False])
+def test_what_a_large_batch_was_unfolded_into_is_given_back(codec, is_good):
+    records = [V2Record(0, NOW, b"k", bytes(20 << 20))]
+    data = batch(0, records, codec=codec, count=1 if is_good else 2, last_offset=0 if is_good else 1)
+    with contextlib.suppress(BrokerError):
+        validate(data, max_message_bytes=64 << 20)
+    scratch = recompression._threads.scratch
+    assert scratch is None or scratch.data.size <= 4 << 20
+    validate(sent(3, codec=codec))
+    assert recompression._threads.scratch.data.size <= 4 << 20
+
+
+@pytest.mark.parametrize(("codec", "cut"), [(LZ4, lz4_linked_blocks), (SNAPPY, xerial_blocks)])
+def test_a_stream_of_very_many_small_blocks_is_refused(codec, cut):
+    payload = encoded([V2Record(0, NOW, b"k", bytes(MOST_PIECES))], 0, NOW)
+    for size, is_good in ((2, True), (1, False)):
+        data = patched(batch(0, [V2Record(0, NOW)], payload=cut(payload, size)), layout.ATTRIBUTES_AT, ">h", codec)
+        if is_good:
+            validate(data)
+        else:
+            assert "more than 10000 pieces" in refused(data).what
+
+
+# ---- Java's varints
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("field", ["length", "offset delta", "key", "value", "headers", "header key", "header value"])
+def test_a_varint_of_more_than_five_bytes_is_refused_as_kafka_refuses_it(field, count):
+    def number(name: str, value: int) -> bytes:
+        plain = varint(value)
+        return plain[:-1] + bytes((plain[-1] | 0x80,)) + b"\x80" * (5 - len(plain)) + b"\0" if name == field else plain
+
+    body = b"\0\0" + number("offset delta", 0) + number("key", 1) + b"k" + number("value", 1) + b"v"
+    body += number("headers", 1) + number("header key", 1) + b"h" + number("header value", 1) + b"x"
+    odd = number("length", len(body)) + body
+    good = encoded([V2Record(i, NOW, b"k", b"v") for i in range(1, count)], 0, NOW)
+    fields = {"count": count, "last_offset": count - 1}
+    assert refused(batch(0, [V2Record(0, NOW)], payload=odd + good, **fields)).code == ErrorCode.invalid_record
+    allowed = (odd + good).replace(b"\x80\0", b"\0", 1)  # five bytes
+    if field != "length":
+        allowed = bytes((allowed[0] - 2,)) + allowed[1:]
+    assert validate(batch(0, [V2Record(0, NOW)], payload=allowed, **fields)).record_count == count

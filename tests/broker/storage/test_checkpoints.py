@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 import os
 
-from broker.storage.checkpoints import LogDirCheckpoints, OffsetCheckpoint
+from kafkalog_broker.storage.checkpoints import LogDirCheckpoints, OffsetCheckpoint
 
 
 def test_what_is_written_is_read(tmp_path):

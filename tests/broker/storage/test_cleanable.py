@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.storage.cleanable import LogFacts, Policy, SegmentFacts, SourceSize, cleanable, group_segments
+from kafkalog_broker.storage.cleanable import LogFacts, Policy, SegmentFacts, SourceSize, cleanable, group_segments
 from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
 
 NOW = 1_000_000

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from broker.storage.cleaned_transactions import CleanedTransactions
+from kafkalog_broker.storage.cleaned_transactions import CleanedTransactions
 from kafkalog_spark.log.layout import ControlType
 from kafkalog_spark.log.transaction_index import AbortedTransaction
 

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker.storage.append_validation import validate_batch
-from broker.storage.cleaner import Cleaner
-from broker.storage.cleaning import CleaningAborted, CleaningRequest
-from broker.storage.file_handles import FileHandles
-from broker.storage.log_segment import LogSegment
-from broker.storage.segment_recovery import recover_segment
+from kafkalog_broker.storage.append_validation import validate_batch
+from kafkalog_broker.storage.batch_builder import parsed_batch
+from kafkalog_broker.storage.cleaner import Cleaner
+from kafkalog_broker.storage.cleaning import CleaningAborted, CleaningRequest
+from kafkalog_broker.storage.file_handles import FileHandles
+from kafkalog_broker.storage.log_segment import LogSegment
+from kafkalog_broker.storage.segment_recovery import recover_segment
 from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.log.batch_header import BatchHeader, parse_header
 from kafkalog_spark.log.layout import ControlType
 from kafkalog_spark.log.transaction_index import AbortedTransaction
 from tests.broker.storage.cleaner_helpers import (
@@ -31,7 +33,7 @@ from tests.broker.storage.cleaner_helpers import (
 )
 from tests.broker.storage.storage_helpers import NOW, log_config, read_all, reopened, sent
 from tests.log import plain_decoder
-from tests.log.batch_builder import CODECS
+from tests.log.batch_builder import CODECS, V2Record, batch, sealed, varint
 from tests.log.legacy_builder import LegacyRecord, message, message_set, wrapper
 
 DAY_MS = 24 * 3600 * 1000
@@ -502,7 +504,7 @@ def test_messages_v1_are_cleaned_as_kafka_2_8_cleaned_them(tmp_path, golden_lega
             return {}
 
         def replace(self, cleaned, old):
-            swapped.append(([segment.base_offset for segment in old], contents(cleaned.directory)))
+            swapped.append(([segment.base_offset for segment in old], contents(cleaned[0].directory)))
 
     job = CleaningRequest(
         name="v1-compacted-0", directory=tmp_path / "p", segments=segments, config=log_config(),
@@ -548,8 +550,8 @@ def cleaned_old(segments: list[LogSegment], *, first_dirty=0) -> list[list[plain
             return {}
 
         def replace(self, cleaned, old):
-            made.append(plain_decoder.decode_log(cleaned.path(".log")))
-            cleaned.discard()
+            made.append(plain_decoder.decode_log(cleaned[0].path(".log")))
+            cleaned[0].discard()
 
     job = CleaningRequest(
         name="old-0", directory=segments[0].directory, segments=segments, config=log_config(delete_retention_ms=1000),
@@ -612,3 +614,84 @@ def test_a_damaged_wrapper_is_found_before_anything_is_written(tmp_path):
     assert caught.value.path is not None
     assert (caught.value.position, caught.value.offset) == (0, 0)
     assert transient_files(tmp_path / "old-0") == []
+
+
+# ---- records that nobody can read, under a valid CRC
+
+
+def odd_record(place: int, key: bytes, value: bytes, *, size: bytes | None = None) -> bytes:
+    """A record whose length of the value is written as `size` says."""
+    body = b"\0\0" + varint(place) + varint(len(key)) + key + (size or varint(len(value))) + value + b"\0"
+    return varint(len(body)) + body
+
+
+LENGTH_OF_SIX_BYTES = b"\x82\x80\x80\x80\x80\x00"  # 1, in more bytes than Java reads
+
+
+def append_as_it_is(log, payload: bytes, count: int, codec: int) -> None:
+    """A batch that an earlier broker took."""
+    made = batch(0, [V2Record(0, NOW)], last_offset=count - 1, count=count, payload=payload, codec=codec)
+    log.append(parsed_batch(made), NOW)
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS.values()))
+def test_a_length_below_minus_one_is_null_and_does_not_stop_compaction(codec, tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    sent = batch(0, [V2Record(0, NOW)], payload=odd_record(0, b"a", b"", size=varint(-2)), codec=codec)
+    log.append(validate_batch(sent, log_config(), NOW), NOW)
+    append(log, (b"c", b"1"))
+    end, statistics, _ = clean(log)
+    assert (end, statistics.unreadable_batches) == (4, 0)
+    assert records_of(log) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS.values()))
+def test_a_stored_batch_that_nobody_can_read_stays_and_the_others_are_compacted(codec, tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    append_as_it_is(log, odd_record(0, b"a", b"x") + odd_record(1, b"b", b"x", size=LENGTH_OF_SIX_BYTES), 2, codec)
+    append(log, (b"b", b"2"))
+    log.roll(NOW)
+    before = Path(log.segments[0].log_path).read_bytes()
+    end, statistics, _ = clean(log, roll=False)
+    assert end == 5
+    assert (statistics.unreadable_batches, statistics.first_unreadable) == (1, 2)
+    first, kept, last = headers_of(Path(log.segments[0].log_path).read_bytes())
+    # a's older value stays too: what takes its place cannot be read
+    assert (first.base_offset, first.record_count, kept.base_offset, last.base_offset) == (0, 1, 2, 4)
+    data = Path(log.segments[0].log_path).read_bytes()
+    assert data[kept.position : kept.position + kept.size] in before
+
+
+def test_a_stored_batch_that_cannot_be_unfolded_stays_and_the_others_are_compacted(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    broken = bytearray(batch(0, [V2Record(0, NOW, b"a", b"x" * 50)], codec=CODECS["lz4"]))
+    broken[70] ^= 0xFF
+    log.append(parsed_batch(sealed(bytes(broken))), NOW)
+    append(log, (b"b", b"2"))
+    end, statistics, _ = clean(log)
+    assert (end, statistics.unreadable_batches, statistics.first_unreadable) == (4, 1, 2)
+    assert [header.base_offset for header in headers_of(Path(log.segments[0].log_path).read_bytes())] == [0, 2, 3]
+
+
+def headers_of(data: bytes) -> list[BatchHeader]:
+    found: list[BatchHeader] = []
+    at = 0
+    while at < len(data):
+        found.append(parse_header(data, at, at))
+        at += found[-1].size
+    return found
+
+
+def test_tombstones_may_be_kept_for_ever(tmp_path):
+    """delete.retention.ms may be 2^63-1; a time beyond int64 is never."""
+    log = compacted_log(tmp_path, delete_retention_ms=2**63 - 1)
+    append(log, (b"a", b"1"), (b"a", None))
+    append(log, (b"b", b"1"))
+    for now in (NOW, NOW + 1000 * DAY_MS):
+        clean(log, now)
+        append(log, (b"c", b"1"), timestamp=now)
+    assert (1, b"a", None) in records_of(log)
+    assert batches_of(log)[0].base_timestamp == 2**63 - 1

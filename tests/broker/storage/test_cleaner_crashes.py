@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from broker.storage.log import Log
+from kafkalog_broker.storage.log import Log
 from kafkalog_spark.log.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.layout import ControlType
 from kafkalog_spark.log.partition_log import PartitionLog

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from broker.config.broker_config import BrokerConfig
-from broker.storage.housekeeping import CHECKPOINTS, Task, Timers
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.storage.housekeeping import CHECKPOINTS, Task, Timers
 
 
 def test_each_task_is_due_at_its_own_interval():

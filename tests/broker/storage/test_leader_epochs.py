@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.storage.leader_epochs import LeaderEpochs
+from kafkalog_broker.storage.leader_epochs import LeaderEpochs
 from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 
 END = 100

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import struct
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
-from broker.storage.append_validation import validate_batch
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.append_validation import validate_batch
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import parse_header
 from kafkalog_spark.log.layout import ControlType
@@ -172,6 +173,9 @@ def test_a_full_segment_is_rolled_with_a_producer_snapshot_of_the_new_base(tmp_p
         log.append(producer(sequence, size=100), NOW)
     assert len(bases(log)) > 2
     for base in bases(log)[1:]:
+        assert not (log.directory / f"{base:020d}.snapshot").exists(), "it is written where nobody waits for it"
+    log.flush()
+    for base in bases(log)[1:]:
         (entry,) = read_producer_snapshot(log.directory / f"{base:020d}.snapshot")
         assert (entry.producer_id, entry.last_sequence, entry.last_offset) == (7, base - 1, base - 1)
     assert all(segment.size <= 400 for segment in log.segments)
@@ -250,7 +254,7 @@ def test_one_fsync_serves_all_that_wait(tmp_path, monkeypatch):
     log = new_log(tmp_path, flush_messages=1)
     log.flush()
     synced = []  # type: ignore[var-annotated]
-    monkeypatch.setattr("broker.storage.log_segment.os.fdatasync", synced.append)
+    monkeypatch.setattr("kafkalog_broker.storage.log_segment.os.fdatasync", synced.append)
     ends = [log.append(validated(1), NOW).last_offset + 1 for _ in range(5)]
     for end in ends:
         log.flush(end)
@@ -292,7 +296,7 @@ def test_a_flush_covers_segments_that_recovery_left_unflushed(tmp_path, monkeypa
     again = reopened(tmp_path, clean=False)
     assert again.recovery_point == 0
     synced = []  # type: ignore[var-annotated]
-    monkeypatch.setattr("broker.storage.log_segment.os.fsync", synced.append)
+    monkeypatch.setattr("kafkalog_broker.storage.log_segment.os.fsync", synced.append)
     again.flush()
     assert len(synced) == 3 * 3 + 1  # .log, .index and .timeindex of the closed segments, and the directory
     assert again.recovery_point == 3
@@ -386,6 +390,7 @@ def test_retention_by_time_drops_whole_segments_from_the_oldest_on(tmp_path):
 
 def test_when_all_segments_go_an_empty_one_stays_at_the_log_end(tmp_path):
     log = three_segments(tmp_path, retention_ms=HOUR)
+    log.flush()
     removed = log.delete_old_segments(NOW + 100 * HOUR)
     assert (bases(log), log.log_start_offset, log.log_end_offset) == ([30], 30, 30)
     assert f"{10:020d}.snapshot.deleted" in {path.name for path in removed}
@@ -569,3 +574,131 @@ def test_a_segment_that_somebody_removed_takes_the_log_offline(tmp_path):
     (log.directory / f"{0:020d}.log").unlink()
     assert code_of(log.read, 0, 1, up_to=30, at_least_one=True) == ErrorCode.kafka_storage_error
     log.discard()
+
+
+# ---- too many open files
+
+
+@pytest.fixture
+def out_of_descriptors(monkeypatch):
+    """From its call on nothing can be opened; undone by another call."""
+    open_file = os.open
+    lacking: list[int] = []
+
+    def refuse(*arguments, **named):
+        if lacking:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_file(*arguments, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    return lambda on=True: lacking.append(1) if on else lacking.clear()
+
+
+OPERATIONS = {
+    "append to a log whose files are closed": lambda log: log.append(validated(), NOW),
+    "append that rolls": lambda log: log.append(validated(timestamp=NOW + 8 * 24 * HOUR), NOW),
+    "roll": lambda log: log.roll(NOW),
+    "read": read_all,
+    "offset of a timestamp": lambda log: log.offset_for_timestamp(NOW),
+    "aborted transactions": lambda log: log.aborted_transactions(0, 2),
+    "flush": lambda log: log.flush(),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_too_many_open_files_refuse_an_operation_and_leave_the_log_online(tmp_path, operation, out_of_descriptors):
+    log = new_log(tmp_path)
+    log.append(validated(2, size=5000), NOW)
+    log.append(producer(0), NOW)
+    if operation != "append that rolls":
+        log.release_files()
+    for segment in log.segments:
+        segment.forget_handles()
+    before = log_bytes(log), log.log_end_offset, log.recovery_point
+    out_of_descriptors()
+    if operation != "aborted transactions":  # there are none, and nothing to open
+        with pytest.raises(BrokerError, match="ulimit -n") as refused:
+            OPERATIONS[operation](log)
+        assert refused.value.code is ErrorCode.kafka_storage_error
+    out_of_descriptors(False)
+    assert (log_bytes(log), log.log_end_offset, log.recovery_point) == before
+    assert log.failure is None
+    OPERATIONS[operation](log)
+    log.append(producer(1), NOW)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
+    log.close()
+    again = reopened(tmp_path)
+    assert again.log_end_offset == log.log_end_offset
+    again.discard()
+
+
+# ---- settings of segments
+
+
+def test_max_compaction_lag_rolls_the_active_segment_of_a_compacted_topic(tmp_path):
+    """The cleaner does not touch the active segment (LogConfig.maxSegmentMs, KAFKA-979)."""
+    for number, (policy, lag, rolls) in enumerate(
+        [(("compact",), HOUR, True), (("compact", "delete"), HOUR, True), (("delete",), HOUR, False),
+         (("compact",), 2**63 - 1, False)]
+    ):  # fmt: skip
+        log = new_log(tmp_path / str(number), cleanup_policy=policy, max_compaction_lag_ms=lag)
+        for hours in range(4):
+            log.append(validated(timestamp=NOW + hours * HOUR + hours), NOW)
+        assert bases(log) == ([0, 1, 2, 3] if rolls else [0])
+        log.discard()
+
+
+def test_the_jitter_stays_below_what_max_compaction_lag_allows(tmp_path):
+    log = new_log(tmp_path, cleanup_policy=("compact",), max_compaction_lag_ms=1000, segment_jitter_ms=HOUR)
+    assert all(segment.jitter_ms < 1000 for segment in log.segments)
+    log.discard()
+
+
+def test_an_index_has_an_entry_every_megabyte_whatever_the_interval(tmp_path):
+    """A look-up goes through what lies between two entries, while others wait."""
+    log = new_log(tmp_path, index_interval_bytes=2**31 - 1)
+    for _ in range(34):
+        log.append(validated(size=100_000), NOW)
+    writer = log.segments[0].writer
+    assert writer is not None
+    assert writer.offset_index.entries == 3
+    log.discard()
+
+
+def sizes(log):
+    return [(log.directory / f"{base:020d}.log").stat().st_size for base in bases(log)]
+
+
+def test_preallocate_gives_the_active_segment_its_size_and_takes_it_back(tmp_path):
+    log = new_log(tmp_path, preallocate=True, segment_bytes=4096)
+    for _ in range(4):
+        log.append(validated(size=1500), NOW)
+    batch_size = log.size_bytes // 4
+    assert sizes(log) == [2 * batch_size, 4096], "the rolled one is cut to its batches, as in Kafka"
+    before = read_all(log)
+    assert len(before) == 4 * batch_size
+    log.flush()
+    log.release_files()
+    assert sizes(log) == [2 * batch_size] * 2, "an idle log gives its files back whole"
+    log.append(validated(size=10), NOW)
+    log.close()
+    assert sum(sizes(log)) == log.size_bytes
+    again = reopened(tmp_path, preallocate=True, segment_bytes=4096)
+    assert read_all(again).startswith(before)
+    again.discard()
+
+
+def test_a_crash_of_a_log_with_preallocated_segments_loses_nothing(tmp_path):
+    log = new_log(tmp_path, preallocate=True, segment_bytes=4096)
+    for _ in range(3):
+        log.append(validated(size=1500), NOW)
+    before = read_all(log)
+    assert sizes(log)[-1] == 4096
+    log.discard()
+    again = reopened(tmp_path, clean=False, preallocate=True, segment_bytes=4096)
+    assert read_all(again) == before
+    assert sum(sizes(again)) == len(before)
+    again.append(validated(size=1500), NOW)
+    assert again.log_end_offset == 4
+    again.close()

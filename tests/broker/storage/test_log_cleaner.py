@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.storage.cleaner_manager import OwnerThread
-from broker.storage.cleaning import CleaningAborted
-from broker.storage.log_cleaner import LogCleaner
+from kafkalog_broker.storage.cleaner_manager import OwnerThread
+from kafkalog_broker.storage.cleaning import CleaningAborted
+from kafkalog_broker.storage.log_cleaner import LogCleaner
+from kafkalog_spark.log.segment_writer import SegmentWriter
 from tests.broker.storage.cleaner_helpers import records_of, transient_files
 from tests.broker.storage.manager_helpers import NOW, Started, killed, started
+from tests.log.batch_builder import V2Record, batch
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 SMALL = {"cleanup_policy": "compact", "internal_segment_bytes": 1000}
@@ -116,7 +118,7 @@ def test_a_new_topic_of_an_old_name_is_dirty_from_its_first_record(tmp_path):
     fill(broker)
     assert clean(broker)
     broker.topics.delete("orders")
-    broker.logs.delete_topic(topic)
+    broker.logs.detach_topic(topic).finish()
     broker.create("orders", **SMALL)
     assert "orders-0" not in checkpointed(tmp_path)
     fill(broker)
@@ -179,7 +181,7 @@ def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch)
 
     def delete():
         broker.topics.delete("orders")
-        broker.logs.delete_topic(topic)
+        broker.logs.detach_topic(topic).finish()
         return last_records()
 
     monkeypatch.setattr(log, "last_records", delete)
@@ -239,7 +241,7 @@ def test_a_disk_that_refuses_takes_the_directory_offline(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("broker.storage.cleaned_segment.os.write", full)
+    monkeypatch.setattr("kafkalog_broker.storage.cleaned_segment.os.write", full)
     assert not clean(broker)
     assert not broker.logs.is_online("orders", 0)
 
@@ -348,6 +350,14 @@ def test_what_the_owner_raises_is_raised_where_it_was_asked_for():
         OwnerThread(lambda function: function()).ask(lambda: (_ for _ in ()).throw(TimeoutError("mine")))
 
 
+def test_a_backoff_longer_than_a_thread_can_wait_does_not_end_the_cleaner(tmp_path):
+    broker = started(tmp_path, properties={"log.cleaner.backoff.ms": 2**63 - 1})
+    with ThreadPoolExecutor(1) as pool:
+        resting = pool.submit(broker.logs.cleaner._rest)
+        broker.logs.shutdown()
+        resting.result(30)
+
+
 def test_no_thread_without_log_cleaner_enable(tmp_path):
     broker = started(tmp_path, properties={"log.cleaner.enable": "false"})
     broker.logs.cleaner.start()
@@ -370,3 +380,35 @@ def test_the_number_of_threads_changes_while_the_broker_runs(tmp_path):
     eventually(lambda: cleaner_threads(cleaner) == 1)
     broker.logs.shutdown()
     assert cleaner_threads(cleaner) == 0
+
+
+def test_a_segment_whose_offsets_overflow_is_split_and_cleaned_in_the_next_round(tmp_path, caplog):
+    """Brokers before Kafka 1.1.1 left such segments (KAFKA-6264)."""
+    far = 2**31
+    directory = tmp_path / "orders-0"
+    broker = started(tmp_path)
+    broker.create("orders", cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
+    broker.logs.shutdown()
+    for path in directory.glob("0*"):
+        path.unlink()
+    data = [
+        batch(offset, [V2Record(offset, NOW, key, b"%d" % offset)])
+        for offset, key in ((0, b"a"), (1, b"b"), (far + 1, b"a"), (far + 2, b"c"), (2 * far + 9, b"b"))
+    ]
+    overflowed = SegmentWriter.create(directory, 0)
+    overflowed._write(b"".join(data), 0)
+    overflowed.close()
+    SegmentWriter.create(directory, 2 * far + 10).close()
+    again = started(tmp_path)
+    log = again.log()
+    assert len(log.segments) == 2
+    with caplog.at_level("INFO"):
+        assert not clean(again), "this round has only split it"
+    assert "it is split, and cleaned in the next round" in caplog.text
+    assert [segment.base_offset for segment in log.segments] == [0, far + 1, 2 * far + 9, 2 * far + 10]
+    assert [offset for offset, _, _ in records_of(log)] == [0, 1, far + 1, far + 2, 2 * far + 9]
+    assert clean(again)
+    assert [offset for offset, _, _ in records_of(log)] == [far + 1, far + 2, 2 * far + 9]
+    assert transient_files(directory) == [] or all(".deleted" in name for name in transient_files(directory))
+    again.append(key=b"d")
+    again.logs.shutdown()

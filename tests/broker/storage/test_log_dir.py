@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from broker.storage.log_dir import LogDirError, fewest_partitions, new_uuid, open_log_dirs
+from kafkalog_broker.storage.log_dir import LogDirError, fewest_partitions, new_uuid, open_log_dirs
 from kafkalog_spark.errors import LogDirLocked
 from kafkalog_spark.log.log_dir_lock import LogDirLock
 from kafkalog_spark.log.meta_properties import read_meta_properties

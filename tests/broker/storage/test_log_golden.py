@@ -17,9 +17,9 @@ import struct
 
 import pytest
 
-from broker.storage.append_validation import validate_batch
-from broker.storage.log import Log, LogIdentity
-from broker.storage.producer_replay import read_marker
+from kafkalog_broker.storage.append_validation import validate_batch
+from kafkalog_broker.storage.log import Log, LogIdentity
+from kafkalog_broker.storage.producer_replay import read_marker
 from kafkalog_spark.log import layout
 from kafkalog_spark.log.batch_header import parse_header
 from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -7,10 +8,11 @@ import uuid
 
 import pytest
 
-from broker.errors import BrokerError
-from broker.storage.log_dir import LogDirError
-from broker.storage.log_loader import LoadRequest, load_log
-from broker.storage.topic_registry import TOPICS_FILE, TopicRegistry
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.log import Log
+from kafkalog_broker.storage.log_dir import LogDirError
+from kafkalog_broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.topic_registry import TOPICS_FILE, TopicRegistry
 from kafkalog_spark.log.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from kafkalog_spark.log.partition_metadata import read_partition_metadata
 from tests.broker.storage.manager_helpers import NOW, content, killed, offsets_of, started
@@ -172,7 +174,7 @@ def test_a_new_topic_of_an_old_name_does_not_inherit_its_offsets(tmp_path):
     broker.tick(60_000)
     assert read_offset_checkpoint(tmp_path / "a" / START) == {("orders", 0): 5}
     broker.topics.delete("orders")
-    broker.logs.delete_topic(topic)
+    broker.logs.detach_topic(topic).finish()
     broker.create("orders")
     broker.append(count=2)
     again = started(killed(tmp_path / "a", tmp_path / "b"))
@@ -187,7 +189,7 @@ def test_a_late_checkpoint_does_not_bring_old_offsets_back(tmp_path):
     broker.log().delete_records(5)
     broker.tick(60_000)
     broker.topics.delete("orders")
-    broker.logs.delete_topic(topic)
+    broker.logs.detach_topic(topic).finish()
     broker.create("orders")
     for work in waiting:
         work()
@@ -398,7 +400,7 @@ def test_a_topic_deleted_while_a_directory_was_offline_goes_when_it_is_back(tmp_
     (tmp_path / "a").rename(tmp_path / "unplugged")
     (tmp_path / "a").write_text("")
     again = started(tmp_path / "a", tmp_path / "b")
-    again.logs.delete_topic(again.topics.delete("orders"))
+    again.logs.detach_topic(again.topics.delete("orders")).finish()
     again.logs.shutdown()
     (tmp_path / "a").unlink()
     (tmp_path / "unplugged").rename(tmp_path / "a")
@@ -433,7 +435,7 @@ def test_a_deleted_partition_goes_after_the_delay(tmp_path):
     broker.append()
     woken = []
     broker.log().subscribe(lambda: woken.append(True))
-    broker.logs.delete_topic(broker.topics.delete("orders"))
+    broker.logs.detach_topic(broker.topics.delete("orders")).finish()
     assert woken
     assert broker.logs.get("orders", 0) is None
     assert len(list(tmp_path.glob("orders-?.*-delete"))) == 2
@@ -600,7 +602,7 @@ def test_two_thousand_partitions_load_without_being_opened(tmp_path):
 
 
 def started_dirs(path):
-    from broker.storage.log_dir import LogDir
+    from kafkalog_broker.storage.log_dir import LogDir
 
     return [LogDir(path, "id")]
 
@@ -616,3 +618,123 @@ def test_recovered_files_are_believed_by_the_loader(tmp_path):
     loaded = load_log(LoadRequest(directory=tmp_path / "b" / "orders-0", clean=True))
     assert (loaded.log_end_offset, loaded.recovered) == (5, [])
     assert uuid.UUID(int=0) != again.topic("orders").id
+
+
+# ---- what a log may raise
+
+
+@pytest.mark.parametrize("size", [4, 7, 8, 11, 12])
+def test_a_topic_whose_indexes_have_no_room_for_an_entry_is_served_also_after_a_crash(tmp_path, size):
+    """segment.index.bytes may be 4. Kafka cannot make such a log ("Invalid max index size")."""
+    broker = started(tmp_path / "one")
+    broker.create("orders", segment_index_bytes=size)
+    for _ in range(3):
+        broker.append(size=5000)
+    before = content(broker)
+    again = started(killed(tmp_path / "one", tmp_path / "two"))
+    assert content(again) == before
+    again.append()
+    assert again.log().log_end_offset == 4
+    broker.logs.shutdown()
+    again.logs.shutdown()
+
+
+def test_an_index_size_may_shrink_below_an_entry_while_the_broker_runs(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders")
+    broker.append(size=5000)
+    broker.topics.set_configs("orders", {"segment.index.bytes": "4", "internal.segment.bytes": "6000"})
+    broker.logs.update_topic_config("orders")
+    for _ in range(4):
+        broker.append(size=5000)
+    assert offsets_of(broker) == (0, 5)
+    broker.logs.shutdown()
+    again = started(tmp_path, properties={"log.index.size.max.bytes": 4})
+    again.create("payments")
+    again.append("payments")
+    assert offsets_of(again) == (0, 5)
+    again.logs.shutdown()
+
+
+@pytest.mark.parametrize("error", [ValueError("a fault of ours"), RuntimeError("another"), MemoryError()])
+def test_whatever_a_log_raises_while_it_is_loaded_is_its_own_failure(tmp_path, monkeypatch, caplog, error):
+    broker = started(tmp_path / "one")
+    broker.create("orders", 3)
+    broker.append(partition=1)
+
+    def load(request, on_bytes=None):
+        if request.directory.name == "orders-0":
+            raise error
+        return load_log(request, on_bytes)
+
+    monkeypatch.setattr("kafkalog_broker.storage.log_table.load_log", load)
+    again = started(killed(tmp_path / "one", tmp_path / "two"))
+    assert type(error).__name__ in refused("kafka_storage_error", again.logs.get, "orders", 0)
+    assert offsets_of(again, partition=1) == (0, 1)
+    assert again.append(partition=2).base_offset == 0
+    again.tick(10 * 60_000)  # retention looks at all of them
+    again.logs.shutdown()
+    assert not (tmp_path / "two" / MARKER).exists()
+    broker.logs.shutdown()
+
+
+def test_a_partition_that_is_missing_and_cannot_be_made_does_not_keep_the_broker_from_starting(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+    broker.topics.create("orders", 2)
+    broker.crash()
+
+    def create(*_, **__):
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(Log, "create", create)
+    again = started(tmp_path)
+    refused("kafka_storage_error", again.logs.get, "orders", 0)
+    assert not list(tmp_path.glob("orders-*")), "half a partition would be one at the next start"
+    monkeypatch.undo()
+    again.crash()
+    assert started(tmp_path).append().base_offset == 0
+
+
+def test_too_many_open_files_fail_the_new_partition_and_not_the_directory(tmp_path, monkeypatch):
+    broker = started(tmp_path)
+
+    def create(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "create", create)
+        with pytest.raises(BrokerError, match="Too many open files"):
+            broker.create("orders")
+    assert not list(tmp_path.glob("orders-*"))
+    broker.create_logs(broker.topic())
+    assert broker.append().base_offset == 0
+    broker.logs.shutdown()
+
+
+# ---- a clock that jumps
+
+YEAR = 365 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize("jumps", [(YEAR, -YEAR), (-3_600_000,), (-YEAR,)])
+def test_a_clock_that_jumps_stops_nothing(tmp_path, jumps):
+    """Intervals and delays go by time that passes: Kafka schedules by System.nanoTime."""
+    broker = started(tmp_path)
+    broker.create("orders", 2, flush_ms=500, retention_ms=-1, file_delete_delay_ms=1000)
+    broker.append(count=3)
+    for ms in jumps:
+        broker.clock.jump(ms)
+        broker.tick()
+    broker.tick(5000)
+    assert broker.log().recovery_point == 3
+    assert read_offset_checkpoint(tmp_path / HIGH)["orders", 0] == 3
+    broker.logs.delete("orders", 1)
+    broker.clock.jump(-YEAR)
+    broker.tick(999)
+    assert len(list(tmp_path.glob("orders-1.*-delete"))) == 1
+    broker.tick(1)
+    assert not list(tmp_path.glob("orders-1.*-delete"))
+    broker.log().delete_records(2)
+    broker.tick(60_000)
+    assert read_offset_checkpoint(tmp_path / START) == {("orders", 0): 2}
+    broker.logs.shutdown()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.storage.producer_replay import read_marker
-from broker.storage.producer_state import Marker
+from kafkalog_broker.storage.producer_replay import read_marker
+from kafkalog_broker.storage.producer_state import Marker
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.encoded_batch import control_batch
 from kafkalog_spark.log.layout import ControlType

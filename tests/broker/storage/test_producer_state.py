@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
-from broker.storage.producer_state import AppendFacts, Marker, ProducerState
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.producer_state import AppendFacts, Marker, ProducerState
 from kafkalog_spark.log.layout import MAX_INT32, ControlType
 from kafkalog_spark.log.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.transaction_index import AbortedTransaction

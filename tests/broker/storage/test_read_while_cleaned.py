@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from broker.errors import BrokerError
-from broker.storage.cleaner import Cleaner
-from broker.storage.file_handles import FileHandles
-from broker.storage.log import Log
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.cleaner import Cleaner
+from kafkalog_broker.storage.file_handles import FileHandles
+from kafkalog_broker.storage.log import Log
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.partition_log import PartitionLog

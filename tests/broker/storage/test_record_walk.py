@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.storage import record_walk
-from broker.storage.record_walk import RecordFacts, find_timestamp, walk_records
+from kafkalog_broker.storage import record_walk
+from kafkalog_broker.storage.record_walk import RecordFacts, find_timestamp, walk_records
 from kafkalog_spark.errors import CorruptBatch
 from tests.log.batch_builder import V2Record, encoded, varint
 
@@ -77,7 +77,7 @@ def test_offset_deltas_that_are_not_counted_up_are_told(walk):
     ("data", "count", "text"),
     [
         (encoded([V2Record(0, BASE)], 0, BASE), 2, "1 of 2 are whole"),
-        (encoded([V2Record(0, BASE)] * 2, 0, BASE), 1, "bytes are left behind the 1 records"),
+        (encoded([V2Record(0, BASE)] * 2, 0, BASE), 1, "bytes are left after the 1 records"),
         (varint(-3) + bytes(20), 1, "record 0 has a negative length"),
         (varint(100) + bytes(20), 1, "0 of 1 are whole"),
         (varint(7) + b"\0\0\0" + varint(-1) + varint(-1) + varint(-1) + b"\0", 1, "record 0 is malformed"),
@@ -127,7 +127,7 @@ def test_small_batches_are_taken_without_numba():
         "validated(4, codec=3)\n"
         "assert 'numba' not in sys.modules\n"
         "first = validated(5)\n"
-        "from broker.storage import record_walk\n"
+        "from kafkalog_broker.storage import record_walk\n"
         "record_walk._loading.join()\n"
         "assert 'numba' in sys.modules\n"
         "assert validated(5) == first\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from broker.storage.throttler import Throttler
+from kafkalog_broker.storage.throttler import Throttler
 
 
 class Time:

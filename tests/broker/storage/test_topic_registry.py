@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from broker.errors import BrokerError
-from broker.storage.log_dir import LogDir
-from broker.storage.topic_registry import (
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.log_dir import LogDir
+from kafkalog_broker.storage.topic_registry import (
     TOPICS_FILE,
     RegistryState,
     Topic,

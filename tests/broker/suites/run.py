@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from broker.testing import running_broker
+from kafkalog_broker.testing import running_broker
 from tests.broker.dynamic_defaults import set_for_all_brokers
 from tests.broker.suites import expectations, page
 from tests.broker.suites.sources import SUITES, SourceMissing, Suite, fetch

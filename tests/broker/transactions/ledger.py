@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from broker.clock import ManualClock
-from broker.errors import BrokerError, ErrorCode
-from broker.groups.offset_batches import OffsetsBatch, Record, decode_batches, encode_batch
-from broker.transactions.loading import load
-from broker.transactions.transaction_config import TransactionConfig
-from broker.transactions.transaction_coordinator import TransactionCoordinator
-from broker.transactions.transaction_markers import EndMarker
-from broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.clock import ManualClock
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.offset_batches import OffsetsBatch, Record, decode_batches, encode_batch
+from kafkalog_broker.transactions.loading import load
+from kafkalog_broker.transactions.transaction_config import TransactionConfig
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_markers import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
 ALL = frozenset(ORDERS)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import BrokerError, ErrorCode
-from broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, LAST_EPOCH, ProducerIdAndEpoch
-from broker.transactions.transaction_state import TransactionState
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, LAST_EPOCH, ProducerIdAndEpoch
+from kafkalog_broker.transactions.transaction_state import TransactionState
 from tests.broker.transactions.ledger import ALL, ORDERS, Ledger
 
 TIMEOUT = 60_000
@@ -150,6 +150,15 @@ def test_what_times_out_is_aborted_and_its_producer_fenced():
     late = lambda: ledger.coordinator.end("slow", slow, commit=True, client_version=CLASSIC)  # noqa: E731
     assert code(late) is ErrorCode.producer_fenced
     ledger.coordinator.end("quick", quick, commit=True, client_version=CLASSIC)
+
+
+def test_timed_out_transactions_are_aborted_also_after_the_clock_was_set_back():
+    ledger = Ledger(abort_timed_out_interval_ms=10_000)
+    ledger.clock.jump(-3_600_000)
+    opened(ledger, "slow", timeout=5_000)
+    ledger.clock.advance(10_001)
+    ledger.coordinator.tick(ledger.clock.now_ms())
+    assert ledger.coordinator.prepared == ["slow"]
 
 
 def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open():

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.check import CLEAN, ERRORS, WRONG_USAGE, main
+from tests.log.batch_builder import GZIP, NONE, ZSTD, batch, encoded
+from tests.log.damaged_log import AFTER, BEFORE, NAME, TIME, log_path, records, write_segments
 
 
 def test_a_clean_directory_gives_a_summary_and_0(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +43,31 @@ def test_errors_give_a_line_each_and_1(golden_copy: Callable[..., Path], capsys:
 def test_closed_makes_what_a_crash_left_an_error(golden_crashed: Path) -> None:
     assert main([str(golden_crashed)]) == CLEAN
     assert main(["--closed", str(golden_crashed)]) == ERRORS
+
+
+def test_the_records_of_real_logs_are_found_good(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--records", str(golden)]) == CLEAN
+    assert capsys.readouterr().out.endswith("0 errors, 0 notes\n")
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD])
+@pytest.mark.parametrize("filler", [1, 3000])
+def test_records_says_which_batches_with_a_valid_crc_cannot_be_read(
+    codec: int, filler: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """filler: few bytes are swept in plain Python, many by a kernel."""
+    bad = [batch(at, records(at), codec=codec, payload=encoded(records(at), at, TIME)[:-1]) for at in (5, 15)]
+    data = BEFORE + bad[0] + AFTER + bad[1] + b"".join(batch(20 + i, records(20 + i, 1, 400)) for i in range(filler))
+    directory = write_segments(tmp_path, {0: data})
+    assert main(["--quiet", str(directory)]) == CLEAN
+    capsys.readouterr()
+    assert main(["--quiet", "--records", str(directory)]) == ERRORS
+    first, second, summary = capsys.readouterr().out.splitlines()
+    for line, position, offset in ((first, len(BEFORE), 5), (second, len(BEFORE + bad[0] + AFTER), 15)):
+        assert line.startswith(
+            f"error: {NAME} {log_path(directory)} at byte {position} (offset {offset}): the records of"
+        )
+    assert "2 errors" in summary
 
 
 def test_a_path_that_is_no_log_directory_gives_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,167 @@
+"""Requests of a client that wishes a broker ill, byte by byte: each a whole frame, its size in front.
+
+Built by hand from the protocol guide, so that they are the same bytes in each run and no library softens them.
+Tests use them too. Batches for Produce are in benchmarks/attack_batches.py, how a frame is sent in attack_runs.py.
+"""
+
+from __future__ import annotations
+
+import struct
+
+PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 9, 18, 19
+DELETE_TOPICS, WRITE_TXN_MARKERS, DESCRIBE_CONFIGS, CREATE_PARTITIONS = 20, 27, 32, 37
+INCREMENTAL_ALTER_CONFIGS, DESCRIBE_PRODUCERS = 44, 61
+BROKER, TOPIC = 4, 2
+"""Resource types of the config requests."""
+GIB = 1 << 30
+
+
+def framed(api_key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
+    """Size, request header (version 2 when `flexible`, else 1) and body."""
+    header = struct.pack(">hhih", api_key, version, 1, 6) + b"attack" + (b"\0" if flexible else b"")
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def string(text: str) -> bytes:
+    """A string with a length of 2 bytes."""
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def uvarint(number: int) -> bytes:
+    """An unsigned varint, as flexible versions write lengths (plus one) and tags."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))
+
+
+def compact(text: str) -> bytes:
+    """A string of a flexible version."""
+    data = text.encode()
+    return uvarint(len(data) + 1) + data
+
+
+def array(parts: list[bytes]) -> bytes:
+    """An array with a length of 4 bytes."""
+    return struct.pack(">i", len(parts)) + b"".join(parts)
+
+
+def api_versions() -> bytes:
+    """The smallest question there is: ApiVersions 0."""
+    return framed(API_VERSIONS, 0, b"")
+
+
+def fetch_with_a_lying_tag() -> bytes:
+    """Fetch 17 whose partition has the tagged field 0 (a UUID, 16 bytes) with a size that says 60.
+
+    Who believes the size finds a request that ends well; who reads 16 bytes and goes on finds forgotten topics, 2^32-2
+    of them. Java reads 16 bytes and refuses the array.
+    """
+    honest = b"\0" + b"\1" + b"\1" + b"\0"  # no tags of the topic, no forgotten topics, an empty rack, no tags
+    lie = b"\0" + uvarint(2**32 - 1)  # no tags of the topic, the forgotten topics
+    tag = uvarint(1) + uvarint(0) + uvarint(60) + bytes(16) + lie.ljust(44, b"\0")
+    partition = struct.pack(">iiqiqi", 0, -1, 0, -1, -1, 1 << 20) + tag
+    topic = bytes(16) + uvarint(2) + partition
+    return framed(FETCH, 17, struct.pack(">iiibii", 0, 0, GIB, 0, 0, -1) + uvarint(2) + topic + honest, flexible=True)
+
+
+def fetch(topic: str, partitions: list[int], *, max_wait_ms: int = 0, min_bytes: int = 0) -> bytes:
+    """Fetch 4 of these partitions of one topic, from offset 0 on, named as often as they are listed."""
+    named = [struct.pack(">iqi", partition, 0, 1 << 20) for partition in partitions]
+    head = struct.pack(">iiiib", -1, max_wait_ms, min_bytes, GIB, 0)
+    return framed(FETCH, 4, head + array([string(topic) + array(named)]))
+
+
+def long_poll(topic: str, times: int, *, max_wait_ms: int, partitions: int = 1) -> bytes:
+    """Fetch 4 that names the same partitions many times and waits for more bytes than ever come."""
+    return fetch(topic, list(range(partitions)) * times, max_wait_ms=max_wait_ms, min_bytes=GIB)
+
+
+def list_offsets(topic: str, partitions: int) -> bytes:
+    """ListOffsets 1 of `partitions` different partitions of a topic that has fewer."""
+    named = [struct.pack(">iq", partition, -1) for partition in range(partitions)]
+    return framed(LIST_OFFSETS, 1, struct.pack(">i", -1) + array([string(topic) + array(named)]))
+
+
+def list_offsets_by_time(topic: str, times: int) -> bytes:
+    """ListOffsets 1 for timestamp 1, the same partition named `times` times."""
+    one = string(topic) + array([struct.pack(">iq", 0, 1)])
+    return framed(LIST_OFFSETS, 1, struct.pack(">i", -1) + array([one] * times))
+
+
+def create_topics(count: int, prefix: str = "made") -> bytes:
+    """CreateTopics 2 of `count` names, only to be validated."""
+    topics = [string(f"{prefix}-{n:05}") + struct.pack(">ihii", 1, 1, 0, 0) for n in range(count)]
+    return framed(CREATE_TOPICS, 2, array(topics) + struct.pack(">i?", 10_000, True))
+
+
+def create_topic_with_assignments(partitions: int) -> bytes:
+    """CreateTopics 2 of one topic whose partitions are assigned by hand to broker 1, only to be validated."""
+    assigned = array([struct.pack(">iii", n, 1, 1) for n in range(partitions)])
+    topic = string("assigned") + struct.pack(">ih", -1, -1) + assigned + array([])
+    return framed(CREATE_TOPICS, 2, array([topic]) + struct.pack(">i?", 10_000, True))
+
+
+def delete_topics(count: int, prefix: str = "gone") -> bytes:
+    """DeleteTopics 1 of `count` names that do not exist."""
+    return framed(
+        DELETE_TOPICS, 1, array([string(f"{prefix}-{n:05}") for n in range(count)]) + struct.pack(">i", 10_000)
+    )
+
+
+def create_partitions(count: int, prefix: str = "gone") -> bytes:
+    """CreatePartitions 1 of `count` topics that do not exist."""
+    topics = [string(f"{prefix}-{n:05}") + struct.pack(">ii", 2, -1) for n in range(count)]
+    return framed(CREATE_PARTITIONS, 1, array(topics) + struct.pack(">i?", 10_000, False))
+
+
+def describe_configs(times: int) -> bytes:
+    """DescribeConfigs 1 that names broker 1 `times` times: 8 bytes of request for some kilobytes of answer."""
+    return framed(DESCRIBE_CONFIGS, 1, array([struct.pack(">b", BROKER) + string("1") + b"\xff" * 4] * times) + b"\0")
+
+
+def incremental_alter_configs(count: int) -> bytes:
+    """IncrementalAlterConfigs 0 of `count` topics that do not exist, each with one property, only to be validated."""
+    change = array([string("retention.ms") + b"\0" + string("1000")])
+    resources = [struct.pack(">b", TOPIC) + string(f"gone-{n:05}") + change for n in range(count)]
+    return framed(INCREMENTAL_ALTER_CONFIGS, 0, array(resources) + b"\1")
+
+
+def offset_fetch(partitions: int) -> bytes:
+    """OffsetFetch 1 of `partitions` different partitions."""
+    named = array([struct.pack(">i", partition) for partition in range(partitions)])
+    return framed(OFFSET_FETCH, 1, string("attackers") + array([string("gone") + named]))
+
+
+def offset_fetch_with_an_unknown_tag(partitions: int) -> bytes:
+    """OffsetFetch 7 of `partitions` different partitions, with a tagged field behind it that no guide knows."""
+    named = b"".join(struct.pack(">i", partition) for partition in range(partitions))
+    topic = compact("gone") + uvarint(partitions + 1) + named + b"\0"
+    unknown = uvarint(1) + uvarint(9_999) + uvarint(1) + b"x"
+    return framed(OFFSET_FETCH, 7, compact("attackers") + uvarint(2) + topic + b"\0" + unknown, flexible=True)
+
+
+def describe_producers(topic: str, times: int) -> bytes:
+    """DescribeProducers 0 that names one partition `times` times."""
+    named = uvarint(2) + compact(topic) + uvarint(times + 1) + bytes(4) * times + b"\0"
+    return framed(DESCRIBE_PRODUCERS, 0, named + b"\0", flexible=True)
+
+
+def write_txn_markers(topic: str, times: int) -> bytes:
+    """WriteTxnMarkers 1: one marker for one partition, named `times` times."""
+    named = uvarint(2) + compact(topic) + uvarint(times + 1) + bytes(4) * times + b"\0"
+    marker = struct.pack(">qh?", 4_242, 0, True) + named + struct.pack(">i", 0) + b"\0"
+    return framed(WRITE_TXN_MARKERS, 1, uvarint(2) + marker + b"\0", flexible=True)
+
+
+def produce(topic: str, batches: bytes, *, acks: int = 1, partition: int = 0) -> bytes:
+    """Produce 3 of some batches to one partition."""
+    data = struct.pack(">ii", partition, len(batches)) + batches
+    return framed(PRODUCE, 3, struct.pack(">hhi", -1, acks, 30_000) + array([string(topic) + array([data])]))
+
+
+def half_sent(size: int, sent: int) -> bytes:
+    """The size of a Produce frame and the first `sent` bytes of it: zeros behind a good header."""
+    return struct.pack(">i", size) + produce("held", b"")[4:18].ljust(sent, b"\0")

@@ -1,0 +1,220 @@
+"""Attacks of a client that needs no login, on this broker and on a real Apache Kafka: what others wait, what they cost.
+
+    python -m benchmarks.attacks                                   # all, both brokers, the table of docs/broker.md
+    python -m benchmarks.attacks --only list_offsets --side kafkalog --repeat 3
+    python -m benchmarks.attacks --list
+
+A broker is started once for all attacks, and again when one has ended it or is not done with in time. While an attack
+runs, another process asks for ApiVersions every few milliseconds; "others wait" is the longest of its waits, to one
+second after the attack's end. Memory is RssAnon: pages of files, which the kernel may drop, are not counted.
+`nice -n -10` in front keeps other work on the machine out of the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from benchmarks.attack_list import ATTACKS, Attack
+from benchmarks.attack_probe import Memory, Probe, lives
+from benchmarks.attack_runs import LIMIT, Target
+from benchmarks.broker_sides import sides
+from benchmarks.report import Report
+
+OTHERS_WAIT_MS, OTHERS_WAIT_UNPACKING_MS, GROWTH_MB = 50, 100, 64
+"""The bars: what others may wait, what they may wait while 60 MB are decompressed, what memory may grow by."""
+AFTER = 1.0
+"""Seconds after an attack that still count for others: a broker may go on with it when the client has left."""
+GIVEN_BACK = 5.0
+"""Seconds after an attack when what is still held is read."""
+ADDRESS_SPACE = 8 << 30
+"""Bytes that our broker may map: a container of ordinary size. Otherwise 34 GB asked for by one frame go unnoticed on a
+large machine. A JVM maps more than it uses, and has its own limit."""
+
+
+class Outcome(NamedTuple):
+    """Of one attack on one broker. ms, s (None: more than LIMIT), and MB of 10^6 bytes."""
+
+    others_ms: float
+    others_p99_ms: float
+    seconds: float | None
+    growth_mb: float
+    kept_mb: float
+    lived: bool
+
+    def misses(self, attack: Attack) -> list[str]:
+        """Which bars it misses, in words."""
+        bar = OTHERS_WAIT_UNPACKING_MS if attack.unpacks else OTHERS_WAIT_MS
+        found = [] if self.lived else ["the process ended"]
+        if self.others_ms > bar:
+            found.append(f"others waited {self.others_ms:.0f} ms of {bar}")
+        if self.growth_mb > GROWTH_MB:
+            found.append(f"+{self.growth_mb:.0f} MB of {GROWTH_MB}")
+        if self.kept_mb > GROWTH_MB / 2:
+            found.append(f"{self.kept_mb:.0f} MB not given back")
+        return found
+
+    def cells(self) -> str:
+        """For the table: others wait, memory at most, memory afterwards, how long the attack took."""
+        if not self.lived:
+            return "**process ends** | | |"
+        seconds = f"over {LIMIT:.0f} s" if self.seconds is None else f"{self.seconds:.2f} s"
+        return f"{self.others_ms:.0f} ms | {self.growth_mb:+.0f} MB, {self.kept_mb:+.0f} MB after | {seconds} |"
+
+
+class Besieged:
+    """One broker with its probe: started when first needed, and again after it has ended."""
+
+    def __init__(self, name: str, side: Any) -> None:
+        self.name, self._side = name, side
+        self._probe: Probe | None = None
+        self._count = 0
+
+    def suffer(self, attack: Attack) -> Outcome:
+        """Run the attack once, on a topic of its own."""
+        probe = self._ready()
+        host, _, port = self._side.bootstrap.rpartition(":")
+        target, topic = Target(host, int(port)), f"attack-{attack.name}-{self._count}"
+        self._count += 1
+        if attack.topic_config is not None:
+            self._side.create_topic(topic, 1, attack.topic_config)
+        if attack.prepare is not None:
+            attack.prepare(target, topic)
+            time.sleep(AFTER)
+        pid = self._side.pid
+        memory = Memory(pid)
+        before = memory.now()
+        memory.reset()
+        probe.waits()
+        begin = time.perf_counter()
+        seconds: float | None = None
+        try:
+            attack.run(target, topic)
+            seconds = time.perf_counter() - begin
+        except TimeoutError:
+            pass
+        except ConnectionError as error:
+            print(f"{self.name}: {attack.name}: {error}", flush=True)
+            seconds = time.perf_counter() - begin
+        time.sleep(AFTER)
+        waits = probe.waits()
+        lived = lives(pid)
+        peak = memory.peak
+        memory.close()
+        time.sleep(GIVEN_BACK - AFTER)
+        after = memory.now()
+        if not lived or waits.lost or seconds is None:
+            self._clear()  # dead, or still at it when the next attack comes
+        if not lived:
+            return Outcome(waits.longest, waits.p99, seconds, 0, 0, False)
+        return Outcome(waits.longest, waits.p99, seconds, peak - before, after - before, True)
+
+    def _ready(self) -> Probe:
+        if self._probe is None:
+            self._side.start()
+            if self.name == "kafkalog":
+                _limit_address_space(self._side.pid)
+            host, _, port = self._side.bootstrap.rpartition(":")
+            self._probe = Probe(host, int(port))
+            time.sleep(AFTER)
+        return self._probe
+
+    def _clear(self) -> None:
+        if self._probe is not None:
+            self._probe.__exit__(None, None, None)
+            self._probe = None
+        self._side.kill()
+
+    def close(self) -> None:
+        """End the probe and the broker. Nobody needs what is in it."""
+        self._clear()
+
+
+def _limit_address_space(pid: int) -> None:
+    import resource
+
+    resource.prlimit(pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+
+
+Outcomes = dict[str, dict[str, Outcome]]
+"""By the names of attack and broker."""
+
+
+def measure(names: Iterable[str], attacks: Sequence[Attack], repeat: int, report: Report) -> Outcomes:
+    """Every attack `repeat` times on each of these brokers, in turn. Of several outcomes of one, that with the shortest
+    wait of others: other work on the machine only ever adds."""
+    found: Outcomes = {attack.name: {} for attack in attacks}
+    with TemporaryDirectory(prefix="kafkalog-attacks-") as home:
+        brokers = [Besieged(name, side) for name, side in sides(Path(home)).items() if name in names]
+        try:
+            for attack in attacks:
+                figures: dict[str, Any] = {}
+                for broker in brokers:
+                    gc.collect()
+                    runs = [broker.suffer(attack) for _ in range(repeat)]
+                    best = min(runs, key=lambda outcome: (not outcome.lived, outcome.others_ms))
+                    found[attack.name][broker.name] = best
+                    figures |= _figures(broker.name, best)
+                    if broker.name == "kafkalog":
+                        figures["misses"] = "; ".join(best.misses(attack)) or "nothing"
+                report.add("attacks", f"{attack.title} ({attack.name})", **figures)
+        finally:
+            for broker in brokers:
+                broker.close()
+    return found
+
+
+def _figures(name: str, outcome: Outcome) -> dict[str, Any]:
+    return {
+        f"{name}_others_ms": round(outcome.others_ms, 1),
+        f"{name}_others_p99_ms": round(outcome.others_p99_ms, 1),
+        f"{name}_s": None if outcome.seconds is None else round(outcome.seconds, 2),
+        f"{name}_MB": round(outcome.growth_mb),
+        f"{name}_MB_after": round(outcome.kept_mb),
+        f"{name}_lives": outcome.lived,
+    }
+
+
+def table(attacks: Sequence[Attack], found: Outcomes) -> str:
+    """Markdown for docs/broker.md: an attack a line, three cells a broker."""
+    names = list(dict.fromkeys(name for outcomes in found.values() for name in outcomes))
+    titles = {"kafkalog": "this broker", "kafka": "Apache Kafka"}
+    head = "".join(f" {titles[name]}: others wait | memory, 5 s later | takes |" for name in names)
+    lines = [f"| attack |{head}", "|---|" + "---|---|---|" * len(names)]
+    for attack in attacks:
+        cells = " ".join(found[attack.name][name].cells() for name in names)
+        lines.append(f"| {attack.title} | {cells}")
+    return "\n".join(lines)
+
+
+def main(
+    report: Report, names: Sequence[str] = ("kafkalog", "kafka"), only: Sequence[str] = (), repeat: int = 1
+) -> None:
+    """All attacks, or those named, on these brokers. Raises ValueError for an attack that does not exist."""
+    unknown = set(only) - {attack.name for attack in ATTACKS}
+    if unknown:
+        raise ValueError(f"unknown attacks: {sorted(unknown)}; there are {[attack.name for attack in ATTACKS]}")
+    chosen = [attack for attack in ATTACKS if not only or attack.name in only]
+    print(table(chosen, measure(names, chosen, repeat, report)), flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="these attacks")
+    parser.add_argument("--side", nargs="*", default=["kafkalog", "kafka"], choices=["kafkalog", "kafka"])
+    parser.add_argument("--repeat", type=int, default=1, help="times; the best is reported")
+    parser.add_argument("--list", action="store_true", help="print the names of the attacks")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    arguments = _arguments()
+    if arguments.list:
+        print("\n".join(f"{attack.name:20} {attack.title}" for attack in ATTACKS))
+    else:
+        main(Report(), arguments.side, arguments.only, arguments.repeat)

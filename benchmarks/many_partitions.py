@@ -1,0 +1,195 @@
+"""Topics of many small partitions: how a read and a stream get over them, and what the stream's process keeps.
+
+    1,000 partitions of 14 records       count(), limit(1), limit(1).count()
+    5,000 partitions of one record       count()
+    1,000 partitions, 1.4 kB a trigger   s of a trigger, memory of the process that plans
+    4 partitions of 250,000 records      rows per second, against the ceiling: each has a task of its own
+
+Alongside each count() a source in Python that does nothing, with as many tasks as the topic has partitions: what
+Spark takes when partitions do not share tasks. The logs are written by this project's own writer, in
+~/.cache/kafkalog-bench.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from benchmarks.data import home
+from benchmarks.report import Report, in_turn, rate, ratio
+from benchmarks.spark_session import SparkSession
+from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.planning import plan, tasks_of
+from tests.source.made_logs import MadeBatch, write_batches
+
+NOTHING = "benchmarks.sources:Nothing"
+CEILING = "benchmarks.sources:Ceiling"
+DAEMON = {"spark.python.daemon.module": "kafkalog_spark.daemon"}
+FIRST_TIMESTAMP = 1_700_000_000_000
+TRIGGERS = 6
+
+# topic -> partitions, record batches of each, records of a batch, bytes of a value
+TOPICS: Mapping[str, tuple[int, int, int, int]] = {
+    "many": (1000, 1, 14, 100),
+    "wide": (5000, 1, 1, 100),
+    "triggers": (1000, TRIGGERS, 1, 1400),
+    "large": (4, 500, 500, 100),
+}
+
+
+def log_dir(topic: str) -> Path:
+    """The log directory that holds the topic and nothing else; written when it is not there yet."""
+    path = home() / f"partitions-{topic}"
+    if path.exists():
+        return path
+    partitions, batches, records, size = TOPICS[topic]
+    print(f"writing {partitions} partitions ...", flush=True)
+    home().mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(dir=home()))
+    written = [MadeBatch([b"v" * size] * records, [FIRST_TIMESTAMP] * records)] * batches
+    for partition in range(partitions):
+        write_batches(unfinished, topic, partition, written, index_interval_bytes=4096)
+    return unfinished.rename(path)
+
+
+def tasks(topic: str) -> int:
+    """How many tasks a read of the topic has on this machine."""
+    options = parse_read_options({"path": str(log_dir(topic)), "subscribe": topic})
+    return len(tasks_of(plan(options, RowFilter()), options))
+
+
+def counted(report: Report, ours: SparkSession, topic: str, rounds: int) -> None:
+    """One line: count() of a topic."""
+    partitions, batches, records, _ = TOPICS[topic]
+    path = str(log_dir(topic))
+    seconds = in_turn(
+        {
+            "kafkalog": partial(
+                ours.run,
+                "kafkalog",
+                {"subscribe": topic},
+                path=path,
+                action="count",
+                expect=partitions * batches * records,
+            ),
+            "nothing": partial(
+                ours.run,
+                "nothing",
+                {"partitions": partitions},
+                register=NOTHING,
+                action="count",
+                expect=10 * partitions,
+            ),
+        },
+        rounds=rounds,
+        warmups=1,
+    )
+    report.add(
+        "many_partitions",
+        f"count() of {partitions} partitions of {batches * records} records",
+        seconds=round(statistics.median(seconds["kafkalog"]), 2),
+        tasks=tasks(topic),
+        a_task_each_that_does_nothing_seconds=round(statistics.median(seconds["nothing"]), 2),
+        x_a_task_each=round(ratio(seconds["nothing"], seconds["kafkalog"]), 1),
+    )
+
+
+def limited(report: Report, session: SparkSession, settings: str, rounds: int) -> None:
+    """One line: limit(1), whose rows Spark stops taking, so that it ends the workers."""
+    topic = "many"
+    path = str(log_dir(topic))
+    query = partial(session.run, "kafkalog", {"subscribe": topic}, path=path, limit=1)
+    seconds = in_turn(
+        {"collect": partial(query, action="collect", expect=1), "count": partial(query, action="count", expect=1)},
+        rounds=rounds,
+    )
+    report.add(
+        "many_partitions",
+        f"limit(1) of {TOPICS[topic][0]} partitions, {settings}",
+        collect_seconds=round(statistics.median(seconds["collect"]), 2),
+        count_seconds=round(statistics.median(seconds["count"]), 2),
+    )
+
+
+def triggered(report: Report, session: SparkSession) -> None:
+    """One line: a stream that takes one record batch of each partition in a trigger."""
+    partitions, batches, _, size = TOPICS["triggers"]
+    ended = threading.Event()
+    peaks = [0]
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            peaks[0] = max(peaks[0], session.peak_mb("python_streaming_source_runner") or 0)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    checkpoint = tempfile.mkdtemp()
+    try:
+        ran = session.triggers(
+            "kafkalog",
+            {"subscribe": "triggers", "startingOffsets": "earliest", "maxBytesPerTrigger": 1},
+            path=str(log_dir("triggers")),
+            checkpoint=checkpoint,
+        )
+    finally:
+        ended.set()
+        watcher.join()
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    assert [rows for _, rows, _ in ran] == [partitions] * batches, ran
+    report.add(
+        "many_partitions",
+        f"stream of {partitions} partitions, {size} B of each in a trigger",
+        first_trigger_seconds=round(ran[0][2] / 1000, 2),
+        other_triggers_seconds=round(statistics.median(ms for _, _, ms in ran[1:]) / 1000, 2),
+        longest_of_these_seconds=round(max(ms for _, _, ms in ran[1:]) / 1000, 2),
+        planning_process_peak_MB=peaks[0],
+    )
+
+
+def large(report: Report, session: SparkSession, rounds: int) -> None:
+    """One line: few partitions with many records."""
+    partitions, batches, records, size = TOPICS["large"]
+    path = str(log_dir("large"))
+    seconds = in_turn(
+        {
+            "kafkalog": partial(session.run, "kafkalog", {"subscribe": "large"}, path=path),
+            "ceiling": partial(
+                session.run,
+                "ceiling",
+                {"rows": batches * records, "value_size": size, "topic": "large"},
+                register=CEILING,
+            ),
+        },
+        rounds=rounds,
+    )
+    report.add(
+        "many_partitions",
+        f"{partitions} partitions of {batches * records} records",
+        M_rows_per_s=rate(partitions * batches * records / 1e6, seconds["kafkalog"]),
+        tasks=tasks("large"),
+        x_ceiling=round(ratio(seconds["ceiling"], seconds["kafkalog"]), 2),
+    )
+
+
+def main(report: Report, rounds: int = 3) -> None:
+    """All of them, with Spark's default settings; limit(1) with kafkalog's daemon module too."""
+    for topic in TOPICS:
+        log_dir(topic)
+    with SparkSession() as session:
+        limited(report, session, "default settings", rounds)
+        triggered(report, session)
+        large(report, session, rounds)
+        counted(report, session, "many", rounds)
+        counted(report, session, "wide", rounds=1)
+    with SparkSession(DAEMON) as session:
+        limited(report, session, "spark.python.daemon.module=kafkalog_spark.daemon", rounds)
+
+
+if __name__ == "__main__":
+    main(Report())

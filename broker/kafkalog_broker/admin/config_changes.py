@@ -1,0 +1,279 @@
+"""Changing configuration: what AlterConfigs and IncrementalAlterConfigs ask for becomes a new set of overrides.
+
+`plan` decides and changes nothing; when `apply` returns, the change is on disk and holds for all logs. A request that
+changes many topics is one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from kafkalog_broker.admin.loggers import ROOT, check_level, set_level
+from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic, resource_type
+from kafkalog_broker.config.broker_config import LISTENER_PREFIX, BrokerConfig, served_properties
+from kafkalog_broker.config.broker_properties import BROKER_PROPERTIES, note_of_unserved
+from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, Update
+from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
+from kafkalog_broker.config.topic_properties import TOPIC_PROPERTIES
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.topic_registry import Outcome as Changed
+from kafkalog_broker.turn import Turn
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+_log = logging.getLogger(__name__)
+_locks: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
+
+
+class Operation(enum.IntEnum):
+    """AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+Change = tuple[str, Operation, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The overrides that a resource is to have; None for loggers, where `levels` says it."""
+
+    kind: ResourceType
+    name: str
+    overrides: Mapping[str, str]
+    levels: Mapping[str, int]
+
+
+def plan(broker: Broker, kind: ResourceType, name: str, changes: Iterable[Change], *, replace: bool) -> Plan:
+    """What the resource's overrides become. `replace`: all that is not set is removed (AlterConfigs).
+
+    Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST.
+    """
+    listed = list(changes)
+    if kind is ResourceType.BROKER_LOGGER:
+        check_broker(broker, name)
+        if replace:
+            raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
+        return Plan(kind, name, {}, _levels(listed))
+    if kind is ResourceType.TOPIC:
+        topic = known_topic(broker, name)
+        overrides = _changed({} if replace else topic.configs, listed, TOPIC_PROPERTIES)
+        try:
+            LogConfig.of(broker.config, overrides)
+        except ConfigError as error:
+            raise BrokerError(ErrorCode.invalid_config, error.what) from None
+        return Plan(kind, name, overrides, {})
+    if kind is ResourceType.BROKER:
+        if name != ALL_BROKERS:
+            check_broker(broker, name, kind="Node id", or_all=",")
+        own = broker.config.dynamic_default if name == ALL_BROKERS else broker.config.dynamic_broker
+        overrides = _changed({} if replace else own, listed, BROKER_PROPERTIES)
+        _check_dynamic(overrides)
+        _check_cleaner_threads(broker.config.log_cleaner_threads, _with(broker, name, overrides).log_cleaner_threads)
+        return Plan(kind, name, overrides, {})
+    raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
+
+
+async def apply(broker: Broker, planned: Plan) -> None:
+    """Make it so, for anything but a topic. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
+    if planned.kind is ResourceType.BROKER_LOGGER:
+        for name, level in planned.levels.items():
+            set_level(name, level)
+    else:
+        config = _with(broker, planned.name, planned.overrides)
+        try:
+            await broker.run_blocking(broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
+        except OSError as error:
+            raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
+        broker.update_config(config)
+        whose = f"broker {planned.name}" if planned.name else "all brokers"
+        # Names only: a value may be a password.
+        names = ", ".join(sorted(planned.overrides)) or "nothing is set"
+        unserved = note_of_unserved(planned.overrides, served_properties())
+        _log.info("configuration of %s is changed: %s%s", whose, names, unserved)
+
+
+async def apply_to_topics(broker: Broker, overrides: Mapping[str, Mapping[str, str]], turn: Turn) -> list[Outcome]:
+    """Make it so for topics, in one write: what became of each, in order."""
+    try:
+        found: list[Changed] = await broker.run_blocking(broker.topics.set_all_configs, overrides)
+    except BrokerError as error:
+        found = [error] * len(overrides)
+    outcomes: list[Outcome] = []
+    for name, changed in zip(overrides, found, strict=True):
+        if turn.over:
+            await turn.next()
+        if isinstance(changed, BrokerError):
+            outcomes.append((changed.code, changed.what))
+            continue
+        broker.logs.update_topic_config(name)
+        unserved = note_of_unserved(overrides[name], served_topic_properties())
+        _log.info("configuration of topic %s is now %.1000s%s", name, dict(overrides[name]), unserved)
+        outcomes.append((ErrorCode.none, None))
+    return outcomes
+
+
+Outcome = tuple[ErrorCode, str | None]
+
+
+async def alter_each(
+    broker: Broker,
+    resources: Sequence[Any],
+    changes_of: Callable[[Any], list[Change]],
+    *,
+    replace: bool,
+    validate_only: bool,
+) -> list[Outcome]:
+    """Plan and apply resource by resource; what happened to each, in order. One that fails says nothing of the others.
+    All topics are changed together, at the end.
+
+    `resources`: with resource_type and resource_name. `changes_of`: what one of them asks for; may raise BrokerError.
+    """
+    turn = Turn()
+    outcomes: list[Outcome] = []
+    topics: dict[str, Mapping[str, str]] = {}
+    places: list[int] = []  # of the topics' outcomes
+    keys = [(resource.resource_type, resource.resource_name) for resource in resources]
+    times = Counter(keys)
+    # One request at a time: a plan begins with what is set now.
+    async with _locks.setdefault(broker, asyncio.Lock()):
+        for (number, name), resource in zip(keys, resources, strict=True):
+            if turn.over:
+                await turn.next()
+            try:
+                kind = resource_type(number)
+                if times[number, name] > 1:
+                    raise BrokerError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+                if kind is None:
+                    raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {number}")
+                planned = plan(broker, kind, name, changes_of(resource), replace=replace)
+                if kind is ResourceType.TOPIC and not validate_only:
+                    topics[name] = planned.overrides
+                    places.append(len(outcomes))
+                elif not validate_only:
+                    await apply(broker, planned)
+                outcomes.append((ErrorCode.none, None))
+            except BrokerError as error:
+                outcomes.append((error.code, error.what))
+        if topics:
+            for place, outcome in zip(places, await apply_to_topics(broker, topics, turn), strict=True):
+                outcomes[place] = outcome
+    return outcomes
+
+
+def _with(broker: Broker, name: str, overrides: Mapping[str, str]) -> BrokerConfig:
+    """The broker's configuration with these overrides. Raises BrokerError (INVALID_REQUEST), also where a topic's own
+    settings would contradict them."""
+    default, own = broker.config.dynamic_default, broker.config.dynamic_broker
+    try:
+        config = broker.config.with_dynamic(*((overrides, own) if name == ALL_BROKERS else (default, overrides)))
+        for topic in broker.topics:
+            if topic.configs:
+                LogConfig.of(config, topic.configs)
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.invalid_request, error.what) from None
+    return config
+
+
+def _changed(now: Mapping[str, str], changes: list[Change], known: Mapping[str, Property]) -> dict[str, str]:
+    names = [name for name, _, _ in changes]
+    if len(set(names)) != len(names):
+        raise BrokerError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+    nulls = [name for name, operation, value in changes if value is None and operation is not Operation.DELETE]
+    if nulls:
+        raise BrokerError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
+    after = dict(now)
+    for name, operation, value in changes:
+        if operation is Operation.DELETE:
+            after.pop(name, None)
+        elif operation is Operation.SET:
+            after[name] = value or ""
+        else:
+            after[name] = _list_changed(name, operation, value or "", after.get(name), known)
+    return after
+
+
+def _list_changed(name: str, operation: Operation, value: str, now: str | None, known: Mapping[str, Property]) -> str:
+    entry = known.get(name)
+    if entry is None or entry.type is not PropertyType.LIST:
+        raise BrokerError(
+            ErrorCode.invalid_config, f"Can't {operation.name} to key {name} because its type is not LIST."
+        )
+    # Where nothing is set, Kafka begins with the property's own default, whatever the broker's is.
+    items = list(_items(entry.default or "" if now is None else now))
+    for item in _items(value):
+        if operation is Operation.APPEND and item not in items:
+            items.append(item)
+        elif operation is Operation.SUBTRACT and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _check_dynamic(overrides: Mapping[str, str]) -> None:
+    """Raises BrokerError (INVALID_REQUEST): a property that only counts at start, or one that belongs to a listener.
+
+    Kafka takes names that it does not know, for plugins. There are none here, and a mistake is worth an error.
+    """
+    known = {name: BROKER_PROPERTIES[name] for name in overrides if name in BROKER_PROPERTIES}
+    fixed = sorted(name for name, entry in known.items() if entry.read_only or name.startswith("listener"))
+    if fixed:
+        raise BrokerError(ErrorCode.invalid_request, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    per_listener = sorted(name for name, entry in known.items() if entry.update is Update.PER_BROKER)
+    if per_listener:
+        raise BrokerError(
+            ErrorCode.invalid_request,
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(per_listener)}]",
+        )
+    prefixed = sorted(name for name in overrides if name.startswith(LISTENER_PREFIX))
+    if prefixed:
+        raise BrokerError(
+            ErrorCode.invalid_request, f"properties of single listeners have no effect here: [{', '.join(prefixed)}]"
+        )
+
+
+def _check_cleaner_threads(now: int, wanted: int) -> None:
+    """LogCleaner.validateReconfiguration. Raises BrokerError (INVALID_REQUEST)."""
+    if now == wanted:
+        return
+    what = None
+    if wanted < 1:
+        what = "Log cleaner threads should be at least 1"
+    elif wanted < now // 2:
+        what = f"Log cleaner threads cannot be reduced to less than half the current value {now}"
+    elif wanted > now * 2:
+        what = f"Log cleaner threads cannot be increased to more than double the current value {now}"
+    if what is not None:
+        raise BrokerError(ErrorCode.invalid_request, what)
+
+
+def _levels(changes: list[Change]) -> dict[str, int]:
+    levels = {}
+    for name, operation, value in changes:
+        if operation is Operation.DELETE:
+            if name == ROOT:
+                raise BrokerError(ErrorCode.invalid_request, "Removing the log level of the root logger is not allowed")
+            check_level(name, "INFO")
+            levels[name] = logging.NOTSET
+        elif operation is Operation.SET:
+            levels[name] = check_level(name, value)
+        else:
+            raise BrokerError(
+                ErrorCode.invalid_request, f"Can't {operation.name} the level of a logger, only SET and DELETE it"
+            )
+    return levels

@@ -1,0 +1,125 @@
+"""The configuration of a resource, entry by entry, as DescribeConfigs and CreateTopics give it back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkalog_broker.admin.loggers import kafka_level, loggers
+from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic
+from kafkalog_broker.config.broker_properties import BROKER_PROPERTIES
+from kafkalog_broker.config.definition import Property, Source
+from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig, topic_sources, topic_text
+from kafkalog_broker.config.topic_properties import TOPIC_PROPERTIES
+from kafkalog_broker.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+DYNAMIC_LOGGER_SOURCE = 6
+UNKNOWN_TYPE = 0
+
+Synonym = tuple[str, str | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One property of one resource. `synonyms`: where the value can come from, the one that counts first."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool = False
+    is_sensitive: bool = False
+    type: int = UNKNOWN_TYPE
+    doc: str = ""
+    synonyms: tuple[Synonym, ...] = ()
+
+
+def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All properties of a topic with these overrides, by name."""
+    # What internal.segment.bytes does to segment.bytes is not shown.
+    shown = {name: text for name, text in overrides.items() if name != INTERNAL_SEGMENT_BYTES}
+    config, effective = broker.config, LogConfig.of(broker.config, shown)
+    return [
+        _entry(entry, topic_text(config, effective, overrides, name), topic_sources(config, overrides, name))
+        for name, entry in TOPIC_PROPERTIES.items()
+        if not entry.internal or name in overrides
+    ]
+
+
+def broker_entries(broker: Broker) -> list[ConfigEntry]:
+    """All properties of this broker, by name."""
+    config = broker.config
+    return [
+        _entry(entry, config.text(name), config.sources(name), read_only=entry.read_only)
+        for name, entry in sorted(BROKER_PROPERTIES.items())
+        if not entry.internal or name in config.static
+    ]
+
+
+def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
+    """What was set for all brokers while they run; nothing else is common to all."""
+    return [
+        _entry(
+            BROKER_PROPERTIES[name],
+            BROKER_PROPERTIES[name].text_of(text),
+            [(name, text, Source.DYNAMIC_DEFAULT_BROKER)],
+        )
+        for name, text in sorted(broker.config.dynamic_default.items())
+        if name in BROKER_PROPERTIES
+    ]
+
+
+def logger_entries() -> list[ConfigEntry]:
+    return [
+        ConfigEntry(name, kafka_level(logging.getLogger(logger).getEffectiveLevel()), DYNAMIC_LOGGER_SOURCE)
+        for name, logger in loggers().items()
+    ]
+
+
+def resource_entries(broker: Broker, kind: ResourceType, name: str) -> list[ConfigEntry]:
+    """Raises BrokerError for a resource that does not exist."""
+    if kind is ResourceType.TOPIC:
+        # Kafka gives no text here, other than in the AlterConfigs APIs.
+        return topic_entries(broker, known_topic(broker, name, " ").configs)
+    if kind is ResourceType.BROKER:
+        if name == ALL_BROKERS:
+            return all_brokers_entries(broker)
+        check_broker(broker, name, or_all=" or empty string,")
+        return broker_entries(broker)
+    if kind is ResourceType.BROKER_LOGGER:
+        check_broker(broker, name)
+        return logger_entries()
+    # Client metrics and groups: nothing can be set, since neither KIP-714 nor KIP-848 is served.
+    if not name:
+        raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")
+    return []
+
+
+def chosen(entries: Iterable[ConfigEntry], keys: Iterable[str] | None) -> list[ConfigEntry]:
+    """Those named in `keys`; none named: all. Names that do not exist are passed over, as Kafka does."""
+    wanted = set(keys or ())
+    return [entry for entry in entries if not wanted or entry.name in wanted]
+
+
+def _entry(
+    entry: Property,
+    text: str | None,
+    sources: list[tuple[str, str | None, Source]],
+    *,
+    read_only: bool = False,
+) -> ConfigEntry:
+    hidden: Callable[[str | None], str | None] = (lambda _: None) if entry.is_sensitive else (lambda value: value)
+    return ConfigEntry(
+        entry.name,
+        hidden(text),
+        int(sources[0][2]) if sources else int(Source.DEFAULT),
+        read_only,
+        entry.is_sensitive,
+        int(entry.type),
+        entry.doc,
+        tuple((name, hidden(value), int(source)) for name, value, source in sources),
+    )

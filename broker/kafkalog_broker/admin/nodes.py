@@ -1,0 +1,24 @@
+"""This node as clients see it, and what everybody may do while there is no access control."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+# Bit n: AclOperation n (READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9,
+# DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12). All that a resource has, as without an authorizer.
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+OPERATIONS_NOT_ASKED_FOR = -(2**31)
+
+
+def this_node(broker: Broker, connection: ConnectionInfo) -> NodeEndpoint:
+    """Node id and the address that clients of that connection's listener are told."""
+    told = broker.advertised
+    listener = next((entry for entry in told if entry.name == connection.listener), told[0])
+    return NodeEndpoint(broker.node_id, listener.host, listener.port, broker.config.broker_rack)

@@ -1,0 +1,46 @@
+"""25 AddOffsetsToTxn, versions 0 to 4: a transaction is going to commit offsets of a group.
+
+What is added is the group's partition of __consumer_offsets.
+
+v2  PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
+v4  TRANSACTION_ABORTABLE (KIP-890)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.transactions.transaction_metadata import CLASSIC, ProducerIdAndEpoch, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+_PRODUCER_FENCED_FROM = 2
+
+
+@api(25, 0, 4)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(asked.group_id))
+    broker.transactions.add_partitions(
+        asked.transactional_id,
+        ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch),
+        frozenset({partition}),
+        CLASSIC,
+    )
+    return _answer(request, ErrorCode.none)
+
+
+@on_error(25)
+def failed(request: Request, code: ErrorCode) -> Any:
+    if code is ErrorCode.producer_fenced and request.version < _PRODUCER_FENCED_FROM:
+        code = ErrorCode.invalid_producer_epoch
+    return _answer(request, code)
+
+
+def _answer(request: Request, code: ErrorCode) -> Any:
+    return entity(response_module(request).AddOffsetsToTxnResponse, error_code=code)

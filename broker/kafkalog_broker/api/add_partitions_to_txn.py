@@ -1,0 +1,123 @@
+"""24 AddPartitionsToTxn, versions 0 to 5: partitions that a transaction is going to write to.
+
+One that does not exist refuses all: it gets its code, the others OPERATION_NOT_ATTEMPTED.
+
+v2  PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
+v4  between brokers: several transactions, and those that are only verified (KIP-890)
+v5  TRANSACTION_ABORTABLE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+_PRODUCER_FENCED_FROM = 2
+_SEVERAL_FROM = 4
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+@api(24, 0, 5)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    if request.version < _SEVERAL_FROM:
+        producer = ProducerIdAndEpoch(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
+        topics = asked.v3_and_below_topics
+        codes = _add(broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, verify_only=False)
+        return _answer_one(request, topics, codes.__getitem__)
+    results = []
+    for transaction in asked.transactions:
+        producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+        codes = _add(
+            broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP,
+            verify_only=transaction.verify_only,
+        )  # fmt: skip
+        results.append(_result(request, transaction, codes.__getitem__))
+    response = response_module(request).AddPartitionsToTxnResponse
+    return entity(response, error_code=ErrorCode.none, results_by_transaction=tuple(results))
+
+
+def _add(
+    broker: Broker,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    topics: Any,
+    client_version: int,
+    *,
+    verify_only: bool,
+) -> Codes:
+    wanted = frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+    missing = {one for one in wanted if not _exists(broker, one)}
+    if missing:
+        return {
+            one: ErrorCode.unknown_topic_or_partition if one in missing else ErrorCode.operation_not_attempted
+            for one in wanted
+        }
+    try:
+        if verify_only:
+            return broker.transactions.verify_partitions(transactional_id, producer, wanted)
+        broker.transactions.add_partitions(transactional_id, producer, wanted, client_version)
+        code = ErrorCode.none
+    except BrokerError as error:
+        code = error.code
+    return dict.fromkeys(wanted, code)
+
+
+def _exists(broker: Broker, partition: TopicPartition) -> bool:
+    topic = broker.topics.get(partition.topic)
+    return topic is not None and 0 <= partition.partition < topic.partitions
+
+
+@on_error(24)
+def failed(request: Request, code: ErrorCode) -> Any:
+    if request.version < _SEVERAL_FROM:
+        return _answer_one(request, request.entity.v3_and_below_topics, lambda partition: code)
+    return entity(response_module(request).AddPartitionsToTxnResponse, error_code=code, results_by_transaction=())
+
+
+def _answer_one(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> Any:
+    response = response_module(request).AddPartitionsToTxnResponse
+    return entity(response, results_by_topic_v3_and_below=_topics(request, topics, code_of))
+
+
+def _result(request: Request, transaction: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> Any:
+    return entity(
+        response_module(request).AddPartitionsToTxnResult,
+        transactional_id=transaction.transactional_id,
+        topic_results=_topics(request, transaction.topics, code_of),
+    )
+
+
+def _topics(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> tuple[Any, ...]:
+    module = response_module(request)
+
+    def told(partition: TopicPartition) -> ErrorCode:
+        code = code_of(partition)
+        if code is ErrorCode.producer_fenced and request.version < _PRODUCER_FENCED_FROM:
+            return ErrorCode.invalid_producer_epoch
+        return code
+
+    return tuple(
+        entity(
+            module.AddPartitionsToTxnTopicResult,
+            name=topic.name,
+            results_by_partition=tuple(
+                entity(
+                    module.AddPartitionsToTxnPartitionResult,
+                    partition_index=index,
+                    partition_error_code=told(TopicPartition(topic.name, index)),
+                )
+                for index in topic.partitions
+            ),
+        )
+        for topic in topics
+    )

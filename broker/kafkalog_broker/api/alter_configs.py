@@ -1,0 +1,46 @@
+"""33 AlterConfigs, versions 0 to 2: a resource's properties are those in the request, all others are removed.
+
+Deprecated for IncrementalAlterConfigs, which older clients do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.admin.config_changes import Change, Operation, alter_each
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, response_module
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+
+@api(33, 0, 2)
+async def handle(request: Request, broker: Broker) -> Any:
+    return entity(
+        response_module(request).AlterConfigsResponse, responses=await altered(request, broker, _changes, replace=True)
+    )
+
+
+async def altered(
+    request: Request, broker: Broker, changes_of: Callable[[Any], list[Change]], *, replace: bool
+) -> tuple[Any, ...]:
+    """What became of each resource, as both APIs answer it. changes_of, replace: see alter_each."""
+    asked = request.entity
+    outcomes = await alter_each(broker, asked.resources, changes_of, replace=replace, validate_only=asked.validate_only)
+    kind = response_module(request).AlterConfigsResourceResponse
+    return tuple(
+        entity(
+            kind,
+            error_code=code,
+            error_message=what,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, (code, what) in zip(asked.resources, outcomes, strict=True)
+    )
+
+
+def _changes(resource: Any) -> list[Change]:
+    return [(config.name, Operation.SET, config.value) for config in resource.configs]

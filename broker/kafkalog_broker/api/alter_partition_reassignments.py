@@ -1,0 +1,56 @@
+"""45 AlterPartitionReassignments, versions 0 and 1 (KIP-455): partitions stay on the one node there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.admin.topic_changes import check_assignment
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, response_module
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+
+@api(45, 0, 1)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    module = response_module(request)
+    responses = []
+    for topic in asked.topics:
+        partitions = []
+        for partition in topic.partitions:
+            code, what = ErrorCode.none, None
+            try:
+                _check(broker, topic.name, partition.partition_index, partition.replicas)
+            except BrokerError as error:
+                code = error.code
+                what = None if code is ErrorCode.no_reassignment_in_progress else error.what
+            partitions.append(
+                entity(
+                    module.ReassignablePartitionResponse,
+                    partition_index=partition.partition_index,
+                    error_code=code,
+                    error_message=what,
+                )
+            )
+        responses.append(entity(module.ReassignableTopicResponse, name=topic.name, partitions=tuple(partitions)))
+    return entity(
+        module.AlterPartitionReassignmentsResponse,
+        allow_replication_factor_change=getattr(asked, "allow_replication_factor_change", True),
+        error_code=ErrorCode.none,
+        error_message=None,
+        responses=tuple(responses),
+    )
+
+
+def _check(broker: Broker, name: str, index: int, replicas: Any) -> None:
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise BrokerError(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
+    if not 0 <= index < topic.partitions:
+        raise BrokerError(ErrorCode.unknown_topic_or_partition, f"Unable to find partition {name}:{index}.")
+    if replicas is None:
+        raise BrokerError(ErrorCode.no_reassignment_in_progress)
+    check_assignment(broker, replicas)

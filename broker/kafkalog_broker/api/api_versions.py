@@ -1,0 +1,78 @@
+"""ApiVersions (key 18), versions 0 to 4: what is registered, and the client's name for the log.
+
+v3  client_software_name and client_software_version, checked as Kafka does (KIP-511); the response header stays
+    version 0, because a client must be able to read it before it knows anything.
+v4  the same; older versions leave out supported features whose lowest level is 0 (KAFKA-17011).
+
+An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511):
+clients retry with a version from that range.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import Api, Encoded, Request, api, on_error, registry
+from kafkalog_broker.protocol.codec import response_class
+
+KEY = 18
+
+# Clients ignore the features of an answer whose epoch is negative. `group.version` comes with KIP-848.
+FINALIZED_FEATURES_EPOCH = 0
+TRANSACTION_VERSION = "transaction.version", 2
+"""KIP-890: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used where this feature is finalized."""
+_ALL_SUPPORTED_FEATURES_FROM = 4
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@api(KEY, 0, 4)
+async def handle(request: Request, broker: Any) -> Any:
+    entity = request.entity
+    if entity is None:
+        return _answer(0, ErrorCode.unsupported_version, [registry()[KEY]])
+    if request.version >= 3:
+        name, version = entity.client_software_name, entity.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return _answer(request.version, ErrorCode.invalid_request, [])
+        request.connection.software_name = name
+        request.connection.software_version = version
+    return _answer(request.version, ErrorCode.none, sorted(registry().values(), key=lambda served: served.key))
+
+
+@on_error(KEY)
+def api_versions_error(request: Request, code: ErrorCode) -> Any:
+    return _answer(0 if request.entity is None else request.version, code, [])
+
+
+def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Encoded | Any:
+    module = _module(version)
+    fields: dict[str, Any] = {
+        "error_code": code,
+        "api_keys": tuple(
+            module.ApiVersion(api_key=served.key, min_version=served.advertised_min, max_version=served.max_version)
+            for served in apis
+        ),
+    }
+    if version >= 1:
+        fields["throttle_time"] = timedelta(0)
+    if version >= 3:
+        fields["finalized_features_epoch"] = FINALIZED_FEATURES_EPOCH
+        name, level = TRANSACTION_VERSION
+        fields["finalized_features"] = (
+            module.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level),
+        )
+        if version >= _ALL_SUPPORTED_FEATURES_FROM:
+            fields["supported_features"] = (module.SupportedFeatureKey(name=name, min_version=0, max_version=level),)
+    return module.ApiVersionsResponse(**fields)
+
+
+@cache
+def _module(version: int) -> ModuleType:
+    return import_module(response_class(KEY, version).__module__)

@@ -1,0 +1,55 @@
+"""37 CreatePartitions, versions 0 to 3: more partitions for topics that exist.
+
+All topics of a request together may be given MAX_PARTITIONS_PER_REQUEST; those after are refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.admin.topic_changes import MAX_PARTITIONS_PER_REQUEST, add_partitions, check_more_partitions
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.storage.topic_registry import Outcome
+from kafkalog_broker.turn import Turn
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+
+@api(37, 0, 3)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked, turn = request.entity, Turn()
+    times = Counter(topic.name for topic in asked.topics)
+    outcomes: dict[str, Outcome] = {}
+    totals: dict[str, int] = {}
+    left = MAX_PARTITIONS_PER_REQUEST
+    for topic in asked.topics:
+        if turn.over:
+            await turn.next()
+        name = topic.name
+        try:
+            if times[name] > 1:
+                raise BrokerError(ErrorCode.invalid_request, "Duplicate topic name.")
+            nodes = None if topic.assignments is None else [assigned.broker_ids for assigned in topic.assignments]
+            known = check_more_partitions(broker, name, topic.count, nodes, left)
+            left -= topic.count - known.partitions
+            totals[name] = topic.count
+            outcomes[name] = known
+        except BrokerError as error:
+            outcomes[name] = error
+    if totals and not asked.validate_only:
+        outcomes.update(zip(totals, await add_partitions(broker, totals), strict=True))
+    module = response_module(request)
+    results = []
+    for name, outcome in outcomes.items():
+        if turn.over:
+            await turn.next()
+        code, what = ErrorCode.none, None
+        if isinstance(outcome, BrokerError):
+            code = outcome.code
+            what = None if code is ErrorCode.unknown_topic_or_partition else outcome.what
+        results.append(entity(module.CreatePartitionsTopicResult, name=name, error_code=code, error_message=what))
+    return entity(module.CreatePartitionsResponse, results=tuple(results))

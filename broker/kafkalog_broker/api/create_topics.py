@@ -1,0 +1,144 @@
+"""19 CreateTopics, versions 2 to 7. v4: -1 for the broker's defaults; v5: configuration in the answer; v7: topic ids.
+
+Every topic has its own result. Topics named twice are refused, each once, and come last.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.admin.config_listing import ConfigEntry, topic_entries
+from kafkalog_broker.admin.topic_changes import LogConfigs, NewTopic, check_new_topic, check_totals, create_topics
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.log_rate import LogRate
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.storage.log_dir import new_uuid
+from kafkalog_broker.storage.topic_registry import Outcome, Topic
+from kafkalog_broker.turn import Turn
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+_refused = LogRate(logging.getLogger(__name__))
+
+
+@api(19, 2, 7)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked, turn = request.entity, Turn()
+    times = Counter(topic.name for topic in asked.topics)
+    check_totals(broker, ((topic.num_partitions, len(topic.assignments)) for topic in asked.topics))
+    wanted = []
+    for topic in asked.topics:
+        if turn.over:
+            await turn.next()
+        if times[topic.name] == 1:
+            wanted.append(_new_topic(topic))
+    outcomes = await (_validated if asked.validate_only else create_topics)(broker, wanted)
+    answers = _Answers(request, broker)
+    results = []
+    for new, outcome in zip(wanted, outcomes, strict=True):
+        if turn.over:
+            await turn.next()
+        if isinstance(outcome, Topic):
+            results.append(answers.created(outcome))
+        else:
+            _refused.log(logging.INFO, "topic %.200r is not created: %s: %.300s", new.name, outcome.code.name, outcome)
+            results.append(answers.refused(new.name, outcome.code, outcome.what))
+    for name, number in times.items():
+        if number > 1:
+            results.append(answers.refused(name, ErrorCode.invalid_request, "Duplicate topic name."))
+    return entity(response_module(request).CreateTopicsResponse, topics=tuple(results))
+
+
+async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
+    """As create_topics, and nothing is made."""
+    turn, configs_of = Turn(), LogConfigs(broker)
+    outcomes: list[Outcome] = []
+    for new in wanted:
+        if turn.over:
+            await turn.next()
+        try:
+            partitions, _ = check_new_topic(broker, new, configs_of)
+            overrides = {name: value for name, value in new.configs.items() if value is not None}
+            outcomes.append(Topic(new.name, new_uuid(), partitions, overrides))
+        except BrokerError as error:
+            outcomes.append(error)
+    return outcomes
+
+
+@on_error(19)
+def error_answer(request: Request, code: ErrorCode) -> Any:
+    answers = _Answers(request, None)
+    topics = tuple(answers.refused(topic.name, code, None) for topic in request.entity.topics)
+    return entity(response_module(request).CreateTopicsResponse, topics=topics)
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments],
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+class _Answers:
+    """What the answer says of each topic. Configuration that topics share is one object in it."""
+
+    def __init__(self, request: Request, broker: Broker | None) -> None:
+        self._module = response_module(request)
+        self._broker = broker
+        self._configs: dict[tuple[tuple[str, str], ...], tuple[Any, ...]] = {}
+        self._entries: dict[tuple[str, str | None, int], Any] = {}
+
+    def created(self, topic: Topic) -> Any:
+        return entity(
+            self._module.CreatableTopicResult,
+            name=topic.name,
+            topic_id=topic.id,
+            error_code=ErrorCode.none,
+            error_message=None,
+            num_partitions=topic.partitions,
+            replication_factor=1,
+            configs=self._configs_of(topic) if hasattr(self._module, "CreatableTopicConfigs") else (),
+        )
+
+    def _configs_of(self, topic: Topic) -> tuple[Any, ...]:
+        assert self._broker is not None
+        key = tuple(topic.configs.items())
+        found = self._configs.get(key)
+        if found is None:
+            entries = topic_entries(self._broker, topic.configs)
+            found = self._configs[key] = tuple(self._entry(entry) for entry in entries)
+        return found
+
+    def _entry(self, entry: ConfigEntry) -> Any:
+        key = (entry.name, entry.value, entry.source)
+        found = self._entries.get(key)
+        if found is None:
+            found = self._entries[key] = entity(
+                self._module.CreatableTopicConfigs,
+                name=entry.name,
+                value=entry.value,
+                read_only=False,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+        return found
+
+    def refused(self, name: str, code: ErrorCode, what: str | None) -> Any:
+        return entity(
+            self._module.CreatableTopicResult,
+            name=name,
+            topic_id=None,
+            error_code=code,
+            error_message=what,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=(),
+        )

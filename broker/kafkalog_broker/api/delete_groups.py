@@ -1,0 +1,34 @@
+"""42 DeleteGroups, versions 0 to 2: forget groups without members, and all they have committed (KIP-229)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+
+@api(42, 0, 2)
+async def handle(request: Request, broker: Broker) -> Any:
+    return _answer(request, {group_id: broker.groups.delete(group_id) for group_id in _named(request)})
+
+
+@on_error(42)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return _answer(request, dict.fromkeys(_named(request), code))
+
+
+def _named(request: Request) -> list[str]:
+    return list(dict.fromkeys(request.entity.groups_names))  # each once
+
+
+def _answer(request: Request, codes: dict[str, ErrorCode]) -> Any:
+    module = response_module(request)
+    results = tuple(
+        entity(module.DeletableGroupResult, group_id=group_id, error_code=code) for group_id, code in codes.items()
+    )
+    return entity(module.DeleteGroupsResponse, results=results)

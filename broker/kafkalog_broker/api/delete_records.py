@@ -1,0 +1,48 @@
+"""21 DeleteRecords, versions 0 to 2: let partitions begin later. Offset -1: at the high watermark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.names import is_internal
+
+NO_LOW_WATERMARK = -1
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+
+@api(21, 0, 2)
+async def handle(request: Request, broker: Broker) -> Any:
+    module, turn = response_module(request), Turn()
+    topics = []
+    for topic in request.entity.topics:
+        partitions = []
+        for partition in topic.partitions:
+            if turn.over:
+                await turn.next()
+            code, low = ErrorCode.none, NO_LOW_WATERMARK
+            try:
+                low = _delete(broker, topic.name, partition.partition_index, partition.offset)
+            except BrokerError as error:
+                code = error.code
+            partitions.append(
+                entity(
+                    module.DeleteRecordsPartitionResult,
+                    partition_index=partition.partition_index,
+                    low_watermark=low,
+                    error_code=code,
+                )
+            )
+        topics.append(entity(module.DeleteRecordsTopicResult, name=topic.name, partitions=tuple(partitions)))
+    return entity(module.DeleteRecordsResponse, topics=tuple(topics))
+
+
+def _delete(broker: Broker, topic: str, partition: int, offset: int) -> int:
+    if is_internal(topic):
+        raise BrokerError(ErrorCode.invalid_topic_exception, f"Cannot delete records of internal topic {topic}")
+    return broker.log(topic, partition).delete_records(offset)

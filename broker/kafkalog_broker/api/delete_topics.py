@@ -1,0 +1,104 @@
+"""20 DeleteTopics, versions 1 to 6. v5: error messages; v6: by topic id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kafkalog_broker.admin.topic_changes import delete_topics
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.storage.topic_registry import Outcome
+from kafkalog_broker.turn import Turn
+
+NO_SUCH_TOPIC = "This server does not host this topic-partition."
+NO_SUCH_ID = "This server does not host this topic ID."
+Refusal = tuple[ErrorCode, str]
+Wanted = tuple[str | None, UUID | None]
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+
+@api(20, 1, 6)
+async def handle(request: Request, broker: Broker) -> Any:
+    module = response_module(request)
+    wanted: list[Wanted] = (
+        [(topic.name, topic.topic_id) for topic in request.entity.topics]
+        if request.version >= 6
+        else [(name, None) for name in request.entity.topic_names]
+    )
+    resolved = await _resolved(broker, wanted, request.version)
+    names = [name for name, _, refused in resolved if name is not None and refused is None]
+    gone = dict(zip(names, await delete_topics(broker, names), strict=True)) if names else {}
+    turn = Turn()
+    results = []
+    for name, topic_id, refused in resolved:
+        if turn.over:
+            await turn.next()
+        code, what = refused or (ErrorCode.none, None)
+        if name is not None and refused is None:
+            code, what, topic_id = _outcome(gone[name])
+        results.append(
+            entity(
+                module.DeletableTopicResult,
+                name=name,
+                topic_id=topic_id,
+                error_code=code,
+                error_message=what,
+            )
+        )
+    return entity(module.DeleteTopicsResponse, responses=tuple(results))
+
+
+def _outcome(outcome: Outcome) -> tuple[ErrorCode, str | None, UUID | None]:
+    """Error, its text, and the id of the topic that is gone."""
+    if isinstance(outcome, BrokerError):
+        unknown = outcome.code is ErrorCode.unknown_topic_or_partition
+        return outcome.code, NO_SUCH_TOPIC if unknown else outcome.what, None
+    return ErrorCode.none, None, outcome.id
+
+
+async def _resolved(
+    broker: Broker, wanted: list[Wanted], version: int
+) -> list[tuple[str | None, UUID | None, Refusal | None]]:
+    """(name, id, why not) of each topic that is to go; those without a reason have a name."""
+    if not broker.config.delete_topic_enable:
+        code = ErrorCode.topic_deletion_disabled if version >= 3 else ErrorCode.invalid_request
+        return [(name, topic_id, (code, "Topic deletion is disabled.")) for name, topic_id in wanted]
+    turn = Turn()
+    names = Counter(name for name, topic_id in wanted if topic_id is None and name is not None)
+    ids = Counter(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
+    results: dict[Any, tuple[str | None, UUID | None, Refusal | None]] = {}
+    for name, topic_id in wanted:
+        if turn.over:
+            await turn.next()
+        why = None
+        if name is None and topic_id is None:
+            why = "Neither topic name nor id were specified."
+        elif name is not None and topic_id is not None:
+            why = "You may not specify both topic name and topic id."
+        elif name is not None and names[name] > 1:
+            why = "Duplicate topic name."
+        elif topic_id is not None and ids[topic_id] > 1:
+            why = "Duplicate topic id."
+        if why is not None:
+            results[name, topic_id] = (name, topic_id, (ErrorCode.invalid_request, why))
+        elif name is not None:
+            results[name, None] = (name, None, None)
+        else:
+            assert topic_id is not None
+            topic = broker.topics.by_id(topic_id)
+            if topic is None:
+                results[topic_id] = (None, topic_id, (ErrorCode.unknown_topic_id, NO_SUCH_ID))
+            elif topic.name in names:
+                why = "The provided topic name maps to an ID that was already supplied."
+                results[topic_id] = (topic.name, topic_id, (ErrorCode.invalid_request, why))
+            else:
+                results[topic_id] = (topic.name, topic_id, None)
+    refused_names = {name for name, topic_id, why in results.values() if topic_id is not None and why is not None}
+    return [
+        entry for entry in results.values() if not (entry[1] is None and entry[0] in refused_names and not entry[2])
+    ]

@@ -1,0 +1,66 @@
+"""60 DescribeCluster, versions 0 to 2. v1: endpoint type (KIP-919); v2: fenced brokers, of which there are none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED_FOR, this_node
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, response_module
+
+BROKERS, CONTROLLERS = 1, 2  # endpoint types
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+
+@api(60, 0, 2)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    kind = getattr(asked, "endpoint_type", BROKERS)
+    if kind == CONTROLLERS:
+        # As a Kafka broker answers on a listener that is not a controller's.
+        return _refused(
+            request,
+            ErrorCode.mismatched_endpoint_type,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if kind != BROKERS:
+        return _refused(request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}")
+    module = response_module(request)
+    node = this_node(broker, request.connection)
+    return entity(
+        module.DescribeClusterResponse,
+        error_code=ErrorCode.none,
+        error_message=None,
+        endpoint_type=BROKERS,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=(
+            entity(
+                module.DescribeClusterBroker,
+                broker_id=node.node_id,
+                host=node.host,
+                port=node.port,
+                rack=node.rack,
+                is_fenced=False,
+            ),
+        ),
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if asked.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED_FOR
+        ),
+    )
+
+
+def _refused(request: Request, code: ErrorCode, what: str) -> Any:
+    return entity(
+        response_module(request).DescribeClusterResponse,
+        error_code=code,
+        error_message=what,
+        endpoint_type=BROKERS,
+        cluster_id="",
+        controller_id=-1,
+        brokers=(),
+        cluster_authorized_operations=OPERATIONS_NOT_ASKED_FOR,
+    )

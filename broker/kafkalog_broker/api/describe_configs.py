@@ -1,0 +1,131 @@
+"""32 DescribeConfigs, versions 1 to 4. v1: sources and synonyms; v3: types and documentation.
+
+Who asks for the same properties of a resource more than once gets them once. (Kafka repeats them: 16 kB that name the
+broker 2,000 times are an answer of 57 MB there.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from kafkalog_broker.admin.config_listing import ConfigEntry, chosen, resource_entries
+from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, resource_type
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api
+from kafkalog_broker.protocol.describe_configs_response import (
+    DescribedConfig,
+    DescribedResource,
+    encode_configs,
+    encode_describe_configs_response,
+)
+from kafkalog_broker.turn import Turn
+
+UNKNOWN_KIND = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+MAX_RESPONSE_BYTES = 64 << 20
+"""What an answer may grow to; resources beyond are refused with POLICY_VIOLATION. A topic takes 3 kB, with synonyms and
+documentation 20 kB."""
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+Keys = frozenset[str]
+"""The properties asked for; none: all."""
+
+
+@api(32, 1, 4)
+async def handle(request: Request, broker: Broker) -> Encoded:
+    asked, turn = request.entity, Turn()
+    wanted: dict[tuple[int, str, Keys], None] = {}
+    for resource in asked.resources:
+        if turn.over:
+            await turn.next()
+        keys = frozenset(resource.configuration_keys or ())
+        wanted[resource.resource_type, resource.resource_name, keys] = None
+    texts = _Texts(request, broker)
+    resources, size = [], 0
+    for number, name, keys in wanted:
+        if turn.over:
+            await turn.next()
+        code, what, configs = ErrorCode.none, "", texts.nothing
+        try:
+            if size > MAX_RESPONSE_BYTES:
+                raise BrokerError(ErrorCode.policy_violation, "The answer is too large: ask for fewer resources.")
+            kind = resource_type(number)
+            if kind is None:
+                raise BrokerError(ErrorCode.invalid_request, UNKNOWN_KIND)
+            configs = texts.of(kind, name, keys)
+            size += len(configs)
+        except BrokerError as error:
+            code, what = error.code, error.what.strip()
+        resources.append(DescribedResource(code, what, number, name, configs))
+    return encode_describe_configs_response(request.version, resources)
+
+
+_for_long: WeakKeyDictionary[Broker, tuple[BrokerConfig, dict[Any, bytes]]] = WeakKeyDictionary()
+"""The encoded properties that do not depend on a request, until the configuration changes: of the broker, of topics
+without overrides."""
+
+
+class _Texts:
+    """The encoded properties of resources. What they have in common is looked up and encoded once."""
+
+    def __init__(self, request: Request, broker: Broker) -> None:
+        asked = request.entity
+        self._version = request.version
+        self._synonyms = asked.include_synonyms
+        self._documentation = getattr(asked, "include_documentation", False)
+        self._broker = broker
+        self._made: dict[Any, bytes] = {}
+        self._entries: dict[Any, list[ConfigEntry]] = {}
+        config, kept = _for_long.get(broker, (None, {}))
+        if config is not broker.config:
+            kept = {}
+            _for_long[broker] = (broker.config, kept)
+        self._kept: dict[Any, bytes] = kept
+        self.nothing = encode_configs(self._version, ())
+
+    def of(self, kind: ResourceType, name: str, keys: Keys) -> bytes:
+        """Raises BrokerError for a resource that does not exist."""
+        overrides: Mapping[str, str] = {}
+        if kind is ResourceType.TOPIC:
+            topic = self._broker.topics.get(name)
+            overrides = {} if topic is None else topic.configs
+        is_broker = kind is ResourceType.BROKER and name in (ALL_BROKERS, str(self._broker.node_id))
+        is_known = is_broker or (kind is ResourceType.TOPIC and name in self._broker.topics)
+        if not is_known:
+            return self._encoded(kind, name, keys, (kind, name))
+        what = name if is_broker else tuple(overrides.items())
+        key = (kind, what, keys, self._version, self._synonyms, self._documentation)
+        kept = self._kept if not keys and not overrides else self._made
+        found = kept.get(key)
+        if found is None:
+            found = kept[key] = self._encoded(kind, name, keys, (kind, what))
+        return found
+
+    def _encoded(self, kind: ResourceType, name: str, keys: Keys, like: Any) -> bytes:
+        """like: names all resources with the same properties."""
+        entries = self._entries.get(like)
+        if entries is None:
+            entries = self._entries[like] = resource_entries(self._broker, kind, name)
+        return encode_configs(
+            self._version,
+            [
+                DescribedConfig(
+                    entry.name,
+                    entry.value,
+                    entry.read_only,
+                    entry.source,
+                    entry.is_sensitive,
+                    entry.synonyms if self._synonyms else (),
+                    entry.type,
+                    entry.doc if self._documentation else None,
+                )
+                for entry in chosen(entries, keys)
+            ],
+        )

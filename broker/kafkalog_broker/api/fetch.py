@@ -1,0 +1,188 @@
+"""1 Fetch, versions 4 to 18: whole batches from an offset on, as they lie in the log.
+
+Waits up to max_wait_ms for min_bytes, woken by appends; with an error, or data enough, it answers at once. A partition
+named several times is read once, as the last mention says.
+
+v5   log start offset
+v7   sessions (KIP-227)
+v9   current leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
+v12  flexible
+v13  topics by id (KIP-516): UNKNOWN_TOPIC_ID
+v15  replica state of followers: of no meaning on one node
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, TURN_EVERY, Fetched, read_all
+from kafkalog_broker.fetching.fetch_session import FetchContext, FetchPartition, PartitionKey
+from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api
+from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse, encode_fetch_response
+from kafkalog_broker.turn import Turn, line
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+    from kafkalog_broker.storage.log import Log
+
+_FIRST_SESSION_VERSION = 7
+_FIRST_TOPIC_ID_VERSION = 13
+_ENCODE_AT_ONCE = 1_000
+"""Partitions of an answer that is put together in the loop: they take 2 ms."""
+
+
+@api(1, 4, 18)
+async def handle(request: Request, broker: Broker) -> Encoded:
+    asked = request.entity
+    turn = Turn()
+    try:
+        context = await _context(request, broker, turn)
+    except BrokerError as error:
+        return encode_fetch_response(request.version, [], error_code=error.code)
+
+    def find_log(partition: FetchPartition) -> Log:
+        topic = partition.topic
+        if isinstance(topic, str):
+            return broker.log(topic, partition.partition)
+        known = broker.topics.by_id(topic)  # type: ignore[arg-type]  # a UUID: the request is of version 13 or later
+        if known is None:
+            raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
+        return broker.log(known.name, partition.partition)
+
+    max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
+    min_bytes = min(asked.min_bytes, max_bytes)  # as Kafka: more could never come
+    committed = asked.isolation_level == READ_COMMITTED
+
+    async def read(turn: Turn) -> Fetched:
+        return await read_all(context.partitions, find_log, max_bytes=max_bytes, committed=committed, turn=turn)
+
+    fetched = await read(turn)
+    if not (fetched.has_errors or fetched.size >= min_bytes):
+        wait = asked.max_wait.total_seconds()
+        if context.partitions and wait > 0:
+            fetched = await _wait(request, broker.long_polls, fetched, read, min_bytes, wait)
+            turn = Turn()
+    return await _encode(request.version, broker, context, fetched, turn)
+
+
+async def _context(request: Request, broker: Broker, turn: Turn) -> FetchContext:
+    asked, by_id = request.entity, request.version >= _FIRST_TOPIC_ID_VERSION
+    wanted: dict[PartitionKey, FetchPartition] = {}
+    mentions = 0
+    for topic in asked.topics:
+        name = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            index = partition.partition
+            wanted[name, index] = FetchPartition(
+                name,
+                index,
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                getattr(partition, "current_leader_epoch", -1),
+            )
+            mentions += 1
+            if not mentions % TURN_EVERY and turn.over:
+                await turn.next()
+    if request.version < _FIRST_SESSION_VERSION:
+        return FetchContext(list(wanted.values()))
+    forgotten = [
+        (topic.topic_id if by_id else topic.topic, partition)
+        for topic in asked.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+    return broker.fetch_sessions.context(
+        asked.session_id, asked.session_epoch, wanted, forgotten, by_id=by_id, now_ms=broker.clock.now_ms()
+    )
+
+
+async def _wait(
+    request: Request,
+    polls: LongPolls,
+    fetched: Fetched,
+    read: Callable[[Turn], Awaitable[Fetched]],
+    min_bytes: int,
+    seconds: float,
+) -> Fetched:
+    """Read again when enough has come, until it has or the time is over."""
+    loop = asyncio.get_running_loop()
+    poll = LongPoll(polls, 0)
+    is_over = False
+
+    def time_is_over() -> None:
+        nonlocal is_over
+        is_over = True
+        poll.wake()
+
+    timer = loop.call_later(seconds, time_is_over)
+    try:
+        while True:
+            poll = LongPoll(polls, min_bytes - fetched.size)
+            await _woken(request, polls, poll, fetched, lambda: is_over)
+            if request.connection.closed:
+                await line().start()  # thousands may go in one round of the loop
+            else:
+                turn = Turn()
+                if polls.awake > AWAKE_AT_ONCE:
+                    await turn.next()
+                fetched = await read(turn)
+            if fetched.has_errors or fetched.size >= min_bytes or is_over or request.connection.closed:
+                return fetched
+    finally:
+        timer.cancel()
+
+
+async def _woken(
+    request: Request, polls: LongPolls, poll: LongPoll, fetched: Fetched, is_over: Callable[[], bool]
+) -> None:
+    turn = Turn()
+    forget = request.connection.on_close(poll.wake)
+    watched: list[Log] = []
+    try:
+        for one in fetched.partitions:
+            if one.log is not None:
+                watched.append(one.log)
+                polls.watch(poll, one)
+            if turn.over:
+                await turn.next()
+        if not is_over():  # or it was while the logs were being watched, and woke a poll that was not this one
+            await poll.woken
+    finally:
+        forget()
+        polls.forget(poll, watched)
+
+
+async def _encode(version: int, broker: Broker, context: FetchContext, fetched: Fetched, turn: Turn) -> Encoded:
+    session, incremental = context.session, context.incremental
+    topics: list[tuple[Any, list[PartitionFetchResponse]]] = []
+    """A topic anew whenever it changes: partitions of a session are in the order in which they are read."""
+    name: Any = None
+    partitions: list[PartitionFetchResponse] = []
+    count = 0
+    for number, one in enumerate(fetched.partitions, 1):
+        if not number % TURN_EVERY and turn.over:
+            await turn.next()
+        asked, answer = one.asked, one.answer
+        topic = asked.topic
+        if session is not None:
+            must_tell = session.must_tell(
+                topic,
+                asked.partition,
+                has_records=one.size > 0,
+                error=answer.error_code != 0,
+                high_watermark=answer.high_watermark,
+                log_start=answer.log_start_offset,
+            )
+            if incremental and not must_tell:
+                continue
+        if topic != name:
+            name, partitions = topic, []
+            topics.append((topic, partitions))
+        partitions.append(answer)
+        count += 1
+    encode = partial(encode_fetch_response, version, topics, session_id=context.session_id)
+    return encode() if count <= _ENCODE_AT_ONCE else await broker.run_computing(encode)

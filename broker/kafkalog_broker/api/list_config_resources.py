@@ -1,0 +1,36 @@
+"""74 ListConfigResources, versions 0 and 1 (KIP-1142). v0 lists client metrics, of which there are none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.admin.resources import ResourceType, resource_type
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, response_module
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+
+@api(74, 0, 1)
+async def handle(request: Request, broker: Broker) -> Any:
+    module = response_module(request)
+    numbers = list(request.entity.resource_types) if request.version >= 1 else [ResourceType.CLIENT_METRICS]
+    kinds = {resource_type(number) for number in numbers or ResourceType}
+    if None in kinds:
+        return entity(module.ListConfigResourcesResponse, error_code=ErrorCode.unsupported_version, config_resources=())
+    found: list[tuple[str, int]] = []
+    for kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER):
+        if kind in kinds:
+            found.append((str(broker.node_id), int(kind)))
+    if ResourceType.TOPIC in kinds:
+        found += [(topic.name, int(ResourceType.TOPIC)) for topic in broker.topics]
+    resource = getattr(module, "ConfigResource", None)
+    return entity(
+        module.ListConfigResourcesResponse,
+        error_code=ErrorCode.none,
+        config_resources=tuple(entity(resource, resource_name=name, resource_type=kind) for name, kind in found)
+        if resource is not None
+        else (),
+    )

@@ -1,0 +1,137 @@
+"""3 Metadata, versions 0 to 13: the node, and topics with their partitions.
+
+v0       an empty list means all topics; later null does, and an empty list means none
+v0-v3    always create missing topics, as far as auto.create.topics.enable allows; v4 asks
+v8-v10   operations of the cluster (KIP-430); v8 also of topics
+v10      topic ids in the answer; v12 takes them instead of names
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED_FOR, TOPIC_OPERATIONS, this_node
+from kafkalog_broker.admin.topic_changes import NewTopic, check_totals, create_topics
+from kafkalog_broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.log_rate import LogRate
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api
+from kafkalog_broker.protocol.metadata_response import TopicMetadata, encode_metadata_response
+from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
+from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.names import is_internal
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+_ENCODE_AT_ONCE = 1_000
+"""Topics and partitions of an answer that is put together in the loop: they take 2 ms."""
+_refused = LogRate(logging.getLogger(__name__))
+
+
+@api(3, 0, 13)
+async def handle(request: Request, broker: Broker) -> Encoded:
+    asked, turn = request.entity, Turn()
+    operations = (
+        TOPIC_OPERATIONS if getattr(asked, "include_topic_authorized_operations", False) else OPERATIONS_NOT_ASKED_FOR
+    )
+    if asked.topics is None or (request.version == 0 and not asked.topics):
+        topics = await _described(broker, list(broker.topics), operations, turn)
+    else:
+        topics = await _asked_topics(asked, broker, operations, turn)
+    encode = partial(
+        encode_metadata_response,
+        request.version,
+        [this_node(broker, request.connection)],
+        topics,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS
+            if getattr(asked, "include_cluster_authorized_operations", False)
+            else OPERATIONS_NOT_ASKED_FOR
+        ),
+    )
+    partitions = sum([len(topic.partitions) for topic in topics]) + len(topics)
+    return encode() if partitions <= _ENCODE_AT_ONCE else await broker.run_computing(encode)
+
+
+async def _asked_topics(asked: Any, broker: Broker, operations: int, turn: Turn) -> list[TopicMetadata]:
+    """Those that exist first, each once."""
+    wanted: dict[Any, ErrorCode] = {}
+    """By name, or id; what is said of it if there is no such topic."""
+    for topic in asked.topics:
+        if turn.over:
+            await turn.next()
+        topic_id = getattr(topic, "topic_id", None)
+        if topic.name is None or topic_id is not None:
+            wanted[topic_id] = ErrorCode.unknown_topic_id
+        else:
+            wanted[topic.name] = _code_of_missing(topic.name)
+    if getattr(asked, "allow_auto_topic_creation", True) and broker.config.auto_create_topics_enable:
+        await _create_missing(broker, [name for name in wanted if isinstance(name, str)], wanted)
+    found: dict[str, Topic] = {}
+    missing: dict[Any, TopicMetadata] = {}
+    for key, code in wanted.items():
+        if turn.over:
+            await turn.next()
+        if isinstance(key, str):
+            known = broker.topics.get(key)
+        else:
+            known = None if key is None else broker.topics.by_id(key)
+        if known is not None:
+            found[known.name] = known
+        elif isinstance(key, str):
+            missing[key] = missing_topic(code, key, operations=operations)
+        else:
+            missing[key] = _unknown_id(key)
+    return [*await _described(broker, found.values(), operations, turn), *missing.values()]
+
+
+def _code_of_missing(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except BrokerError as error:
+        _refused.log(logging.INFO, "topic %.200r does not exist: %.300s", name, error)
+        return error.code
+    return ErrorCode.unknown_topic_or_partition
+
+
+async def _create_missing(broker: Broker, names: list[str], codes: dict[Any, ErrorCode]) -> None:
+    """Make the topics that are missing and have a proper name, all at once. Internal topics have settings of their own:
+    the coordinators make them."""
+    new = [
+        NewTopic(name)
+        for name in names
+        if codes[name] is ErrorCode.unknown_topic_or_partition and name not in broker.topics and not is_internal(name)
+    ]
+    if not new:
+        return
+    try:
+        check_totals(broker, ((topic.partitions, 0) for topic in new))
+        outcomes = await create_topics(broker, new)
+    except BrokerError as error:
+        outcomes = [error] * len(new)
+    for topic, outcome in zip(new, outcomes, strict=True):
+        if isinstance(outcome, BrokerError):
+            # Of a proper name that cannot be created, say one that collides with another, Kafka says it is unknown.
+            _refused.log(logging.INFO, "topic %s is not created: %s", topic.name, outcome)
+
+
+async def _described(broker: Broker, topics: Collection[Topic], operations: int, turn: Turn) -> list[TopicMetadata]:
+    await learn_leader_epochs(broker, topics)
+    described = []
+    for topic in topics:
+        if turn.over:
+            await turn.next()
+        described.append(topic_metadata(broker, topic, operations=operations))
+    return described
+
+
+def _unknown_id(topic_id: Any) -> TopicMetadata:
+    if topic_id is None:
+        return missing_topic(ErrorCode.unknown_topic_id, None)
+    return missing_topic(ErrorCode.unknown_topic_id, None, topic_id)

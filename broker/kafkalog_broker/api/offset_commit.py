@@ -1,0 +1,114 @@
+"""8 OffsetCommit, versions 2 to 10: remember how far a group has read.
+
+A partition that does not exist is refused by itself; the others are committed, in one batch of __consumer_offsets.
+Topic ids are stored with the offsets: an offset does not outlive its topic.
+
+v2-4  may name a retention time, which goes with the offset (as in Kafka)
+v6    leader epoch (KIP-320)
+v7    group.instance.id (KIP-345)
+v9    an unknown group is GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION
+v10   topics by id: UNKNOWN_TOPIC_ID
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.groups.rebalance import write_error
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+_GROUP_ID_NOT_FOUND_FROM = 9
+_TOPIC_IDS_FROM = 10
+_MS = timedelta(milliseconds=1)
+
+
+class _Asked(NamedTuple):
+    """One partition of the request: what is to be committed, or why nothing is."""
+
+    commit: CommittedPartition | None
+    code: ErrorCode
+
+
+@api(8, 2, 10)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked = _asked(request, broker)
+    wanted = tuple(part.commit for part in asked if part.commit is not None)
+    codes = iter(await _commit(request, broker, wanted) if wanted else [])
+    return _answer(request, [part.code if part.commit is None else next(codes) for part in asked])
+
+
+def _asked(request: Request, broker: Broker) -> list[_Asked]:
+    found = []
+    by_id = request.version >= _TOPIC_IDS_FROM
+    unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+    for asked_topic in request.entity.topics:
+        if by_id:
+            topic = None if asked_topic.topic_id is None else broker.topics.by_id(asked_topic.topic_id)
+        else:
+            topic = broker.topics.get(asked_topic.name)
+        for part in asked_topic.partitions:
+            index = part.partition_index
+            if topic is None:
+                found.append(_Asked(None, unknown))
+            elif not 0 <= index < topic.partitions:
+                found.append(_Asked(None, ErrorCode.unknown_topic_or_partition))
+            else:
+                commit = CommittedPartition(
+                    topic.name, index, part.committed_offset, getattr(part, "committed_leader_epoch", -1),
+                    part.committed_metadata, topic.id,
+                )  # fmt: skip
+                found.append(_Asked(commit, ErrorCode.none))
+    return found
+
+
+async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
+    asked = request.entity
+    retention = getattr(asked, "retention_time", None)
+    commit = CommitRequest(
+        group_id=asked.group_id,
+        partitions=partitions,
+        member_id=asked.member_id,
+        generation=asked.generation_id_or_member_epoch,
+        group_instance_id=getattr(asked, "group_instance_id", None),
+        retention_ms=-1 if retention is None else retention // _MS,
+        knows_group_id_not_found=request.version >= _GROUP_ID_NOT_FOUND_FROM,
+    )
+    try:
+        codes: list[ErrorCode] = broker.groups.commit(commit)
+        # As for any append, an answer waits for the disk where flush.messages of the topic is 1.
+        await broker.flush_offsets(asked.group_id)
+    except BrokerError as error:
+        return [write_error(error.code)] * len(partitions)
+    return codes
+
+
+@on_error(8)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return _answer(request, [code] * sum(len(topic.partitions) for topic in request.entity.topics))
+
+
+def _answer(request: Request, codes: list[ErrorCode]) -> Any:
+    module = response_module(request)
+    left = iter(codes)
+    topics = tuple(
+        entity(
+            module.OffsetCommitResponseTopic,
+            name=getattr(topic, "name", None),
+            topic_id=getattr(topic, "topic_id", None),
+            partitions=tuple(
+                entity(
+                    module.OffsetCommitResponsePartition, partition_index=part.partition_index, error_code=next(left)
+                )
+                for part in topic.partitions
+            ),
+        )
+        for topic in request.entity.topics
+    )
+    return entity(module.OffsetCommitResponse, topics=topics)

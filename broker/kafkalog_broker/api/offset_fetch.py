@@ -1,0 +1,140 @@
+"""9 OffsetFetch, versions 1 to 10: how far groups have read; offset -1 where nothing is committed.
+
+v2   all topics of the group when topics is null; an error of the request as a whole
+v5   leader epoch (KIP-320)
+v7   require_stable: offsets in an open transaction are UNSTABLE_OFFSET_COMMIT (KIP-447)
+v8   several groups (KIP-709)
+v9   member id and epoch, which mean nothing to classic groups
+v10  topics by id: UNKNOWN_TOPIC_ID; of a null list, topics that do not exist any more are left out
+
+What a request names more than once, a group without topics or a partition of a group, is answered once: an answer is
+never larger than what is committed and what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.messages import FetchedOffset, FetchedTopic
+from kafkalog_broker.groups.rebalance import write_error
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
+from kafkalog_broker.protocol.offset_fetch_response import (
+    FIRST_VERSION_WITH_ERROR,
+    FIRST_VERSION_WITH_GROUPS,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    CommittedOffset,
+    GroupOffsets,
+    TopicOffsets,
+    encode_offset_fetch_response,
+)
+from kafkalog_broker.turn import Turn
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+AT_ONCE = 500
+"""Partitions that are looked up before others may have their turn: about 1 ms."""
+
+Wanted = dict[str | UUID | None, dict[int, None]]
+"""Partitions by topic, each once."""
+
+
+@api(9, 1, 10)
+async def handle(request: Request, broker: Broker) -> Encoded:
+    asked, turn = request.entity, Turn()
+    stable = getattr(asked, "require_stable", False)
+    answers = [await _fetch(request, broker, group, stable, turn) for group in _groups(request)]
+    return encode_offset_fetch_response(request.version, answers)
+
+
+@on_error(9)
+async def failed(request: Request, code: ErrorCode) -> Encoded:
+    turn = Turn()
+    answers = [await _failed_group(request, group, code, turn) for group in _groups(request)]
+    return encode_offset_fetch_response(request.version, answers)
+
+
+def _groups(request: Request) -> list[Any]:
+    """A group of which everything is asked for comes once."""
+    if request.version < FIRST_VERSION_WITH_GROUPS:
+        return [request.entity]
+    return list(
+        {
+            (group.group_id, None if group.topics is None else number): group
+            for number, group in enumerate(request.entity.groups)
+        }.values()
+    )
+
+
+async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: bool, turn: Turn) -> GroupOffsets:
+    by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    group_id, answers = asked.group_id, []
+    try:
+        if asked.topics is None:
+            wanted: Wanted = {
+                topic.topic: dict.fromkeys(topic.partitions) for topic in broker.groups.committed_topics(group_id)
+            }
+        else:
+            wanted = await _wanted(asked.topics, by_id=by_id, turn=turn)
+            broker.groups.fetch(group_id, [], require_stable=require_stable)  # raises for a group that is not here
+        for key, indexes in wanted.items():
+            if isinstance(key, str):
+                topic = broker.topics.get(key)
+                name = key
+            else:
+                topic = None if key is None else broker.topics.by_id(key)
+                name = "" if topic is None else topic.name
+            if topic is None and by_id and asked.topics is None:
+                continue
+            topic_id = key if topic is None and not isinstance(key, str) else None if topic is None else topic.id
+            answer = TopicOffsets(request.version, name, topic_id)
+            answers.append(answer)
+            left = iter(indexes)
+            while some := tuple(islice(left, AT_ONCE)):
+                if turn.over:
+                    await turn.next()
+                if topic is None and by_id:
+                    answer.add(CommittedOffset(index, -1, -1, "", ErrorCode.unknown_topic_id) for index in some)
+                else:
+                    # Of everything, Kafka gives also what was committed to a topic of that name before this one.
+                    one = FetchedTopic(name, some, topic_id if asked.topics is not None else None)
+                    ((_, offsets),) = broker.groups.fetch(group_id, [one], require_stable=require_stable)
+                    answer.add(_plain(offsets))
+        return GroupOffsets(group_id, answers)
+    except BrokerError as error:
+        return await _failed_group(request, asked, write_error(error.code), turn)
+
+
+async def _wanted(topics: Sequence[Any], *, by_id: bool, turn: Turn) -> Wanted:
+    wanted: Wanted = {}
+    for topic in topics:
+        left = iter(topic.partition_indexes)
+        indexes = wanted.setdefault(topic.topic_id if by_id else topic.name, {})
+        while some := dict.fromkeys(islice(left, AT_ONCE)):
+            if turn.over:
+                await turn.next()
+            indexes.update(some)
+    return wanted
+
+
+def _plain(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
+    return (CommittedOffset(one.partition, one.offset, one.leader_epoch, one.metadata, one.error) for one in offsets)
+
+
+async def _failed_group(request: Request, asked: Any, code: ErrorCode, turn: Turn) -> GroupOffsets:
+    if request.version >= FIRST_VERSION_WITH_ERROR:
+        return GroupOffsets(asked.group_id, [], code)
+    topics = []
+    for name, indexes in (await _wanted(asked.topics, by_id=False, turn=turn)).items():
+        answer = TopicOffsets(request.version, str(name), None)
+        left = iter(indexes)
+        while some := tuple(islice(left, AT_ONCE)):
+            if turn.over:
+                await turn.next()
+            answer.add(CommittedOffset(index, -1, -1, "", code) for index in some)
+        topics.append(answer)
+    return GroupOffsets(asked.group_id, topics)

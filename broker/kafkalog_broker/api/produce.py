@@ -1,0 +1,169 @@
+"""0 Produce, versions 3 to 13.
+
+Kafka tells clients that it serves version 0 on and closes the connection on 0 to 2: librdkafka before 2.11 sends
+without compression where the lowest is not 0 (KAFKA-18659). The same here.
+
+acks 0   no answer at all; a batch that is refused ends the connection, as the only sign there is
+acks 1   answered when the batch is in the log (and on disk where flush.messages asks for it)
+acks -1  the same on one node: its log is the whole in-sync set
+
+v5   log_start_offset in the answer
+v7   a transactional batch in a partition that was not added: INVALID_TXN_STATE
+v8   record_errors and error_message: which records of a refused batch were wrong
+v10  node endpoints (KIP-951): not needed, this node leads what it knows
+v11  TRANSACTION_ABORTABLE instead (KIP-890)
+v12  the batch adds its partition to the transaction
+v13  topics by id (KIP-516)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.log_rate import LogRate
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api
+from kafkalog_broker.protocol.produce_request import ProduceRequest
+from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+from kafkalog_broker.storage.append_validation import InvalidRecordErrors, ValidatedBatch, validate_batch
+from kafkalog_broker.storage.record_walk import TakesTooLong
+from kafkalog_broker.storage.validation_cost import bytes_at_once
+from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
+from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
+from kafkalog_broker.turn import Turn
+from kafkalog_spark.log import layout
+from kafkalog_spark.log.names import is_internal
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+    from kafkalog_broker.storage.log import AppendInfo, Log
+
+_refused = LogRate(logging.getLogger(__name__))
+
+Topics = Sequence[tuple[str | UUID, Sequence[tuple[int, memoryview | None]]]]
+ALL, LEADER, NONE = -1, 1, 0
+_DEFECTS = frozenset(
+    {
+        ErrorCode.corrupt_message,
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.message_too_large,
+        ErrorCode.record_list_too_large,
+        ErrorCode.unsupported_compression_type,
+    }
+)
+"""What is logged: a batch that no client should send. Unknown topics and sequences are the normal course of things."""
+
+
+@api(0, 3, 13, advertised_min=0)
+async def handle(request: Request, broker: Broker) -> Encoded | None:
+    asked: ProduceRequest = request.entity
+    answers: list[tuple[str | UUID, list[PartitionProduceResponse]]] = []
+    turn = Turn()
+    for topic, partitions in _once(asked.topics):
+        told = []
+        for index, records in partitions:
+            if turn.over:
+                await turn.next()
+            told.append(await _answer(request, topic, index, records, broker))
+        answers.append((topic, told))
+    if asked.acks != NONE:
+        return encode_produce_response(request.version, answers)
+    for topic, told in answers:
+        for partition in told:
+            if partition.error_code:
+                code = ErrorCode(partition.error_code)
+                # nothing else tells a producer that does not wait for answers
+                raise BrokerError(code, f"Produce with acks=0 to {topic}-{partition.index}: {partition.error_message}")
+    return None
+
+
+def _once(topics: Topics) -> Topics:
+    """Each partition once: of several batches for one the last counts, as in Kafka, which keeps them in a map."""
+    if len(topics) == 1 and len(topics[0][1]) == 1:  # nearly always
+        return topics
+    last: dict[str | UUID, dict[int, memoryview | None]] = {}
+    for topic, partitions in topics:
+        last.setdefault(topic, {}).update(partitions)
+    return [(topic, list(partitions.items())) for topic, partitions in last.items()]
+
+
+async def _answer(
+    request: Request, topic: str | UUID, index: int, records: memoryview | None, broker: Broker
+) -> PartitionProduceResponse:
+    """What becomes of one partition's batch, errors included: one that is refused says nothing of the others."""
+    asked: ProduceRequest = request.entity
+    try:
+        if asked.acks not in (ALL, LEADER, NONE):
+            raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {asked.acks}")
+        log = _log(topic, index, broker)
+        info = await _append(log, records, broker, asked.transactional_id, request.version)
+        return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+    except BrokerError as error:
+        level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
+        _refused.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
+        if isinstance(error, InvalidRecordErrors):
+            return PartitionProduceResponse(
+                index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
+            )
+        return PartitionProduceResponse(index, error.code, error_message=error.what)
+
+
+def _log(topic: str | UUID, index: int, broker: Broker) -> Log:
+    if isinstance(topic, UUID):
+        known = broker.topics.by_id(topic)
+        if known is None:
+            raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
+        name = known.name
+    else:
+        name = topic
+    if is_internal(name):
+        raise BrokerError(ErrorCode.invalid_topic_exception, f"clients do not write to the internal topic {name}")
+    return broker.log(name, index)
+
+
+async def _append(
+    log: Log, records: memoryview | None, broker: Broker, transactional_id: str | None, version: int
+) -> AppendInfo:
+    if not records:
+        raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
+    now_ms = broker.clock.now_ms()
+    compacted = "compact" in log.config.cleanup_policy
+    at_once = bytes_at_once(records)
+    arguments = (records, log.config, now_ms)
+    try:
+        batch = validate_batch(*arguments, is_compacted=compacted, at_once=at_once) if at_once else None
+    except TakesTooLong:
+        batch = None
+    if batch is None:
+        batch = await broker.run_computing(validate_batch, *arguments, is_compacted=compacted)
+    if batch.attributes & layout.ATTRIBUTE_TRANSACTIONAL:
+        _verify(log, batch, broker, transactional_id, version)
+    info = log.append(batch, now_ms)
+    await broker.flush_if_due(log)
+    return info
+
+
+def _verify(log: Log, batch: ValidatedBatch, broker: Broker, transactional_id: str | None, version: int) -> None:
+    """Raise BrokerError unless the batch goes on with a transaction that this partition knows, or the coordinator says
+    that it may begin one here. Nothing may wait between this and the append."""
+    if transactional_id is None:
+        raise BrokerError(
+            ErrorCode.transactional_id_authorization_failed, "a transactional batch, and no transactional id with it"
+        )
+    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+    state = log.producer_state
+    if not broker.config.transaction_partition_verification_enable or state.has_open_transaction(*producer):
+        return
+    speaks = Speaks.of_produce(version)
+    state.verifications.begin(
+        *producer, batch.base_sequence, broker.clock.now_ms(), adds_partitions=speaks is Speaks.ADDS_PARTITIONS
+    )
+    try:
+        verify(broker.transactions, transactional_id, producer, TopicPartition(log.topic, log.partition), speaks)
+    except BrokerError as error:
+        raise produce_error(error, speaks) from error

@@ -1,0 +1,129 @@
+"""28 TxnOffsetCommit, versions 0 to 5: how far a group has read, to count when the transaction commits.
+
+v2  leader epoch (KIP-320)
+v3  member, generation, group.instance.id (KIP-447): a consumer that lost its partitions is refused
+v4  TRANSACTION_ABORTABLE for a group that was not added; before, INVALID_TXN_STATE (KIP-890)
+v5  the commit adds the group to the transaction
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.messages import CommittedPartition, TransactionalCommit
+from kafkalog_broker.groups.rebalance import write_error
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
+from kafkalog_broker.transactions.verification import Speaks, verify
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+_LOAD_IN_PROGRESS_FROM = 2
+"""Before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+
+
+@api(28, 0, 5)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    codes: dict[TopicPartition, ErrorCode] = {}
+    wanted = []
+    for topic in asked.topics:
+        known = broker.topics.get(topic.name)
+        for part in topic.partitions:
+            index = part.partition_index
+            if known is None or not 0 <= index < known.partitions:
+                codes[TopicPartition(topic.name, index)] = ErrorCode.unknown_topic_or_partition
+                continue
+            wanted.append(
+                CommittedPartition(
+                    topic.name,
+                    index,
+                    part.committed_offset,
+                    getattr(part, "committed_leader_epoch", -1),
+                    part.committed_metadata,
+                    known.id,
+                )
+            )
+    if wanted:
+        told = _commit(request, broker, tuple(wanted))
+        await broker.flush_offsets(request.entity.group_id)
+        codes |= {TopicPartition(part.topic, part.partition): code for part, code in zip(wanted, told, strict=True)}
+    return _answer(request, codes)
+
+
+def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
+    asked = request.entity
+    try:
+        if not asked.group_id:
+            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+        _verify(request, broker)
+        codes: list[ErrorCode] = broker.groups.commit_in_transaction(
+            TransactionalCommit(
+                group_id=asked.group_id,
+                producer_id=asked.producer_id,
+                producer_epoch=asked.producer_epoch,
+                partitions=partitions,
+                member_id=getattr(asked, "member_id", ""),
+                generation=getattr(asked, "generation_id", -1),
+                group_instance_id=getattr(asked, "group_instance_id", None),
+            )
+        )
+    except BrokerError as error:
+        return [write_error(error.code)] * len(partitions)
+    return codes
+
+
+def _verify(request: Request, broker: Broker) -> None:
+    """As for Produce: the first commit of a transaction in a partition of __consumer_offsets begins it there."""
+    asked = request.entity
+    producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(asked.group_id))
+    if not broker.config.transaction_partition_verification_enable:
+        return
+    if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
+        return
+    speaks = Speaks.of_txn_offset_commit(request.version)
+    verify(broker.transactions, asked.transactional_id, producer, partition, speaks)
+
+
+@on_error(28)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return _answer(
+        request,
+        {
+            TopicPartition(topic.name, part.partition_index): code
+            for topic in request.entity.topics
+            for part in topic.partitions
+        },
+    )
+
+
+def _answer(request: Request, codes: dict[TopicPartition, ErrorCode]) -> Any:
+    module = response_module(request)
+
+    def told(topic: str, index: int) -> ErrorCode:
+        code = codes[TopicPartition(topic, index)]
+        if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
+            return ErrorCode.coordinator_not_available
+        return code
+
+    topics = tuple(
+        entity(
+            module.TxnOffsetCommitResponseTopic,
+            name=topic.name,
+            partitions=tuple(
+                entity(
+                    module.TxnOffsetCommitResponsePartition,
+                    partition_index=part.partition_index,
+                    error_code=told(topic.name, part.partition_index),
+                )
+                for part in topic.partitions
+            ),
+        )
+        for topic in request.entity.topics
+    )
+    return entity(module.TxnOffsetCommitResponse, topics=topics)

@@ -1,0 +1,108 @@
+"""27 WriteTxnMarkers, versions 1 and 2: end a transaction in single partitions.
+
+The coordinator of this broker writes its markers itself; who asks here is an administrator who ends a hanging
+transaction (kafka-transactions.sh abort), or the coordinator of another broker.
+
+v2  the transaction version (KIP-1228): from 2 on the epoch must be above the transaction's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.transactions.transaction_markers import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.turn import Turn
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+
+_NOT_READY = frozenset(
+    {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
+)
+
+
+Codes = list[tuple[Any, dict[str, dict[int, ErrorCode]]]]
+"""By marker; topic and partition, each once."""
+
+
+@api(27, 1, 2)
+async def handle(request: Request, broker: Broker) -> Any:
+    turn = Turn()
+    codes: Codes = []
+    for marker, topics in _asked(request, ErrorCode.none):
+        codes.append((marker, topics))
+        for name, partitions in topics.items():
+            for index in partitions:
+                if turn.over:
+                    await turn.next()
+                partitions[index] = await _write(broker, TopicPartition(name, index), marker)
+    return await _answer(request, codes, turn)
+
+
+def _asked(request: Request, code: ErrorCode) -> Iterator[tuple[Any, dict[str, dict[int, ErrorCode]]]]:
+    """Each marker with its partitions, of which one that is named twice comes once, as in Kafka."""
+    for marker in request.entity.markers:
+        topics: dict[str, dict[int, ErrorCode]] = {}
+        for topic in marker.topics:
+            topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes, code))
+        yield marker, topics
+
+
+async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> ErrorCode:
+    if asked.producer_epoch < 0:
+        return ErrorCode.unknown_server_error  # Kafka cannot even make such a marker
+    marker = EndMarker(
+        asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch,
+        getattr(asked, "transaction_version", 0),
+    )  # fmt: skip
+    try:
+        broker.transaction_ends.write_marker(partition, marker)
+        await broker.flush_if_due(broker.log(*partition))
+    except BrokerError as error:
+        return ErrorCode.not_leader_or_follower if error.code in _NOT_READY else error.code
+    return ErrorCode.none
+
+
+@on_error(27)
+def failed(request: Request, code: ErrorCode) -> Any:
+    module = response_module(request)
+    markers = []
+    for marker, topics in _asked(request, code):
+        told = {name: [_partition(module, *one) for one in partitions.items()] for name, partitions in topics.items()}
+        markers.append(_marker(module, marker, told))
+    return entity(module.WriteTxnMarkersResponse, markers=tuple(markers))
+
+
+async def _answer(request: Request, codes: Codes, turn: Turn) -> Any:
+    module = response_module(request)
+    markers = []
+    for marker, topics in codes:
+        told: dict[str, list[Any]] = {}
+        for name, partitions in topics.items():
+            told[name] = []
+            for one in partitions.items():
+                if turn.over:
+                    await turn.next()
+                told[name].append(_partition(module, *one))
+        markers.append(_marker(module, marker, told))
+    return entity(module.WriteTxnMarkersResponse, markers=tuple(markers))
+
+
+def _partition(module: Any, index: int, code: ErrorCode) -> Any:
+    return entity(module.WritableTxnMarkerPartitionResult, partition_index=index, error_code=code)
+
+
+def _marker(module: Any, marker: Any, topics: dict[str, list[Any]]) -> Any:
+    return entity(
+        module.WritableTxnMarkerResult,
+        producer_id=marker.producer_id,
+        topics=tuple(
+            entity(module.WritableTxnMarkerTopicResult, name=name, partitions=tuple(partitions))
+            for name, partitions in topics.items()
+        ),
+    )

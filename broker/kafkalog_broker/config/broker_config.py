@@ -1,0 +1,331 @@
+"""The broker's configuration: what server.properties, the command line and dynamic changes make of Kafka's properties.
+
+    config = BrokerConfig.from_properties({"log.dirs": "/data", "log.retention.hours": "24"})
+    config.log_retention_ms            # 86_400_000: units and relatives are resolved
+    config.num_partitions              # 1, Kafka's default
+    config.text("log.retention.hours") # "24"
+    config.sources("num.partitions")   # [("num.partitions", "1", Source.DEFAULT)]
+
+Four layers, the upper one wins: set for this broker while it runs, set for all brokers while they run, set at start,
+Kafka's defaults. A change makes a new BrokerConfig (`with_dynamic`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from kafkalog_broker.config.broker_properties import (
+    BROKER_PROPERTIES,
+    MS_PER_UNIT,
+    REFUSED,
+    listed_relatives,
+    relatives,
+)
+from kafkalog_broker.config.definition import ConfigError, Property, Source, Value
+from kafkalog_broker.config.listeners import Listener, advertised, parse_listeners, parse_security_map, served_listeners
+
+DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
+CLEANER_MAP_ENTRY_BYTES = 24
+"""What a key takes in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
+"""
+LISTENER_PREFIX = "listener.name."
+_PARTS = ("listener.security.protocol.map", "controller.listener.names", "broker.id")
+"""What attributes are made of besides the properties they are named after (`_combined`, `from_properties`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Attributes are Kafka's names in snake_case, of those properties that this broker acts on: whoever reads a further
+    one declares it here, and who reads one no longer removes it (a test looks for the readers), so that
+    `without_effect` tells the truth. Times in ms, sizes in bytes as their names say. `static`, `dynamic_default`,
+    `dynamic_broker`: what was set, as text, by layer."""
+
+    static: Mapping[str, str] = field(repr=False)
+    dynamic_default: Mapping[str, str] = field(default_factory=dict, repr=False)
+    dynamic_broker: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    # Made of several properties.
+    listeners: tuple[Listener, ...]  # those that the broker opens: without the controller's
+    advertised_listeners: tuple[Listener, ...]  # ports may still be 0: listeners.with_bound_ports
+    log_dirs: tuple[str, ...]
+    log_retention_ms: int
+    log_roll_ms: int
+    log_roll_jitter_ms: int
+    log_flush_interval_ms: int
+
+    node_id: int
+    broker_rack: str | None
+    socket_request_max_bytes: int
+    queued_max_request_bytes: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_listen_backlog_size: int
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    max_connection_creation_rate: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+
+    log_segment_bytes: int
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
+    log_cleanup_policy: tuple[str, ...]
+    log_index_size_max_bytes: int
+    log_index_interval_bytes: int
+    log_flush_interval_messages: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    log_segment_delete_delay_ms: int
+    log_preallocate: bool
+    log_message_timestamp_type: str
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_after_max_ms: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    message_max_bytes: int
+    num_recovery_threads_per_data_dir: int
+    cordoned_log_dirs: tuple[str, ...]
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_backoff_ms: int
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_delete_retention_ms: int
+    log_cleaner_min_compaction_lag_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    offset_metadata_max_bytes: int
+    offsets_topic_num_partitions: int
+    offsets_topic_segment_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+
+    transactional_id_expiration_ms: int
+    transaction_max_timeout_ms: int
+    transaction_state_log_load_buffer_size: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_segment_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_partition_verification_enable: bool
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Self:
+        """`overrides` win over `properties`. Values are text or what str() makes text of.
+
+        Raises ConfigError, naming the property: one that is unknown (and the nearest one), a value that is not
+        allowed, values that contradict each other, or a property whose neglect would be dangerous.
+        """
+        static = {name: _text(value) for name, value in {**properties, **(overrides or {})}.items()}
+        for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+            if one not in static:
+                static[one] = static.get(other, DEFAULT_NODE_ID)
+        return cls._build(static, {}, {})
+
+    def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> Self:
+        """The same start, other dynamic layers. Raises as `from_properties`."""
+        return self._build(self.static, dynamic_default, dynamic_broker)
+
+    @classmethod
+    def _build(cls, static: Mapping[str, str], default: Mapping[str, str], broker: Mapping[str, str]) -> Self:
+        layers = (broker, default, static)
+        for layer in layers:
+            for name, text in layer.items():
+                _check(name, text)
+        texts = {name: _first(layers, name) for name in BROKER_PROPERTIES}
+        values: dict[str, Any] = {}
+        for entry in fields(cls):
+            name = entry.name.replace("_", ".")
+            if name in BROKER_PROPERTIES:
+                values[entry.name] = BROKER_PROPERTIES[name].parse(texts[name])
+        values.update(_combined(layers))
+        made = cls(
+            static=dict(static),
+            dynamic_default=dict(default),
+            dynamic_broker=dict(broker),
+            **values,
+        )
+        made._check_together()
+        return made
+
+    def text(self, name: str) -> str | None:
+        """The value of any property of Kafka's, from the uppermost layer that has it, in the form in which it is
+        described; None: not set, no default. A relative that was set while the broker runs hides what was set at start.
+        """
+        for layer in (self.dynamic_broker, self.dynamic_default):
+            if name not in layer and any(relative in layer for relative in listed_relatives(name)):
+                return BROKER_PROPERTIES[name].default
+        text = _first((self.dynamic_broker, self.dynamic_default, self.static), name)
+        return BROKER_PROPERTIES[name].text_of(text)
+
+    def sources(self, name: str) -> list[tuple[str, str | None, Source]]:
+        """Where the value of `name` can come from: (property, text as given, layer), the one that counts first.
+
+        Layer by layer; within one, `name` and its relatives (log.retention.minutes for log.retention.ms). As in Kafka
+        (ConfigHelper.configSynonyms), what comes before the first mention of `name` itself is left out: with only
+        log.retention.hours set, log.retention.ms has no source.
+        """
+        group = listed_relatives(name)
+        found: list[tuple[str, str | None, Source]] = []
+        for source, layer in (
+            (Source.DYNAMIC_BROKER, self.dynamic_broker),
+            (Source.DYNAMIC_DEFAULT_BROKER, self.dynamic_default),
+            (Source.STATIC_BROKER, self.static),
+        ):
+            found += [(relative, layer[relative], source) for relative in group if relative in layer]
+        for relative in group:
+            default = BROKER_PROPERTIES[relative].default
+            if default is not None:
+                found.append((relative, default, Source.DEFAULT))
+        own = next((at for at, entry in enumerate(found) if entry[0] == name), len(found))
+        return found[own:]
+
+    def without_effect(self) -> list[str]:
+        """Properties that were set, at start or while a broker ran, and that this broker does not act on."""
+        given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
+        return sorted(name for name in given if name not in served_properties())
+
+    def _check_together(self) -> None:
+        """Rules between properties (KafkaConfig.validateValues)."""
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError(
+                f"group.min.session.timeout.ms ({self.group_min_session_timeout_ms}) is larger than "
+                f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms})",
+                name="group.min.session.timeout.ms",
+            )
+        if not self.log_dirs or not all(self.log_dirs):
+            raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
+        if len(set(self.log_dirs)) != len(self.log_dirs):
+            raise ConfigError(f"log.dirs names a directory twice: {','.join(self.log_dirs)}", name="log.dirs")
+        keys = self.log_cleaner_dedupe_buffer_size // max(self.log_cleaner_threads, 1) // CLEANER_MAP_ENTRY_BYTES
+        if self.log_cleaner_enable and keys * self.log_cleaner_io_buffer_load_factor <= 1:
+            raise ConfigError(
+                f"log.cleaner.dedupe.buffer.size ({self.log_cleaner_dedupe_buffer_size}): the offset map is too small "
+                f"to fit in even a single message, so log cleaning will never make progress. You can increase "
+                f"log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads",
+                name="log.cleaner.dedupe.buffer.size",
+            )
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            raise ConfigError(
+                f"log.cleaner.min.compaction.lag.ms ({self.log_cleaner_min_compaction_lag_ms}) is larger than "
+                f"log.cleaner.max.compaction.lag.ms ({self.log_cleaner_max_compaction_lag_ms})",
+                name="log.cleaner.min.compaction.lag.ms",
+            )
+
+
+@functools.cache
+def served_properties() -> frozenset[str]:
+    """The properties that this broker acts on: those that attributes of BrokerConfig are made of, and those that it
+    refuses."""
+    attributes = {entry.name.replace("_", ".") for entry in fields(BrokerConfig)}
+    with_relatives = {relative for name in attributes for relative in relatives(name)}
+    return frozenset({*with_relatives, *_PARTS, *REFUSED} & BROKER_PROPERTIES.keys())
+
+
+def definition(name: str) -> Property:
+    """Raises ConfigError for an unknown broker property, with the one that was probably meant."""
+    try:
+        return BROKER_PROPERTIES[name]
+    except KeyError:
+        raise ConfigError(
+            f"Unknown broker property {name[:200]!r}", name=name, hint=_nearest(name, BROKER_PROPERTIES)
+        ) from None
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str | None:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {found[0]}?" if found else None
+
+
+def _check(name: str, text: str) -> None:
+    if name.startswith(LISTENER_PREFIX):
+        return  # properties of one listener: of security and limits, accepted without effect
+    entry = definition(name)
+    value = entry.parse(text)
+    if name in REFUSED and value not in ("", (), False, None):
+        raise ConfigError(f"Invalid value {text[:200]} for configuration {name}: {REFUSED[name]}", name=name)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _first(layers: tuple[Mapping[str, str], ...], name: str) -> str | None:
+    for layer in layers:
+        if name in layer:
+            return layer[name]
+    return BROKER_PROPERTIES[name].default
+
+
+def _value(layers: tuple[Mapping[str, str], ...], name: str) -> Value:
+    return BROKER_PROPERTIES[name].parse(_first(layers, name))
+
+
+def _milliseconds(layers: tuple[Mapping[str, str], ...], name: str) -> tuple[int, str]:
+    """The value in ms and the property it came from: the first of the relatives that has a value."""
+    for relative in relatives(name):
+        value = _value(layers, relative)
+        if value is not None:
+            assert isinstance(value, int)
+            return value * MS_PER_UNIT.get(relative.rpartition(".")[2], 1), relative
+    raise AssertionError(f"{name} has no default")
+
+
+def _combined(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]:
+    retention, retention_name = _milliseconds(layers, "log.retention.ms")
+    if retention == 0:
+        raise ConfigError(
+            f"Invalid value 0 for configuration {retention_name}: unlimited is -1, anything else is at least 1",
+            name=retention_name,
+        )
+    roll, roll_name = _milliseconds(layers, "log.roll.ms")
+    jitter, jitter_name = _milliseconds(layers, "log.roll.jitter.ms")
+    for value, low, name in ((roll, 1, roll_name), (jitter, 0, jitter_name)):
+        if value < low:
+            raise ConfigError(
+                f"Invalid value {value} for configuration {name}: Value must be at least {low}", name=name
+            )
+    controller = _value(layers, "controller.listener.names") or ()
+    protocols = parse_security_map(str(_value(layers, "listener.security.protocol.map")))
+    listeners, told = (_value(layers, name) or () for name in ("listeners", "advertised.listeners"))
+    assert isinstance(controller, tuple)
+    assert isinstance(listeners, tuple)
+    assert isinstance(told, tuple)
+    served = served_listeners(parse_listeners("listeners", listeners), controller, protocols)
+    return {
+        "listeners": served,
+        "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", told), controller),
+        "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
+        "log_retention_ms": max(retention, -1),
+        "log_roll_ms": roll,
+        "log_roll_jitter_ms": jitter,
+        "log_flush_interval_ms": _milliseconds(layers, "log.flush.interval.ms")[0],
+    }

@@ -1,0 +1,244 @@
+"""What a configuration property is: name, type, default, allowed values, importance, what it does (Kafka's ConfigDef).
+
+A property's value is text, as in server.properties and in the AlterConfigs APIs. `parse` makes a Python value of it
+(int, float, bool, str or tuple of str), `text_of` the text that DescribeConfigs gives back. The messages in errors are
+Kafka's own, because clients and their tests read them.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from kafkalog_spark.errors import KafkalogError
+
+Value = int | float | bool | str | tuple[str, ...] | None
+
+
+class ConfigError(KafkalogError, ValueError):
+    """A property is unknown or its value cannot be used. `name`: the property."""
+
+    def __init__(self, what: str, *, name: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what, hint=hint)
+        self.name = name
+
+
+class PropertyType(enum.IntEnum):
+    """Types as DescribeConfigs numbers them (DescribeConfigsResponse.ConfigType)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Source(enum.IntEnum):
+    """Where a value comes from (DescribeConfigsResponse.ConfigSource). A smaller number wins, except that 3 < 4 < 5."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+class Update(enum.Enum):
+    """Whether a broker property may change while the broker runs, and for which brokers."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Why a value is not allowed. `shown`: the part of it that is to blame; None: the whole text."""
+
+    what: str
+    shown: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number from `low` to `high`, both included; None: no bound. `also`: one value outside that is allowed."""
+
+    low: float | None = None
+    high: float | None = None
+    also: float | None = None
+
+    def complaint(self, value: Value) -> Complaint | None:
+        assert isinstance(value, int | float)
+        if value == self.also:
+            return None
+        if self.low is not None and value < self.low:
+            return Complaint(f"Value must be at least {_number(self.low)}")
+        if self.high is not None and value > self.high:
+            return Complaint(f"Value must be no more than {_number(self.high)}")
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of these words; of a list, every item. `fold`: upper and lower case are the same."""
+
+    words: tuple[str, ...]
+    fold: bool = False
+
+    def complaint(self, value: Value) -> Complaint | None:
+        items = value if isinstance(value, tuple) else (str(value),)
+        known = {word.lower() for word in self.words} if self.fold else set(self.words)
+        for item in items:
+            if (item.lower() if self.fold else item) not in known:
+                folded = " (case insensitive)" if self.fold else ""
+                return Complaint(f"String must be one of{folded}: {', '.join(self.words)}", item)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NotEmpty:
+    """Any text but the empty one."""
+
+    def complaint(self, value: Value) -> Complaint | None:
+        return Complaint("String must be non-empty") if value == "" else None
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """`partition:broker,...` or `*` (ThrottledReplicaListValidator)."""
+
+    def complaint(self, value: Value) -> Complaint | None:
+        assert isinstance(value, tuple)
+        if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
+            return None
+        return Complaint(
+            f"{{name}} must be the literal '*' or a list of replicas in the following format: {_REPLICAS}",
+            f"[{', '.join(value)}]",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AddressLimits:
+    """`address:number,...`, also with IPv6 addresses."""
+
+    def complaint(self, value: Value) -> Complaint | None:
+        for item in filter(None, map(str.strip, str(value).split(","))):
+            if not re.fullmatch(r".+:\s*[0-9]{1,10}", item):
+                return Complaint("String must be a list of address:number, separated by commas", item)
+        return None
+
+
+Allowed = Between | OneOf | NotEmpty | ThrottledReplicas | AddressLimits | None
+
+_REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+_BOUNDS = {
+    PropertyType.INT: 2**31,
+    PropertyType.SHORT: 2**15,
+    PropertyType.LONG: 2**63,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One property. `default`: its text, None: it has none. `internal`: accepted, described only where it is set."""
+
+    name: str
+    type: PropertyType
+    default: str | None
+    allowed: Allowed
+    importance: str
+    doc: str
+    update: Update = Update.READ_ONLY
+    internal: bool = False
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.type is PropertyType.PASSWORD
+
+    @property
+    def read_only(self) -> bool:
+        return self.update is Update.READ_ONLY
+
+    def parse(self, text: str | None) -> Value:
+        """The value that `text` means. Raises ConfigError with the property's name, the text and what is allowed."""
+        if text is None:
+            return None
+        value = self._typed(text)
+        complaint = self.allowed.complaint(value) if self.allowed is not None else None
+        if complaint:
+            shown = text if complaint.shown is None else complaint.shown
+            raise self._error(shown, complaint.what.replace("{name}", self.name))
+        return value
+
+    def text_of(self, text: str | None) -> str | None:
+        """The text in the form in which DescribeConfigs shows it: numbers without blanks, lists without spaces."""
+        return format_value(self._typed(text)) if text is not None else None
+
+    def _typed(self, text: str) -> Value:
+        kind, trimmed = self.type, text.strip()
+        if kind is PropertyType.BOOLEAN:
+            if trimmed.lower() not in ("true", "false"):
+                raise self._error(text, "Expected value to be either true or false")
+            return trimmed.lower() == "true"
+        if kind in _BOUNDS:
+            if not re.fullmatch(r"[+-]?[0-9]{1,20}", trimmed) or not -_BOUNDS[kind] <= int(trimmed) < _BOUNDS[kind]:
+                raise self._error(text, f"Not a number of type {kind.name}")
+            return int(trimmed)
+        if kind is PropertyType.DOUBLE:
+            try:
+                return float(trimmed)
+            except ValueError:
+                raise self._error(text, f"Not a number of type {kind.name}") from None
+        if kind is PropertyType.LIST:
+            return tuple(re.split(r"\s*,\s*", trimmed)) if trimmed else ()
+        return text if kind is PropertyType.PASSWORD else trimmed
+
+    def _error(self, text: str, complaint: str) -> ConfigError:
+        shown = "[hidden]" if self.is_sensitive else text[:200]
+        return ConfigError(f"Invalid value {shown} for configuration {self.name}: {complaint}", name=self.name)
+
+
+def format_value(value: Value) -> str | None:
+    """A value as Kafka writes it (ConfigDef.convertToString)."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _java_double(value)
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def table(properties: Iterable[Property]) -> Mapping[str, Property]:
+    """By name. Raises ValueError when two have one name."""
+    by_name: dict[str, Property] = {}
+    for entry in properties:
+        if entry.name in by_name:
+            raise ValueError(f"{entry.name} is defined twice")
+        by_name[entry.name] = entry
+    return by_name
+
+
+def _number(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else str(bound)
+
+
+def _java_double(value: float) -> str:
+    """Double.toString: plain from 0.001 to 10^7, otherwise 1.0E10."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    fraction = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent + len(digits) - 1}"

@@ -1,0 +1,103 @@
+"""Broker properties that were set while a broker ran, kept for its next start.
+
+Kafka keeps them in its controllers' metadata log. Here it is one JSON file, `kafkalog.broker-configs.json`:
+
+    {"version": 0, "generation": 3,
+     "default": {"log.retention.ms": "1000"}, "brokers": {"1": {"message.max.bytes": "9"}}}
+
+Every log directory gets a copy and the highest generation is read, as with topics: one failed directory forgets
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.log.durable import replace_file
+
+FILE = "kafkalog.broker-configs.json"
+VERSION = 0
+
+_log = logging.getLogger(__name__)
+Layer = dict[str, str]
+
+
+class DynamicConfigs:
+    """`default`: set for all brokers. `broker`: set for this one. Both by property name, as text."""
+
+    def __init__(self, directories: Iterable[Path], node_id: int) -> None:
+        self._files = [Path(directory) / FILE for directory in directories]
+        self._node = str(node_id)
+        self._generation = 0
+        self._others: dict[str, Layer] = {}
+        self.default: Layer = {}
+        self.broker: Layer = {}
+
+    def load(self) -> None:
+        """Read the newest copy; none is as good as an empty one. A damaged copy is passed over with a warning. Raises
+        UnsupportedFormat for the file of a later release."""
+        for file in self._files:
+            try:
+                generation, default, brokers = parse(file.read_bytes())
+            except OSError:
+                continue  # no file yet, or a directory that failed: others have a copy
+            except CorruptFile as error:
+                _log.warning("%s", error.at(path=str(file), hint="the properties set in it are lost"))
+                continue
+            except UnsupportedFormat as error:
+                raise error.at(path=str(file)) from None
+            if generation > self._generation:
+                self._generation, self.default = generation, default
+                self.broker = brokers.pop(self._node, {})
+                self._others = brokers
+
+    def save(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Replace both; on disk on return. Raises OSError when no directory took it."""
+        generation = self._generation + 1
+        data = dump(generation, default, {**self._others, self._node: broker})
+        failures = []
+        for file in self._files:
+            try:
+                replace_file(file, data)
+            except OSError as error:
+                failures.append(error)
+        if len(failures) == len(self._files):
+            raise failures[0]
+        self._generation, self.default, self.broker = generation, dict(default), dict(broker)
+
+
+def dump(generation: int, default: Mapping[str, str], brokers: Mapping[str, Mapping[str, str]]) -> bytes:
+    content = {
+        "version": VERSION,
+        "generation": generation,
+        "default": dict(default),
+        "brokers": {node: dict(layer) for node, layer in brokers.items() if layer},
+    }
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode("ascii")
+
+
+def parse(data: bytes) -> tuple[int, Layer, dict[str, Layer]]:
+    """Raises CorruptFile for anything but what `dump` writes, UnsupportedFormat for a later version."""
+    try:
+        content = json.loads(data)
+        version = content["version"]
+        generation, default, brokers = (content.get(key) for key in ("generation", "default", "brokers"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFile(f"this is not the JSON that was written: {error}") from None
+    if version != VERSION:
+        raise UnsupportedFormat(f"version {version} of {FILE}, only {VERSION} is known")
+    if (
+        type(generation) is not int
+        or not isinstance(brokers, dict)
+        or not all(map(_is_layer, [default, *brokers.values()]))
+    ):
+        raise CorruptFile("expected generation, default and brokers")
+    return generation, default, brokers
+
+
+def _is_layer(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())

@@ -1,0 +1,146 @@
+"""The configuration of one topic's logs: the topic's own properties on top of the broker's defaults (LogConfig)."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import ConfigError, Source, format_value
+from kafkalog_broker.config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
+
+INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
+MAX_INDEX_ENTRY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Attributes are the topic properties of Kafka in snake_case, of those that this broker acts on. Times in ms, sizes
+    in bytes as their names say; -1 is "no limit" in retention_ms and retention_bytes."""
+
+    cleanup_policy: tuple[str, ...]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    preallocate: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+
+    @classmethod
+    def of(cls, broker_config: BrokerConfig, topic_overrides: Mapping[str, str] | None = None) -> Self:
+        """Raises ConfigError for an unknown property, a value that is not allowed, or values that contradict."""
+        overrides = topic_overrides or {}
+        values: dict[str, Any] = {entry: default(broker_config) for entry, default in _defaults()}
+        for name, text in overrides.items():
+            if name not in TOPIC_PROPERTIES:
+                raise ConfigError(f"Unknown topic config name: {name[:200]}", name=name)
+            value = TOPIC_PROPERTIES[name].parse(text)
+            if name == "remote.storage.enable" and value:
+                raise ConfigError(
+                    "Tiered Storage functionality is disabled in the broker. "
+                    "Topic cannot be configured with remote log storage.",
+                    name=name,
+                )
+            hidden = name == "segment.bytes" and INTERNAL_SEGMENT_BYTES in overrides
+            if name in served_topic_properties() and not hidden:
+                values[_attribute(name)] = value
+        made = cls(**values)
+        made._check_together()
+        return made
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """How old the active segment may get: max.compaction.lag.ms rolls it too, since the cleaner does not touch it
+        (LogConfig.maxSegmentMs)."""
+        if self.is_compacted and self.max_compaction_lag_ms > 0:
+            return min(self.max_compaction_lag_ms, self.segment_ms)
+        return self.segment_ms
+
+    @property
+    def index_entry_bytes(self) -> int:
+        """index.interval.bytes as it is acted on: at most 1 MB, since a look-up reads that much, batch by batch, while
+        others wait. Kafka takes up to 2 GB."""
+        return min(self.index_interval_bytes, MAX_INDEX_ENTRY_BYTES)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether retention by time and size applies."""
+        return "delete" in self.cleanup_policy
+
+    def _check_together(self) -> None:
+        """Rules between properties (LogConfig.validateValues)."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigError(
+                f"conflict topic config setting min.compaction.lag.ms ({self.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({self.max_compaction_lag_ms})",
+                name="min.compaction.lag.ms",
+            )
+
+
+@functools.cache
+def served_topic_properties() -> frozenset[str]:
+    """The topic properties that this broker acts on. The others are of replicas and tiered storage: they are checked,
+    kept and described."""
+    attributes = {entry.name for entry in fields(LogConfig)}
+    return frozenset(name for name in TOPIC_PROPERTIES if _attribute(name) in attributes)
+
+
+def topic_sources(
+    broker_config: BrokerConfig, topic_overrides: Mapping[str, str], name: str
+) -> list[tuple[str, str | None, Source]]:
+    """As BrokerConfig.sources, for a topic property: the topic's own value, then those of its broker property."""
+    found: list[tuple[str, str | None, Source]] = []
+    if name in topic_overrides:
+        found.append((name, topic_overrides[name], Source.TOPIC))
+    if name in BROKER_DEFAULTS:
+        found += broker_config.sources(BROKER_DEFAULTS[name])
+    return found
+
+
+def topic_text(
+    broker_config: BrokerConfig, config: LogConfig, topic_overrides: Mapping[str, str], name: str
+) -> str | None:
+    """The effective value of a topic property, as text. config: the topic's, made of the two others."""
+    if name in topic_overrides:
+        return TOPIC_PROPERTIES[name].text_of(topic_overrides[name])
+    if name in served_topic_properties():
+        return format_value(getattr(config, _attribute(name)))
+    return broker_config.text(BROKER_DEFAULTS[name]) if name in BROKER_DEFAULTS else TOPIC_PROPERTIES[name].default
+
+
+def _attribute(name: str) -> str:
+    """internal.segment.bytes takes the place of segment.bytes, for tests with small segments."""
+    return "segment_bytes" if name == INTERNAL_SEGMENT_BYTES else name.replace(".", "_")
+
+
+@functools.cache
+def _defaults() -> tuple[tuple[str, Callable[[BrokerConfig], Any]], ...]:
+    """Attribute of LogConfig -> what gives its default: an attribute of BrokerConfig."""
+    served = served_topic_properties() - {INTERNAL_SEGMENT_BYTES}
+    return tuple(
+        (_attribute(name), operator.attrgetter(BROKER_DEFAULTS[name].replace(".", "_"))) for name in sorted(served)
+    )

@@ -1,0 +1,293 @@
+"""The group coordinator: which partition of __consumer_offsets a group lives in, and whether that one is served here.
+
+One process need not own every partition: a group whose partition is another's is answered NOT_COORDINATOR. A partition
+is served from `open` (or its first use, when nobody has opened it) to `close_partition`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from kafkalog_broker.clock import Clock
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.group_config import GroupConfig, partition_for
+from kafkalog_broker.groups.group_shard import GroupShard
+from kafkalog_broker.groups.loading import LoadedPartition, load
+from kafkalog_broker.groups.membership import new_member_id
+from kafkalog_broker.groups.messages import (
+    CommitRequest,
+    DescribedGroup,
+    FetchedOffset,
+    FetchedTopic,
+    JoinAnswer,
+    JoinCallback,
+    JoinRequest,
+    LeavingMember,
+    ListedGroup,
+    SyncAnswer,
+    SyncCallback,
+    SyncRequest,
+    TransactionalCommit,
+)
+from kafkalog_broker.groups.offset_batches import OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.groups.rebalance import write_error
+from kafkalog_broker.groups.timers import Scheduler
+
+log = logging.getLogger(__name__)
+
+_SHOWN_NAMES = 200
+"""Characters of names of topics in a log line."""
+
+
+class Append(Protocol):
+    """Appends records to a partition of __consumer_offsets, as one batch. Raises BrokerError when it cannot."""
+
+    def __call__(
+        self, partition: int, records: Sequence[Record], transaction: ProducerEpoch | None = None, /
+    ) -> None: ...
+
+
+Scan = Callable[[int], Iterable[OffsetsBatch]]
+"""scan(partition): all its batches from the beginning. Raises BrokerError when the partition is not here."""
+
+
+class GroupCoordinator:
+    """All calls come from one thread (the event loop's). Nothing here waits: long waits end in a callback."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        *,
+        clock: Clock,
+        scheduler: Scheduler,
+        append: Append,
+        scan: Scan,
+        partition_count: Callable[[], int],
+        owned: Callable[[], Iterable[int]] = tuple,
+        new_id: Callable[[], str] = new_member_id,
+    ) -> None:
+        """`partition_count`: of __consumer_offsets as it is, or offsets.topic.num.partitions before it exists.
+
+        `owned`: the partitions of it that exist here. What concerns all groups (lists, expiry, deleted topics) opens
+        those of them that are not open yet.
+        """
+        self.config = config
+        self._clock = clock
+        self._scheduler = scheduler
+        self._append = append
+        self._scan = scan
+        self._partition_count = partition_count
+        self._owned = owned
+        self._new_id = new_id
+        self._shards: dict[int, GroupShard] = {}
+        self._loading: set[int] = set()
+        self._stopped = False
+        self._next_expiry_ms = clock.monotonic_ms() + config.offsets_retention_check_interval_ms
+
+    # partitions
+
+    def partition_for(self, group_id: str) -> int:
+        return partition_for(group_id, self._partition_count())
+
+    def begin_loading(self, partition: int) -> None:
+        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `give_up`."""
+        self._loading.add(partition)
+
+    def open(self, partition: int, loaded: LoadedPartition) -> None:
+        """Serve a partition. `loaded` comes from `loading.load`, which may have run in another thread."""
+        self._loading.discard(partition)
+        if partition in self._shards or self._stopped:
+            return
+
+        def write(records: Sequence[Record], transaction: ProducerEpoch | None = None) -> None:
+            self._append(partition, records, transaction)
+
+        self._shards[partition] = GroupShard(
+            loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id
+        )
+
+    def open_owned(self) -> None:
+        """Open all partitions that exist here, except those that are being loaded. Raises BrokerError."""
+        for partition in self._owned():
+            if partition not in self._shards and partition not in self._loading and not self._stopped:
+                self.open(partition, load(self._scan(partition)))
+
+    def give_up(self, partition: int) -> None:
+        """Loading has failed; the next use tries again."""
+        self._loading.discard(partition)
+
+    def close_partition(self, partition: int) -> None:
+        """The partition is gone, or another's: its members are told to look for their coordinator."""
+        self._loading.discard(partition)
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close()
+
+    def shutdown(self) -> None:
+        """Answer everybody who waits. Afterwards all groups are COORDINATOR_NOT_AVAILABLE."""
+        self._stopped = True
+        for partition in list(self._shards):
+            self.close_partition(partition)
+
+    def _shard(self, group_id: str) -> GroupShard:
+        if self._stopped:
+            raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
+        partition = self.partition_for(group_id)
+        if partition in self._loading:
+            raise BrokerError(
+                ErrorCode.coordinator_load_in_progress, f"__consumer_offsets-{partition} is still being read"
+            )
+        if partition not in self._shards:
+            self.open(partition, load(self._scan(partition)))
+        return self._shards[partition]
+
+    def _named_shard(self, group_id: str) -> GroupShard:
+        if not group_id:
+            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+        return self._shard(group_id)
+
+    # members
+
+    def join(self, request: JoinRequest, answer: JoinCallback) -> None:
+        """`answer` is called exactly once, now or later."""
+        shortest, longest = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
+        try:
+            shard = self._named_shard(request.group_id)
+            if not shortest <= request.session_timeout_ms <= longest:
+                raise BrokerError(
+                    ErrorCode.invalid_session_timeout,
+                    f"{request.session_timeout_ms} ms, expected {shortest} to {longest}",
+                )
+        except BrokerError as error:
+            answer(JoinAnswer(write_error(error.code), request.member_id))
+            return
+        shard.membership.join(request, answer)
+
+    def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
+        """`answer` is called exactly once, now or later."""
+        try:
+            shard = self._named_shard(request.group_id)
+        except BrokerError as error:
+            answer(SyncAnswer(write_error(error.code)))
+            return
+        shard.membership.sync(request, answer)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
+    ) -> ErrorCode:
+        """NONE, or what the member has to do: REBALANCE_IN_PROGRESS join again, and so on."""
+        try:
+            self._named_shard(group_id).membership.heartbeat(group_id, member_id, generation, group_instance_id)
+        except BrokerError as error:
+            if error.code is ErrorCode.coordinator_load_in_progress:
+                return ErrorCode.none  # sessions begin anew when the group is loaded
+            return write_error(error.code)
+        return ErrorCode.none
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """One code a member. Raises BrokerError."""
+        return self._named_shard(group_id).membership.leave(group_id, leaving)
+
+    # offsets. The empty group id is allowed here: old clients use it to commit without a group.
+
+    def commit(self, request: CommitRequest) -> list[ErrorCode]:
+        """One code a partition. Raises BrokerError when the whole request is refused."""
+        return self._shard(request.group_id).commit(request)
+
+    def fetch(
+        self, group_id: str, topics: Sequence[FetchedTopic] | None, *, require_stable: bool = False
+    ) -> list[tuple[str, tuple[FetchedOffset, ...]]]:
+        """(topic, offsets), of all topics of the group when `topics` is None. Raises BrokerError."""
+        return self._shard(group_id).fetch(group_id, topics, require_stable=require_stable)
+
+    def committed_topics(self, group_id: str) -> list[FetchedTopic]:
+        """All topics that the group has committed offsets of, with the partitions. Raises BrokerError."""
+        return self._shard(group_id).committed_topics(group_id)
+
+    def commit_in_transaction(self, commit: TransactionalCommit) -> list[ErrorCode]:
+        """One code a partition. Raises BrokerError when the whole request is refused."""
+        return self._named_shard(commit.group_id).commit_in_transaction(commit)
+
+    def check_loaded(self, partition: int) -> None:
+        """Raise BrokerError COORDINATOR_LOAD_IN_PROGRESS while a partition is read: a marker written now may be missed
+        by who reads it, or be seen twice."""
+        if partition in self._loading:
+            raise BrokerError(
+                ErrorCode.coordinator_load_in_progress, f"__consumer_offsets-{partition} is still being read"
+            )
+
+    def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A marker has been written into a partition. One that is not open will find it when it is read."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            shard.end_transaction(producer_id, commit=commit)
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
+        """One code a (topic, partition). Raises BrokerError when the whole request is refused."""
+        return self._named_shard(group_id).delete_offsets(group_id, partitions)
+
+    # administration
+
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
+        """Groups of the partitions served here. Empty filters let everything through; case does not matter.
+
+        Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS): an incomplete list would look like a complete one.
+        """
+        if self._stopped:
+            raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
+        if self._loading:
+            raise BrokerError(
+                ErrorCode.coordinator_load_in_progress, f"{len(self._loading)} partitions are still being read"
+            )
+        self.open_owned()
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {kind.strip().lower() for kind in types}
+        return [
+            group
+            for shard in self._shards.values()
+            for group in shard.list_groups()
+            if (not wanted_states or group.state.lower() in wanted_states)
+            and (not wanted_types or group.type in wanted_types)
+        ]
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """Never raises: errors are in the answer."""
+        try:
+            return self._shard(group_id).describe(group_id)
+        except BrokerError as error:
+            return DescribedGroup(group_id, "", error=write_error(error.code))
+
+    def delete(self, group_id: str) -> ErrorCode:
+        try:
+            self._shard(group_id).delete(group_id)
+        except BrokerError as error:
+            return write_error(error.code)
+        return ErrorCode.none
+
+    # what happens by itself
+
+    def tick(self) -> None:
+        """Expire offsets and groups, every offsets.retention.check.interval.ms."""
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms < self._next_expiry_ms:
+            return
+        self._next_expiry_ms = monotonic_ms + self.config.offsets_retention_check_interval_ms
+        self.open_owned()
+        for partition, shard in list(self._shards.items()):
+            try:
+                shard.expire()
+            except BrokerError as error:
+                log.warning("__consumer_offsets-%d: offsets could not be expired: %s", partition, error)
+
+    def on_topics_deleted(self, topics: Collection[str]) -> Iterator[None]:
+        """The offsets committed to these topics go with them, step by step. Raises BrokerError when they cannot be
+        found."""
+        self.open_owned()
+        for partition, shard in list(self._shards.items()):
+            try:
+                yield from shard.forget_topics(topics)
+            except BrokerError as error:
+                names = ", ".join(sorted(topics))[:_SHOWN_NAMES]
+                log.warning("__consumer_offsets-%d: offsets of %s remain: %s", partition, names, error)

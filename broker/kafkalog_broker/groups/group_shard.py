@@ -1,0 +1,287 @@
+"""The groups of one partition of __consumer_offsets: members, offsets, and what administrators ask of them.
+
+Kafka's GroupCoordinatorShard. What changes a group or an offset is in the log before it is in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.consumer_protocol import PROTOCOL_TYPE
+from kafkalog_broker.groups.group import Group
+from kafkalog_broker.groups.group_config import GroupConfig
+from kafkalog_broker.groups.group_state import GroupState
+from kafkalog_broker.groups.loading import LoadedPartition
+from kafkalog_broker.groups.membership import Membership, check_generation, new_member_id
+from kafkalog_broker.groups.messages import (
+    NO_MEMBER,
+    CommitRequest,
+    CommittedPartition,
+    DescribedGroup,
+    DescribedMember,
+    FetchedOffset,
+    FetchedTopic,
+    JoinAnswer,
+    ListedGroup,
+    SyncAnswer,
+    TransactionalCommit,
+)
+from kafkalog_broker.groups.offset_batches import ProducerEpoch, Record
+from kafkalog_broker.groups.offset_expiry import expired_offsets
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, group_key, offset_key, offset_value
+from kafkalog_broker.groups.offset_store import OffsetStore
+from kafkalog_broker.groups.rebalance import Rebalances, Write
+from kafkalog_broker.groups.timers import Scheduler, Timers
+
+log = logging.getLogger(__name__)
+
+_TOMBSTONES_A_WRITE = 1_000
+"""Some 100 KB a batch, far from message.max.bytes."""
+
+
+class GroupShard:
+    """All that one coordinator knows of one partition. Not thread-safe."""
+
+    def __init__(
+        self,
+        loaded: LoadedPartition,
+        config: GroupConfig,
+        scheduler: Scheduler,
+        write: Write,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str] = new_member_id,
+    ) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets: OffsetStore = loaded.offsets
+        self._config = config
+        self._write = write
+        self._now_ms = now_ms
+        self._timers = Timers(scheduler)
+        self._rebalances = Rebalances(self.groups, config, self._timers, write)
+        self.membership = Membership(self.groups, config, self._rebalances, write, now_ms, new_id)
+        self._begin(loaded)
+
+    def _begin(self, loaded: LoadedPartition) -> None:
+        for group_id, record in loaded.groups.items():
+            self.groups[group_id] = Group.from_record(group_id, record, self._now_ms)
+        for group_id in self.offsets.group_ids() - self.groups.keys():
+            self.groups[group_id] = Group(group_id, self._now_ms)
+        for group in self.groups.values():
+            for member in group.members.values():  # they get the time of a session to be heard of
+                self._rebalances.expect_heartbeat(group, member)
+            if len(group.members) > self._config.max_size:
+                self._rebalances.prepare(group, f"{len(group.members)} members, at most {self._config.max_size} now")
+
+    def close(self) -> None:
+        """The partition goes to another coordinator, or the broker stops: who waits is told to look for it."""
+        self._timers.cancel_all()
+        for group in list(self.groups.values()):
+            for member in group.members.values():
+                group.answer_join(member, JoinAnswer(ErrorCode.not_coordinator, member.member_id))
+                group.answer_sync(member, SyncAnswer(ErrorCode.not_coordinator))
+            self.membership.remove_group(group)
+
+    # OffsetCommit and OffsetFetch
+
+    def commit(self, request: CommitRequest) -> list[ErrorCode]:
+        """One code a partition, in their order. Raises BrokerError when the whole request is refused."""
+        group = self.groups.get(request.group_id)
+        if group is None:
+            self._check_simple_commit(request)
+        else:
+            _check_commit(group, request)
+            member = group.members.get(request.member_id)
+            if member is not None:  # a commit is a sign of life
+                self._rebalances.expect_heartbeat(group, member)
+        now = self._now_ms()
+        expire = -1 if request.retention_ms < 0 else now + request.retention_ms
+        codes, records, committed = self._offsets_of(request.group_id, request.partitions, now, expire)
+        if records:
+            self._write(records)
+            self._begin_simple_group(request.group_id)
+            for key, value in committed:
+                self.offsets.put(key, value)
+        return codes
+
+    def _offsets_of(
+        self, group_id: str, partitions: Sequence[CommittedPartition], now: int, expire: int = -1
+    ) -> tuple[list[ErrorCode], list[Record], list[tuple[OffsetKey, OffsetAndMetadata]]]:
+        """A code for each partition; records and offsets of those that can be committed."""
+        codes: list[ErrorCode] = []
+        records: list[Record] = []
+        committed = []
+        for part in partitions:
+            metadata = part.metadata or ""
+            if len(metadata) > self._config.offset_metadata_max_bytes:
+                codes.append(ErrorCode.offset_metadata_too_large)
+                continue
+            codes.append(ErrorCode.none)
+            value = OffsetAndMetadata(part.offset, now, part.leader_epoch, metadata, expire, part.topic_id)
+            key = OffsetKey(group_id, part.topic, part.partition)
+            records.append((offset_key(*key), offset_value(value)))
+            committed.append((key, value))
+        return codes, records, committed
+
+    def _begin_simple_group(self, group_id: str) -> None:
+        if group_id not in self.groups:
+            log.info("group %.200r: a simple group, which only commits", group_id)
+            self.groups[group_id] = Group(group_id, self._now_ms)
+
+    # offsets in transactions
+
+    def commit_in_transaction(self, commit: TransactionalCommit) -> list[ErrorCode]:
+        """Offsets that count when the producer's transaction commits. One code a partition.
+
+        Raises BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH.
+        """
+        group = self.groups.get(commit.group_id)
+        if group is not None:
+            _check_transactional_commit(group, commit)
+        elif commit.generation >= 0:
+            raise BrokerError(ErrorCode.illegal_generation, f"there is no group {commit.group_id!r}")
+        codes, records, committed = self._offsets_of(commit.group_id, commit.partitions, self._now_ms())
+        if records:
+            self._write(records, ProducerEpoch(commit.producer_id, commit.producer_epoch))
+            self._begin_simple_group(commit.group_id)
+            for key, value in committed:
+                self.offsets.put_pending(commit.producer_id, key, value)
+        return codes
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Its marker is in the log."""
+        self.offsets.end_transaction(producer_id, commit=commit)
+
+    def _check_simple_commit(self, request: CommitRequest) -> None:
+        if request.generation < 0:
+            return
+        code = ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
+        raise BrokerError(code, f"there is no group {request.group_id!r}")
+
+    def fetch(
+        self, group_id: str, topics: Iterable[FetchedTopic] | None, *, require_stable: bool
+    ) -> list[tuple[str, tuple[FetchedOffset, ...]]]:
+        """(topic, offsets) for the topics named, or for all of the group's when that is None."""
+        if topics is None:
+            topics = self.committed_topics(group_id)
+        return [(topic.topic, self.offsets.fetch(group_id, topic, require_stable=require_stable)) for topic in topics]
+
+    def committed_topics(self, group_id: str) -> list[FetchedTopic]:
+        return [FetchedTopic(topic, tuple(partitions)) for topic, partitions in self.offsets.of_group(group_id).items()]
+
+    # administration
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
+        """One code a (topic, partition). Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self._existing(group_id)
+        if group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
+            raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
+        codes, gone = [], []
+        for topic, partition in partitions:
+            if group.is_subscribed_to(topic):
+                codes.append(ErrorCode.group_subscribed_to_topic)
+                continue
+            codes.append(ErrorCode.none)
+            key = OffsetKey(group_id, topic, partition)
+            if self.offsets.get(key) is not None or self.offsets.is_pending(key):
+                gone.append(key)
+        self._remove_offsets(gone)
+        return codes
+
+    def delete(self, group_id: str) -> None:
+        """Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self._existing(group_id)
+        if group.state is not GroupState.EMPTY:
+            raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
+        self._remove_offsets(list(self.offsets.keys(group_id)))
+        self._remove_group(group)
+
+    def list_groups(self) -> list[ListedGroup]:
+        return [
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in self.groups.values()
+        ]
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """An unknown group is Dead, with GROUP_ID_NOT_FOUND for versions that know it."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return DescribedGroup(
+                group_id,
+                GroupState.DEAD.value,
+                error=ErrorCode.group_id_not_found,
+                error_message=f"Group {group_id} not found.",
+            )
+        # Between two generations nobody can say which of a member's protocols counts.
+        stable = group.state is GroupState.STABLE
+        members = tuple(
+            DescribedMember(
+                member.member_id, member.group_instance_id, member.client_id, member.client_host,
+                member.metadata(group.protocol) if stable else b"", member.assignment,
+            )
+            for member in group.members.values()
+        )  # fmt: skip
+        protocol = (group.protocol or "") if stable else ""
+        return DescribedGroup(group_id, group.state.value, group.protocol_type or "", protocol, members)
+
+    def _existing(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+        return group
+
+    # what happens by itself
+
+    def expire(self) -> None:
+        """Remove offsets that are too old, and groups that are empty and have none left."""
+        now = self._now_ms()
+        for group in list(self.groups.values()):
+            expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_ms)
+            self._remove_offsets(expired)
+            left = self.offsets.of_group(group.group_id) or self.offsets.has_open_transaction(group.group_id)
+            if group.state is GroupState.EMPTY and not left:
+                self._remove_group(group)
+
+    def forget_topics(self, topics: Collection[str]) -> Iterator[None]:
+        """Topics have been deleted: so are the offsets committed to them. Step by step, a group at a time; raises
+        BrokerError."""
+        for group_id in list(self.offsets.group_ids()):
+            keys = self.offsets.keys_of_topics(group_id, topics)
+            if keys:
+                self._remove_offsets(keys)
+            yield
+
+    def _remove_offsets(self, keys: Sequence[OffsetKey]) -> None:
+        for at in range(0, len(keys), _TOMBSTONES_A_WRITE):
+            some = keys[at : at + _TOMBSTONES_A_WRITE]
+            records: list[Record] = [(offset_key(*key), None) for key in some]
+            self._write(records)
+            for key in some:
+                self.offsets.remove(key)
+
+    def _remove_group(self, group: Group) -> None:
+        self._write([(group_key(group.group_id), None)])
+        self.membership.remove_group(group)
+
+
+def _check_transactional_commit(group: Group, commit: TransactionalCommit) -> None:
+    """Raises BrokerError (ClassicGroup.validateOffsetCommit). Producers before Kafka 2.5 name no member, and are let
+    through in any state."""
+    if commit.generation < 0 and group.state is GroupState.EMPTY:
+        return
+    if commit.generation >= 0 or commit.member_id != NO_MEMBER or commit.group_instance_id is not None:
+        group.check_member(commit.member_id, commit.group_instance_id)
+        check_generation(group, commit.generation)
+
+
+def _check_commit(group: Group, request: CommitRequest) -> None:
+    """Raises BrokerError (ClassicGroup.validateOffsetCommit)."""
+    if request.generation < 0 and group.state is GroupState.EMPTY:
+        return  # an administrator, or a consumer that assigns itself
+    if request.generation < 0 and request.member_id == NO_MEMBER and request.group_instance_id is None:
+        raise BrokerError(ErrorCode.unknown_member_id, f"group {group.group_id!r} has members, who commit themselves")
+    group.check_member(request.member_id, request.group_instance_id)
+    check_generation(group, request.generation)
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # Its member knows the new generation but not its assignment yet: what it commits may be another's by now.
+        raise BrokerError(ErrorCode.rebalance_in_progress, f"group {group.group_id!r} waits for its assignment")

@@ -1,0 +1,119 @@
+"""Record batches of __consumer_offsets: a few small records, written and read in plain Python.
+
+The kernels of kafkalog_spark.log are for millions of records; loading them costs more time and memory than a
+coordinator's records ever do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.log import layout
+from kafkalog_spark.log.batch_header import BatchHeader, check_crc, control_type, parse_header
+from kafkalog_spark.log.decompress import Output, decompress
+from kafkalog_spark.log.encoded_batch import batches_of, header_fields, seal
+from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.records import RecordView, read_records, write_record
+from kafkalog_spark.log.scratch import Scratch
+
+Record = tuple[bytes, bytes | None]
+"""Key, and value or None for a tombstone."""
+
+_NO_PRODUCER = -1
+_BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime gives its batches 0 although no producer counts them
+_MAX_UNFOLDED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
+
+
+class ProducerEpoch(NamedTuple):
+    """Whose transaction a batch belongs to."""
+
+    producer_id: int
+    epoch: int
+
+
+def encode_batch(
+    records: Sequence[Record],
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    transaction: ProducerEpoch | None = None,
+) -> bytes:
+    """One uncompressed v2 batch whose records all have `timestamp_ms`. `records` must not be empty.
+
+    transaction: the batch is part of that producer's open transaction.
+    """
+    data = bytearray(layout.BATCH_OVERHEAD)
+    for delta, (key, value) in enumerate(records):
+        write_record(data, delta, key, value)
+    fields = header_fields(
+        base_offset, base_offset + len(records) - 1, len(records), timestamp_ms, timestamp_ms,
+        attributes=0 if transaction is None else layout.ATTRIBUTE_TRANSACTIONAL, leader_epoch=leader_epoch,
+        producer_id=_NO_PRODUCER if transaction is None else transaction.producer_id,
+        producer_epoch=-1 if transaction is None else transaction.epoch, base_sequence=_BASE_SEQUENCE,
+    )  # fmt: skip
+    seal(data, 0, len(data), fields)
+    return bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsBatch:
+    """A batch that has been read. A marker that ends a transaction has a control type and no records."""
+
+    base_offset: int
+    producer_id: int
+    is_transactional: bool
+    control: ControlType | None
+    records: list[Record]
+
+
+def decode_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[OffsetsBatch]:
+    """The batches in `chunks`, each of which holds whole v2 batches. Raises CorruptBatch for damage."""
+    for chunk in chunks:
+        for encoded in batches_of(chunk):
+            header = parse_header(encoded.data, 0, 0)
+            if header.magic != 2:
+                raise CorruptBatch(f"a batch of format v{header.magic}, expected v2", offset=header.base_offset)
+            check_crc(header, encoded.data)
+            yield _decode(header, encoded.data)
+
+
+def _decode(header: BatchHeader, data: bytes) -> OffsetsBatch:
+    control = None
+    records: list[Record] = []
+    if header.is_control:
+        if header.record_count > 0:  # the cleaner leaves empty ones
+            control = ControlType(control_type(data))
+    else:
+        records = _records(header, data)
+    return OffsetsBatch(header.base_offset, header.producer_id, header.is_transactional, control, records)
+
+
+def _records(header: BatchHeader, data: bytes) -> list[Record]:
+    if not header.record_count:
+        return []
+    payload = memoryview(data)[layout.RECORDS_AT :]
+    if header.codec:
+        scratch = Scratch()
+        end = decompress(header.codec, payload, Output(scratch, 0, _MAX_UNFOLDED_BYTES))
+        payload = memoryview(bytes(scratch.room(0, end)))
+    try:
+        return [
+            _key_and_value(record, payload)
+            for record in read_records(payload, header.record_count, header.base_timestamp)
+        ]
+    except CorruptBatch as error:
+        raise error.at(offset=header.base_offset) from None
+
+
+def _key_and_value(record: RecordView, payload: memoryview) -> Record:
+    if record.key_size < 0:
+        raise CorruptBatch(f"record {record.place} has no key, and a coordinator's records all have one")
+    value = payload[record.value_at : record.value_at + record.value_size]
+    return (
+        bytes(payload[record.key_at : record.key_at + record.key_size]),
+        None if record.value_size < 0 else bytes(value),
+    )

@@ -1,0 +1,160 @@
+"""The offsets that groups have committed, as __consumer_offsets tells them (Kafka's OffsetMetadataManager).
+
+Offsets that a transaction commits are kept apart until its marker comes; until then they are unstable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.messages import FetchedOffset, FetchedTopic
+from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey
+
+
+class _Pending(NamedTuple):
+    """position: orders commits as their records lie. committed: None when a later commit has come after it."""
+
+    position: int
+    committed: OffsetAndMetadata | None
+
+
+class OffsetStore:
+    """Offsets by group, topic and partition."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
+        self._pending: dict[int, dict[OffsetKey, _Pending]] = {}
+        """By producer id."""
+        self._producers: dict[str, dict[OffsetKey, set[int]]] = {}
+        """By group: who has something pending for a key."""
+        self._next_position = 0
+
+    def get(self, key: OffsetKey) -> OffsetAndMetadata | None:
+        return self._groups.get(key.group_id, {}).get(key.topic, {}).get(key.partition)
+
+    def put(self, key: OffsetKey, committed: OffsetAndMetadata) -> None:
+        """A plain commit."""
+        self._supersede(key, self._next_position)
+        self._put(key, committed)
+
+    def _supersede(self, key: OffsetKey, position: int) -> None:
+        """What transactions hold for `key` from before `position` loses, whatever they end with: the later commit
+        stays. The partition is unstable until they end, all the same."""
+        for producer_id in self._producers.get(key.group_id, {}).get(key, ()):
+            pending = self._pending[producer_id]
+            held = pending[key]
+            if held.position < position:
+                pending[key] = _Pending(held.position, None)
+
+    def _put(self, key: OffsetKey, committed: OffsetAndMetadata) -> None:
+        self._groups.setdefault(key.group_id, {}).setdefault(key.topic, {})[key.partition] = committed
+
+    def remove(self, key: OffsetKey) -> None:
+        """A tombstone: also what transactions have pending for it is gone."""
+        topics = self._groups.get(key.group_id, {})
+        partitions = topics.get(key.topic, {})
+        partitions.pop(key.partition, None)
+        if not partitions:
+            topics.pop(key.topic, None)
+        if not topics:
+            self._groups.pop(key.group_id, None)
+        for producer_id in tuple(self._producers.get(key.group_id, {}).get(key, ())):
+            del self._pending[producer_id][key]
+            self._forget_producer(key, producer_id)
+
+    def _forget_producer(self, key: OffsetKey, producer_id: int) -> None:
+        keys = self._producers[key.group_id]
+        producers = keys[key]
+        producers.discard(producer_id)
+        if not producers:
+            del keys[key]
+            if not keys:
+                del self._producers[key.group_id]
+
+    def group_ids(self) -> set[str]:
+        """Groups that have offsets, pending ones too."""
+        return self._groups.keys() | self._producers.keys()
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
+        """topic -> partition -> offset; empty for an unknown group."""
+        return self._groups.get(group_id, {})
+
+    def keys(self, group_id: str) -> Iterator[OffsetKey]:
+        """Of every offset of a group, pending ones too, each once."""
+        for topic, partitions in self.of_group(group_id).items():
+            for partition in partitions:
+                yield OffsetKey(group_id, topic, partition)
+        yield from sorted(key for key in self._producers.get(group_id, ()) if self.get(key) is None)
+
+    def keys_of_topics(self, group_id: str, topics: Collection[str]) -> list[OffsetKey]:
+        """As `keys`, of some topics."""
+        committed = self.of_group(group_id)
+        found = [
+            OffsetKey(group_id, topic, partition)
+            for topic in committed
+            if topic in topics
+            for partition in committed[topic]
+        ]
+        pending = (key for key in self._producers.get(group_id, ()) if key.topic in topics)
+        return found + sorted(key for key in pending if self.get(key) is None)
+
+    def __len__(self) -> int:
+        return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
+
+    # transactions
+
+    def put_pending(
+        self, producer_id: int, key: OffsetKey, committed: OffsetAndMetadata | None, position: int | None = None
+    ) -> None:
+        """An offset in an open transaction; None when a later commit has come after it.
+
+        position: where its record lies in the log, while that is being replayed; afterwards it comes behind all.
+        """
+        if position is None:
+            position = self._next_position
+        self._next_position = max(self._next_position, position + 1)
+        self._pending.setdefault(producer_id, {})[key] = _Pending(position, committed)
+        self._producers.setdefault(key.group_id, {}).setdefault(key, set()).add(producer_id)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Its marker has come. Of several commits of one partition that with the last record stays."""
+        for key, held in self._pending.pop(producer_id, {}).items():
+            self._forget_producer(key, producer_id)
+            if commit and held.committed is not None:
+                self._supersede(key, held.position)
+                self._put(key, held.committed)
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        return key in self._producers.get(key.group_id, ())
+
+    def has_open_transaction(self, group_id: str) -> bool:
+        return group_id in self._producers
+
+    # OffsetFetch
+
+    def fetch(self, group_id: str, topic: FetchedTopic, *, require_stable: bool) -> tuple[FetchedOffset, ...]:
+        """What is committed of some partitions of a topic; offset -1 where nothing is."""
+        partitions = self.of_group(group_id).get(topic.topic, {})
+        return tuple(
+            self._fetched(
+                OffsetKey(group_id, topic.topic, partition), partitions.get(partition), topic.topic_id, require_stable
+            )
+            for partition in topic.partitions
+        )
+
+    def _fetched(
+        self, key: OffsetKey, committed: OffsetAndMetadata | None, topic_id: UUID | None, require_stable: bool
+    ) -> FetchedOffset:
+        if require_stable and self._pending and self.is_pending(key):
+            return FetchedOffset(key.partition, error=ErrorCode.unstable_offset_commit)
+        if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
+            return FetchedOffset(key.partition)
+        return FetchedOffset(key.partition, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+def _is_of_another_topic(committed_id: UUID | None, current_id: UUID | None) -> bool:
+    """The offset was committed to a topic of this name that has been deleted since."""
+    return committed_id is not None and current_id is not None and committed_id != current_id

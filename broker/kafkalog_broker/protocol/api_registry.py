@@ -1,0 +1,169 @@
+"""Which APIs are served, in which versions, by which function.
+
+A file in `broker/kafkalog_broker/api` registers what it serves:
+
+    @api(2, 1, 11)
+    async def handle(request: Request, broker: Broker) -> Any: ...
+
+    @on_error(2)
+    def list_offsets_error(request: Request, code: ErrorCode) -> Any: ...
+
+A handler returns
+
+- a kio response entity of the request's version, or
+- `Encoded`: the response body as bytes-like pieces, written one after another without being joined, or
+- None: no response at all (Produce with acks=0).
+
+A BrokerError that leaves a handler becomes what the API's `on_error` function returns; it may be a coroutine function
+too, where requests name many things that are each answered. Without such a function, or when
+that returns None, the connection is closed with one line in the log, as for any other exception.
+
+A handler is not cancelled when its client goes away, so what it has begun it can finish; one that waits long asks
+`request.connection.closed` or hangs itself into `on_close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from kafkalog_broker.errors import ErrorCode
+
+
+@dataclass(slots=True)
+class ConnectionInfo:
+    """What handlers may know about the peer.
+
+    `principal` is what authentication will set. `local_host` and `local_port` are the address the client reached, for
+    listeners that advertise it.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    listener: str = "PLAINTEXT"
+    local_host: str = "127.0.0.1"
+    local_port: int = 0
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+    principal: str = "User:ANONYMOUS"
+    closed: bool = False
+    _on_close: list[Callable[[], None]] = field(default_factory=list)
+
+    def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` when the connection is lost (at once if it is already). Returns a function that undoes it."""
+        if self.closed:
+            callback()
+            return _nothing
+        self._on_close.append(callback)
+
+        def undo() -> None:
+            if callback in self._on_close:
+                self._on_close.remove(callback)
+
+        return undo
+
+    def mark_closed(self) -> list[Callable[[], None]]:
+        """For the connection: note the end and hand over the callbacks to be called."""
+        self.closed = True
+        callbacks, self._on_close = self._on_close, []
+        return callbacks
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} on {self.listener}"
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(slots=True)
+class Request:
+    """One request. `entity` is kio's request of that version, except where a hot parser has its own class (Produce).
+
+    `entity` is None only for an ApiVersions request of a version that is not served; it is answered in version 0.
+    """
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    entity: Any
+    connection: ConnectionInfo
+
+
+class Encoded(list[Any]):
+    """A response body that is already encoded: bytes-like pieces in order, without size and response header.
+
+    A large piece may be a slice of a file (FileSlice), which has a len() too and is read when it is sent.
+    """
+
+    __slots__ = ()
+
+
+Handler = Callable[[Request, Any], Awaitable[Any]]
+ErrorAnswer = Callable[[Request, ErrorCode], Any | Awaitable[Any]]
+H = TypeVar("H", bound=Handler)
+E = TypeVar("E", bound=ErrorAnswer)
+
+
+@dataclass(slots=True)
+class Api:
+    """One API key. `advertised_min` differs from `min_version` only where Kafka tells a lie (see `api`)."""
+
+    key: int
+    min_version: int
+    max_version: int
+    handler: Handler
+    advertised_min: int
+    on_error: ErrorAnswer | None = None
+
+    def serves(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+
+_APIS: dict[int, Api] = {}
+_ERROR_ANSWERS: dict[int, ErrorAnswer] = {}
+
+
+def api(key: int, min_version: int, max_version: int, *, advertised_min: int | None = None) -> Callable[[H], H]:
+    """Register the decorated coroutine function as the handler of an API key. A second one for a key: ValueError.
+
+    `advertised_min`: the lowest version told to clients when it is not `min_version`. Kafka tells Produce 0 because
+    older librdkafka turn compression off otherwise (KAFKA-18659), and closes the connection when one really comes.
+    """
+
+    def register(handler: H) -> H:
+        known = _APIS.get(key)
+        if known is not None:
+            raise ValueError(
+                f"API key {key} is registered twice: by {known.handler.__module__} and by {handler.__module__}"
+            )
+        if not 0 <= min_version <= max_version:
+            raise ValueError(f"API key {key}: versions {min_version} to {max_version} are no range")
+        lowest = min_version if advertised_min is None else advertised_min
+        _APIS[key] = Api(key, min_version, max_version, handler, lowest, _ERROR_ANSWERS.get(key))
+        return handler
+
+    return register
+
+
+def on_error(key: int) -> Callable[[E], E]:
+    """Register the decorated function as the maker of an API's answer to a request that failed as a whole."""
+
+    def register(answer: E) -> E:
+        known = _ERROR_ANSWERS.get(key)
+        if known is not None:
+            raise ValueError(f"API key {key} has two error answers: by {known.__module__} and by {answer.__module__}")
+        _ERROR_ANSWERS[key] = answer
+        if key in _APIS:
+            _APIS[key].on_error = answer
+        return answer
+
+    return register
+
+
+def registry() -> Mapping[int, Api]:
+    """API key to Api of everything registered so far, a live read-only view. `load_all` of `api` fills it."""
+    return MappingProxyType(_APIS)

@@ -1,0 +1,208 @@
+"""Array lengths of a request held against its bytes, before kio reads it.
+
+kio's native reader makes room for as many elements as an array announces. 2^31 of them are tens of gigabytes, and where
+that is more than the system allows, the whole process is aborted: one small frame would end the broker. Every element
+has at least some bytes, so an honest array never announces more than what is left of the request has room for.
+
+kio also reads null where the protocol has no null array. Kafka's own readers refuse that, and so does a check.
+
+A check follows the same fields in the same order as the reader, so where it finds the request cut short the reader does
+too, before any array after that place. kio goes on after the value of a tagged field and ignores the size that stands
+before it, so a request in which that size is not the size of the value is refused: the two would stand at different
+bytes from there on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+
+from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol.wire import read_uvarint
+
+Body = bytes | memoryview
+Skip = Callable[[Body, int], int]
+"""(request, position) to the position behind a value. Raises MalformedRequest, struct.error or IndexError."""
+
+_I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
+_FIXED_SIZES = {
+    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4, "timedelta_i32": 4,
+    "int64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
+}  # fmt: skip
+
+
+class _Kind(NamedTuple):
+    """How a value is passed over. size: bytes of it, the fewest when `skip` is given; has_arrays: in it."""
+
+    size: int
+    skip: Skip | None = None
+    has_arrays: bool = False
+
+
+def array_check(entity: type[Any]) -> Skip | None:
+    """The check for one of kio's request classes; None when it has no arrays."""
+    kind = _entity(entity)
+    return kind.skip if kind.has_arrays else None
+
+
+def smallest_size(field: dataclasses.Field[Any], *, flexible: bool) -> int:
+    """The fewest bytes that an element of this array has, at least 1."""
+    return max(_element(field, flexible=flexible).size, 1)
+
+
+def array_count(
+    data: Body, position: int, name: str, smallest: int, *, flexible: bool, nullable: bool
+) -> tuple[int, int]:
+    """How many elements the array at `position` has, negative for null, and where they begin.
+
+    Raises MalformedRequest for a null that may not be, and for more than there is room for.
+    """
+    if flexible:
+        count, position = read_uvarint(data, position)
+        count -= 1
+    else:
+        (count,) = _I32.unpack_from(data, position)
+        position += _I32.size
+    left = len(data) - position
+    if count < -1:
+        raise MalformedRequest(f"the array {name} has the length {count}")
+    if count < 0 and not nullable:
+        raise MalformedRequest(f"the array {name} is null")
+    if count * smallest > left:
+        raise MalformedRequest(f"an array of {count} elements at byte {position}, {left} bytes are left")
+    return count, position
+
+
+def _entity(entity: type[Any]) -> _Kind:
+    flexible = entity.__flexible__
+    tagged: dict[int, Skip] = {}
+    kinds: list[_Kind] = []
+    arrays_in_tags = False
+    for field in dataclasses.fields(entity):
+        if "tag" in field.metadata:
+            kind = _field(field, flexible=True, null_struct=False)
+            tagged[field.metadata["tag"]] = kind.skip or _fixed_skip(kind.size)
+            arrays_in_tags |= kind.has_arrays
+        else:
+            kinds.append(_field(field, flexible=flexible, null_struct=is_optional(field)))
+    if flexible:
+        kinds.append(_Kind(1, _tags_skip(tagged), arrays_in_tags))
+    return _sequence(kinds)
+
+
+def _field(field: dataclasses.Field[Any], *, flexible: bool, null_struct: bool) -> _Kind:
+    """null_struct: a struct may be null by itself; as the value of a tagged field it never is."""
+    kind = classify_field(field)
+    if isinstance(kind, EntityField):
+        one = _entity(kind.type_)
+        return _Kind(1, _nullable_skip(one), one.has_arrays) if null_struct else one
+    element = _element(field, flexible=flexible)
+    if not kind.is_array:
+        return element
+    nullable = is_optional(field)
+    skip = _array_skip(element, field.name, flexible=flexible, nullable=nullable)
+    return _Kind(1 if flexible else _I32.size, skip, True)
+
+
+def _element(field: dataclasses.Field[Any], *, flexible: bool) -> _Kind:
+    kind = classify_field(field)
+    if isinstance(kind, EntityTupleField):
+        return _entity(kind.type_)
+    return _primitive(field.metadata["kafka_type"], flexible=flexible)
+
+
+def _primitive(kafka_type: str, *, flexible: bool) -> _Kind:
+    fixed = _FIXED_SIZES.get(kafka_type)
+    if fixed is not None:
+        return _Kind(fixed)
+    if flexible:
+        return _Kind(1, _compact_skip)
+    return _Kind(_I16.size, _short_skip) if kafka_type == "string" else _Kind(_I32.size, _long_skip)
+
+
+def _sequence(kinds: list[_Kind]) -> _Kind:
+    """Values one after another; those of a fixed size are passed over together."""
+    steps: list[int | Skip] = []
+    for kind in kinds:
+        if kind.skip is not None:
+            steps.append(kind.skip)
+        elif steps and isinstance(steps[-1], int):
+            steps[-1] += kind.size
+        else:
+            steps.append(kind.size)
+    size = sum(kind.size for kind in kinds)
+    if all(isinstance(step, int) for step in steps):
+        return _Kind(size)
+
+    def skip(data: Body, position: int) -> int:
+        for step in steps:
+            position = position + step if isinstance(step, int) else step(data, position)
+        return position
+
+    return _Kind(size, skip, any(kind.has_arrays for kind in kinds))
+
+
+def _array_skip(element: _Kind, name: str, *, flexible: bool, nullable: bool) -> Skip:
+    smallest, skip_element = max(element.size, 1), element.skip
+
+    def skip(data: Body, position: int) -> int:
+        count, position = array_count(data, position, name, smallest, flexible=flexible, nullable=nullable)
+        if skip_element is None:
+            return position + max(count, 0) * smallest
+        for _ in range(count):
+            position = skip_element(data, position)
+        return position
+
+    return skip
+
+
+def _nullable_skip(one: _Kind) -> Skip:
+    """A nullable struct (KIP-893): one byte says whether it is there."""
+
+    def skip(data: Body, position: int) -> int:
+        if data[position] != 1:
+            return position + 1
+        return position + 1 + one.size if one.skip is None else one.skip(data, position + 1)
+
+    return skip
+
+
+def _tags_skip(tagged: dict[int, Skip]) -> Skip:
+    def skip(data: Body, position: int) -> int:
+        if data[position] == 0:  # no tags: nearly always
+            return position + 1
+        count, position = read_uvarint(data, position)
+        for _ in range(count):
+            tag, position = read_uvarint(data, position)
+            size, position = read_uvarint(data, position)
+            if tag in tagged and tagged[tag](data, position) != position + size:
+                raise MalformedRequest(f"tagged field {tag} does not fill its {size} bytes")
+            position += size
+            if position > len(data):
+                raise MalformedRequest(f"tagged field {tag} of {size} bytes ends after the {len(data)} of the request")
+        return position
+
+    return skip
+
+
+def _fixed_skip(size: int) -> Skip:
+    return lambda data, position: position + size
+
+
+def _compact_skip(data: Body, position: int) -> int:
+    length, position = read_uvarint(data, position)
+    return position + max(length - 1, 0)
+
+
+def _short_skip(data: Body, position: int) -> int:
+    (length,) = _I16.unpack_from(data, position)
+    return position + _I16.size + max(int(length), 0)
+
+
+def _long_skip(data: Body, position: int) -> int:
+    (length,) = _I32.unpack_from(data, position)
+    return position + _I32.size + max(int(length), 0)

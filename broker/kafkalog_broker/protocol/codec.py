@@ -1,0 +1,271 @@
+"""Frames to requests and responses to bytes. The one place that knows kio.
+
+A request frame is what follows the 4-byte size: header (API key, version, correlation id, client id, and tagged fields
+from header version 2 on) and body. kio's modules are loaded one by one, when the first request of an API and version
+arrives: all of them together would cost 0.6 s and 50 MB. Who has an event loop calls `load` in a thread first where
+`is_loaded` says no: one takes up to 0.1 s.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Generator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+from kio.static.constants import EntityType
+
+from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, registry
+from kafkalog_broker.protocol.array_lengths import array_check
+from kafkalog_broker.protocol.produce_request import parse_in_steps, parse_produce_request
+from kafkalog_broker.protocol.request_steps import prepare_reading, read_in_steps
+from kafkalog_broker.protocol.response_steps import prepare_writing, write_in_steps
+from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
+from kafkalog_broker.protocol.wire import skip_tagged_fields
+
+__all__ = [
+    "API_VERSIONS",
+    "api_name",
+    "decode_in_steps",
+    "decode_request",
+    "encode_in_steps",
+    "encode_response",
+    "is_loaded",
+    "load",
+    "request_class",
+    "response_class",
+]
+
+API_VERSIONS = 18
+"""The API key whose response has header version 0 always, and whose unknown versions are answered (KIP-511)."""
+
+_HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+
+# kio raises KeyError for an unknown tagged field, ValueError for bad varints and unknown enum values, OverflowError for
+# durations and dates that Python cannot hold, and its own SerialError for the rest.
+_DAMAGE = (MalformedRequest, SerialError, ValueError, KeyError, OverflowError, IndexError, struct.error)
+
+Body = bytes | memoryview
+
+# Requests on the hot path are parsed by hand into classes of their own: (frame, position, version) -> value.
+_PARSERS: Mapping[int, Callable[[Body, int, int], Any]] = {0: parse_produce_request}
+
+# A small response leaves in one piece: one more buffer for the socket costs more than copying this many bytes.
+_JOIN_LIMIT = 8192
+
+
+class _RequestCodec(NamedTuple):
+    has_tagged_header: bool
+    parse: Callable[[Body, int], Any]
+    entity: type[Any] | None  # None where the parser is written by hand
+
+
+class _ResponseCodec(NamedTuple):
+    entity: type
+    write: Callable[[Any, Any], None]
+    has_tagged_header: bool
+
+
+def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Request:
+    """Read one request from a frame without its size prefix (bytes or a read-only memoryview).
+
+    Raises UnsupportedVersion for an API key or version that is not registered, MalformedRequest for anything that is no
+    request. Unknown tagged fields are passed over (KIP-482). Bytes after the body are ignored, as Kafka does.
+    """
+    request, codec, position = _head(frame, connection)
+    if codec is not None:
+        try:
+            request.entity = codec.parse(frame, position)
+        except _DAMAGE as error:
+            raise _malformed(request, error) from None
+    return request
+
+
+def decode_in_steps(frame: Body, connection: ConnectionInfo | None = None) -> Generator[None, None, Request]:
+    """As `decode_request`, as a generator that returns the request and yields after some 0.1 ms of work each."""
+    request, codec, position = _head(frame, connection)
+    if codec is not None:
+        try:
+            if codec.entity is None:
+                request.entity = yield from parse_in_steps(frame, position, request.version)
+            else:
+                request.entity = yield from read_in_steps(codec.entity, frame, position)
+        except _DAMAGE as error:
+            raise _malformed(request, error) from None
+    return request
+
+
+def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _RequestCodec | None, int]:
+    """A request without its entity, its codec (None: there is no entity), and where its body begins."""
+    try:
+        api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
+    except struct.error:
+        raise MalformedRequest(f"a frame of {len(frame)} bytes has no room for a request header") from None
+    position = _HEADER.size
+    client_id = None
+    if length >= 0:
+        end = position + length
+        if end > len(frame):
+            raise MalformedRequest(f"the client id has {length} bytes, {len(frame) - position} are left in the frame")
+        client_id = str(frame[position:end], "utf-8", "replace")
+        position = end
+    elif length != -1:
+        raise MalformedRequest(f"the client id has the length {length}")
+
+    request = Request(api_key, version, correlation_id, client_id, None, connection or ConnectionInfo())
+    api = registry().get(api_key)
+    if api is None:
+        raise UnsupportedVersion(f"API key {api_key} version {version} is not served")
+    if not api.serves(version):
+        if api_key == API_VERSIONS:
+            return request, None, position
+        raise UnsupportedVersion(
+            f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
+        )
+    codec = _request_codec(api_key, version)
+    if codec.has_tagged_header:
+        position = skip_tagged_fields(frame, position)
+    return request, codec, position
+
+
+def _malformed(request: Request, error: Exception) -> MalformedRequest:
+    what = f"{api_name(request.api_key)} version {request.version}"
+    if isinstance(error, MalformedRequest):
+        error.what = f"{what}: {error.what}"
+        return error
+    return MalformedRequest(f"{what} cannot be read: {str(error) or type(error).__name__}")
+
+
+def encode_response(request: Request, response: Any) -> list[Any]:
+    """The bytes-like pieces of a response frame: size, response header, body.
+
+    `response` is a kio entity of the request's version or an Encoded body, whose pieces are passed on untouched when
+    they are large. Raises TypeError for an entity of another API or version.
+    """
+    codec = _response_codec(request.api_key, _response_version(request))
+    if not isinstance(response, Encoded):
+        _check_entity(request, codec, response)
+        body = io.BytesIO()
+        body.write(bytes(_SIZE_AND_CORRELATION.size))
+        if codec.has_tagged_header:
+            body.write(b"\0")
+        codec.write(body, response)
+        return [_with_head(body, request)]
+    header = b"\0" if codec.has_tagged_header else b""
+    size = sum(map(len, response))
+    head = _SIZE_AND_CORRELATION.pack(4 + len(header) + size, request.correlation_id) + header
+    if size <= _JOIN_LIMIT:
+        return [head + b"".join(response)]
+    return [head, *response]
+
+
+def encode_in_steps(request: Request, response: Any) -> Generator[None, None, list[Any]]:
+    """As `encode_response`, of a kio entity, as a generator that returns the pieces."""
+    codec = _response_codec(request.api_key, _response_version(request))
+    _check_entity(request, codec, response)
+    body = io.BytesIO()
+    body.write(bytes(_SIZE_AND_CORRELATION.size))
+    if codec.has_tagged_header:
+        body.write(b"\0")
+    yield from write_in_steps(response, body)
+    return [_with_head(body, request)]
+
+
+def _response_version(request: Request) -> int:
+    return 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
+
+
+def _check_entity(request: Request, codec: _ResponseCodec, response: Any) -> None:
+    if type(response) is not codec.entity:
+        raise TypeError(
+            f"the answer to {api_name(request.api_key)} version {_response_version(request)} must be "
+            f"{codec.entity.__module__}.{codec.entity.__name__}, not "
+            f"{type(response).__module__}.{type(response).__name__}"
+        )
+
+
+def _with_head(body: io.BytesIO, request: Request) -> bytes:
+    """The frame in `body`, whose first bytes are left for size and correlation id. `body` shares its memory."""
+    with body.getbuffer() as frame:
+        _SIZE_AND_CORRELATION.pack_into(frame, 0, len(frame) - 4, request.correlation_id)
+    return body.getvalue()
+
+
+def request_class(api_key: int, version: int) -> type:
+    """kio's request class."""
+    return load_request_schema(api_key, version)
+
+
+def response_class(api_key: int, version: int) -> type:
+    """kio's response class. Its nested classes are in the same module (`import_module(cls.__module__)`)."""
+    return load_response_schema(api_key, version)
+
+
+@cache
+def api_name(api_key: int) -> str:
+    """ "OffsetCommit" for 8; "API key 4711" for a key that nobody knows. Loads nothing."""
+    try:
+        path: str = next(iter(schema_name_map[api_key_map[api_key]].values()))[EntityType.request]
+    except KeyError:
+        return f"API key {api_key}"
+    return path.rpartition(":")[2].removesuffix("Request")
+
+
+_VERSIONED = struct.Struct(">hh")
+_loaded: set[bytes] = set()  # API key and version, as requests begin with them
+
+
+def is_loaded(frame: Body) -> bool:
+    """Whether requests of this API and version are read and answered without loading a module."""
+    return bytes(frame[: _VERSIONED.size]) in _loaded
+
+
+def load(frame: Body) -> None:
+    """Load what requests of this API and version need. Nothing happens where that is not served: `decode_request`
+    says so. May run in a thread."""
+    head = bytes(frame[: _VERSIONED.size])
+    if len(head) < _VERSIONED.size:
+        return
+    api_key, version = _VERSIONED.unpack(head)
+    api = registry().get(api_key)
+    if api is not None and not api.serves(version) and api_key == API_VERSIONS:
+        version = 0  # what it is answered in
+    if api is None or not api.serves(version):
+        return
+    prepare_reading(request_class(api_key, version))
+    _request_codec(api_key, version)
+    prepare_writing(_response_codec(api_key, version).entity)
+    _loaded.add(head)
+
+
+@cache
+def _request_codec(api_key: int, version: int) -> _RequestCodec:
+    entity = load_request_schema(api_key, version)
+    tagged = entity.__header_schema__.__version__ >= 2
+    parser = _PARSERS.get(api_key)
+    if parser is not None:
+        return _RequestCodec(tagged, lambda frame, position: parser(frame, position, version), None)
+    read, check = entity_reader(entity), array_check(entity)
+
+    def parse(frame: Body, position: int) -> Any:
+        if check is not None:
+            check(frame, position)
+        try:
+            return read(frame, position)[0]
+        except KeyError:
+            return read(without_unknown_tags(frame, position, entity), 0)[0]
+
+    return _RequestCodec(tagged, parse, entity)
+
+
+@cache
+def _response_codec(api_key: int, version: int) -> _ResponseCodec:
+    entity = load_response_schema(api_key, version)
+    return _ResponseCodec(entity, entity_writer(entity), entity.__header_schema__.__version__ >= 1)

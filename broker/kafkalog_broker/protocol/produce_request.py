@@ -1,0 +1,199 @@
+"""Produce requests, version 3 to 13, read by hand: records stay where they are in the frame.
+
+v3-8    transactional_id nullable string | acks i16 | timeout_ms i32 | [name string | [index i32 | records bytes]]
+v9-12   the same with compact strings, compact arrays and tagged fields behind every struct
+v13     topics by id (16 bytes) instead of name (KIP-516)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from dataclasses import dataclass
+from uuid import UUID
+
+from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol.wire import read_uvarint, skip_tagged_fields
+
+_ACKS_TIMEOUT = struct.Struct(">hi")
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_INDEX_SIZE = struct.Struct(">ii")
+
+STEP_PARTITIONS = 100
+MAX_PARTITIONS = 200_000
+"""Topics and partitions of a request: a hundred times what a producer has open. It bounds what those without records,
+8 bytes each, take up in memory, some 300 bytes each."""
+
+FIRST_FLEXIBLE_VERSION = 9
+FIRST_TOPIC_ID_VERSION = 13
+
+
+@dataclass(slots=True)
+class ProduceRequest:
+    """`topics`: (name, or UUID from version 13 on; [(partition, records)]).
+
+    `records` is a read-only memoryview into the frame, or None where the client sent null. A zero topic id is
+    UUID(int=0).
+    """
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]]
+
+
+Steps = Generator[None, None, ProduceRequest]
+
+
+def parse_produce_request(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest:
+    """Read the body that begins at `position`. MalformedRequest for lengths that do not fit and forbidden nulls."""
+    steps = parse_in_steps(frame, position, version)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            request: ProduceRequest = done.value
+            return request
+
+
+def parse_in_steps(frame: bytes | memoryview, position: int, version: int) -> Steps:
+    """As `parse_produce_request`, a generator that yields after every STEP_PARTITIONS and returns the request."""
+    view = memoryview(frame)
+    if not view.readonly:
+        view = view.toreadonly()
+    try:
+        if version >= FIRST_FLEXIBLE_VERSION:
+            return (yield from _parse_flexible(view, position, version >= FIRST_TOPIC_ID_VERSION))
+        return (yield from _parse_legacy(view, position))
+    except struct.error:
+        raise MalformedRequest(f"the request ends early, after {len(view)} bytes") from None
+    except UnicodeDecodeError as error:
+        raise MalformedRequest(f"a string is not UTF-8: {error}") from None
+
+
+def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
+    transactional_id, position = _compact_string(view, position)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
+    topic_count, position = _compact_count(view, position + _ACKS_TIMEOUT.size)
+    end, total = len(view), 0
+    _check_total(topic_count)
+    topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]] = []
+    for _ in range(topic_count):
+        topic: str | UUID
+        if by_id:
+            raw = bytes(view[position : position + 16])
+            if len(raw) != 16:
+                raise MalformedRequest(f"the request ends inside a topic id, after {end} bytes")
+            topic = UUID(bytes=raw)
+            position += 16
+        else:
+            name, position = _compact_string(view, position)
+            if name is None:
+                raise MalformedRequest("a topic name is null")
+            topic = name
+        partition_count, position = _compact_count(view, position)
+        _check_total(total + partition_count)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(partition_count):
+            (index,) = _I32.unpack_from(view, position)
+            size, position = read_uvarint(view, position + 4)
+            records = None
+            if size:
+                start = position
+                position += size - 1
+                if position > end:
+                    raise MalformedRequest(f"partition {index} has {size - 1} bytes of records, {end - start} are left")
+                records = view[start:position]
+            position = skip_tagged_fields(view, position)
+            partitions.append((index, records))
+            if not len(partitions) % STEP_PARTITIONS:
+                yield
+        position = skip_tagged_fields(view, position)
+        topics.append((topic, partitions))
+        total += partition_count + 1
+        if not len(topics) % STEP_PARTITIONS:
+            yield
+    skip_tagged_fields(view, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _parse_legacy(view: memoryview, position: int) -> Steps:
+    transactional_id, position = _string(view, position)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
+    topic_count, position = _count(view, position + _ACKS_TIMEOUT.size)
+    end, total = len(view), 0
+    _check_total(topic_count)
+    topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]] = []
+    for _ in range(topic_count):
+        name, position = _string(view, position)
+        if name is None:
+            raise MalformedRequest("a topic name is null")
+        partition_count, position = _count(view, position)
+        _check_total(total + partition_count)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(partition_count):
+            index, size = _INDEX_SIZE.unpack_from(view, position)
+            position += _INDEX_SIZE.size
+            records = None
+            if size >= 0:
+                start = position
+                position += size
+                if position > end:
+                    raise MalformedRequest(f"partition {index} has {size} bytes of records, {end - start} are left")
+                records = view[start:position]
+            elif size != -1:
+                raise MalformedRequest(f"partition {index} has {size} bytes of records")
+            partitions.append((index, records))
+            if not len(partitions) % STEP_PARTITIONS:
+                yield
+        topics.append((name, partitions))
+        total += partition_count + 1
+        if not len(topics) % STEP_PARTITIONS:
+            yield
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _check_total(total: int) -> None:
+    if total > MAX_PARTITIONS:
+        raise MalformedRequest(f"more than {MAX_PARTITIONS} topics and partitions: send several smaller requests")
+
+
+def _compact_string(view: memoryview, position: int) -> tuple[str | None, int]:
+    size, position = read_uvarint(view, position)
+    if size == 0:
+        return None, position
+    end = position + size - 1
+    if end > len(view):
+        raise MalformedRequest(f"a string has {size - 1} bytes, {len(view) - position} are left")
+    return str(view[position:end], "utf-8"), end
+
+
+def _string(view: memoryview, position: int) -> tuple[str | None, int]:
+    (size,) = _I16.unpack_from(view, position)
+    position += 2
+    if size < 0:
+        if size != -1:
+            raise MalformedRequest(f"a string has the length {size}")
+        return None, position
+    end = position + size
+    if end > len(view):
+        raise MalformedRequest(f"a string has {size} bytes, {len(view) - position} are left")
+    return str(view[position:end], "utf-8"), end
+
+
+def _compact_count(view: memoryview, position: int) -> tuple[int, int]:
+    count, position = read_uvarint(view, position)
+    return _checked_count(count - 1, view, position), position
+
+
+def _count(view: memoryview, position: int) -> tuple[int, int]:
+    (count,) = _I32.unpack_from(view, position)
+    return _checked_count(count, view, position + 4), position + 4
+
+
+def _checked_count(count: int, view: memoryview, position: int) -> int:
+    # Every element has several bytes, so a larger count cannot be true.
+    if not 0 <= count <= len(view) - position:
+        raise MalformedRequest(f"an array of {count} elements in {len(view) - position} bytes")
+    return count

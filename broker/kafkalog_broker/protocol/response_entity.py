@@ -1,0 +1,35 @@
+"""Make kio response entities without a branch for every version: fields that a version does not have are left out."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from kio.static.primitive import i32Timedelta
+
+from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.codec import response_class
+
+NO_THROTTLE = i32Timedelta.parse(timedelta())
+
+
+def response_module(request: Request) -> ModuleType:
+    """The module that holds the response class of a request's version, and those of the structs in it."""
+    return import_module(response_class(request.api_key, request.version).__module__)
+
+
+def entity(kind: type, **fields: Any) -> Any:
+    """A `kind` with those of `fields` that it has; `throttle_time` is zero unless given."""
+    names = _fields(kind)
+    if "throttle_time" in names:
+        fields.setdefault("throttle_time", NO_THROTTLE)
+    return kind(**{name: value for name, value in fields.items() if name in names})
+
+
+@cache
+def _fields(kind: type) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind))

@@ -1,0 +1,47 @@
+"""The pytest fixture `kafkalog_broker`: each test gets a broker of its own.
+
+def test_orders(kafkalog_broker):
+    producer = Producer({"bootstrap.servers": kafkalog_broker.bootstrap})
+
+@pytest.mark.kafkalog(properties={"num.partitions": 3}, topics={"orders": 4})
+def test_more(kafkalog_broker): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from kafkalog_broker.testing import RunningBroker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "kafkalog(properties={}, topics={}): properties and topics of the fixture kafkalog_broker"
+    )
+
+
+@pytest.fixture
+def kafkalog_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
+    """A running broker on a free port; its log directory is below tmp_path. Stopped cleanly after the test."""
+    # Here, not above: pytest loads this module in every project where kafkalog is installed.
+    try:
+        from kafkalog_broker.testing import running_broker
+    except ModuleNotFoundError as error:
+        from kafkalog_broker.extra import what_is_missing
+
+        missing = what_is_missing(error)
+        if missing is None:
+            raise
+        pytest.fail(f"the fixture kafkalog_broker: {missing}", pytrace=False)
+
+    marker = request.node.get_closest_marker("kafkalog")
+    wanted = marker.kwargs if marker is not None else {}
+    with running_broker(
+        wanted.get("properties"), topics=wanted.get("topics"), log_dir=tmp_path / "kafkalog-data"
+    ) as broker:
+        yield broker

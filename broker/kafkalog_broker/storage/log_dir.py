@@ -1,0 +1,200 @@
+"""A log directory of the broker: its lock, its identity (meta.properties), and whether it can be used.
+
+A directory that fails (read-only, full of errors, unplugged) goes offline with its partitions; the others serve on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.log_dir_lock import LogDirLock
+from kafkalog_spark.log.meta_properties import (
+    META_PROPERTIES_FILE,
+    VERSION_KRAFT,
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from kafkalog_spark.log.partition_metadata import uuid_to_text
+
+_log = logging.getLogger(__name__)
+
+
+class LogDirError(KafkalogError):
+    """The log directories cannot be used as they are: none of them works, or they belong to another broker."""
+
+
+@dataclass(slots=True)
+class LogDir:
+    """One of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id, 22 characters.
+
+    on_failure: called with the error, once, by whoever met it and in the thread of that.
+    """
+
+    path: Path
+    id: str
+    lock: LogDirLock | None = None
+    failure: str | None = None
+    on_failure: Callable[[BaseException], None] | None = None
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    def fail(self, error: BaseException) -> bool:
+        """Take the directory offline; False when it was offline before. One line says so."""
+        if self.failure is not None:
+            return False
+        self.failure = str(error)
+        _log.error("log directory %s is offline, its partitions too: %s", self.path, self.failure)
+        if self.on_failure is not None:
+            self.on_failure(error)
+        return True
+
+    def close(self) -> None:
+        """Give the lock up."""
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirs:
+    """All of log.dirs, in the order of the configuration, and what their meta.properties agree upon."""
+
+    all: tuple[LogDir, ...]
+    cluster_id: str
+    node_id: int
+
+    @property
+    def online(self) -> list[LogDir]:
+        return [log_dir for log_dir in self.all if log_dir.is_online]
+
+    def close(self) -> None:
+        """Give all locks up."""
+        for log_dir in self.all:
+            log_dir.close()
+
+
+def new_id() -> str:
+    """A random UUID in 22 characters that begins with no dash, which command lines take for an option (Uuid)."""
+    return uuid_to_text(new_uuid())
+
+
+def new_uuid() -> uuid.UUID:
+    """As `new_id`, for topics."""
+    while uuid_to_text(value := uuid.uuid4()).startswith("-"):
+        pass
+    return value
+
+
+def open_log_dirs(
+    paths: Iterable[str | os.PathLike[str]], node_id: int, now_ms: int, cluster_id: str | None = None
+) -> LogDirs:
+    """Make, lock and identify the log directories; a directory that cannot be written is offline in the result.
+
+    node_id: the node.id configured. cluster_id: what meta.properties must say; by default what it says, or a new one.
+    Raises LogDirLocked, and LogDirError for directories of another node or cluster, for a damaged meta.properties, and
+    when no directory works. After an error no lock is held.
+    """
+    unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
+    if not unique:
+        raise LogDirError("no log directory is given", hint="set log.dirs or --log-dir")
+    opened = [LogDir(path, "") for path in unique]
+    try:
+        metas: dict[Path, MetaProperties] = {}
+        for log_dir in opened:
+            try:
+                log_dir.path.mkdir(parents=True, exist_ok=True)
+                log_dir.lock = LogDirLock.acquire(log_dir.path)
+                meta = _read(log_dir.path)
+                if meta is not None:
+                    metas[log_dir.path] = meta
+            except OSError as error:
+                log_dir.fail(error)
+        agreed = agree(metas, node_id, cluster_id)
+        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
+        for log_dir in opened:
+            if log_dir.is_online:
+                _identify(log_dir, metas.get(log_dir.path), agreed, node_id, now)
+        dirs = LogDirs(tuple(opened), agreed, node_id)
+        if not dirs.online:
+            raise LogDirError(
+                "no log directory works: " + "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in opened)
+            )
+    except BaseException:
+        for log_dir in opened:
+            log_dir.close()
+        raise
+    return dirs
+
+
+def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | None) -> str:
+    """The cluster id of directories that say `metas`; a new one when none says anything.
+
+    Raises LogDirError when one belongs to another node or cluster, or two share a directory id
+    (MetaPropertiesEnsemble).
+    """
+    directory_ids: dict[str, Path] = {}
+    expected_by = "the configuration"
+    for path, meta in metas.items():
+        if meta.node_id is not None and meta.node_id != node_id:
+            raise LogDirError(
+                f"the directory belongs to node {meta.node_id}, this broker is node {node_id}",
+                path=str(path / META_PROPERTIES_FILE),
+                hint="set node.id to that of the directory, or take another log directory",
+            )
+        if meta.cluster_id is not None:
+            if cluster_id is not None and meta.cluster_id != cluster_id:
+                raise LogDirError(
+                    f"the directory belongs to cluster {meta.cluster_id}, {expected_by} says {cluster_id}",
+                    path=str(path / META_PROPERTIES_FILE),
+                    hint="the log directories of a broker must come from one cluster",
+                )
+            cluster_id, expected_by = meta.cluster_id, str(path)
+        if meta.directory_id is not None:
+            other = directory_ids.setdefault(meta.directory_id, path)
+            if other != path:
+                raise LogDirError(
+                    f"directory.id {meta.directory_id} is also that of {other}",
+                    path=str(path / META_PROPERTIES_FILE),
+                    hint="one is a copy of the other: take one of them out of log.dirs",
+                )
+    return new_id() if cluster_id is None else cluster_id
+
+
+def _read(path: Path) -> MetaProperties | None:
+    try:
+        return read_meta_properties(path / META_PROPERTIES_FILE)
+    except (CorruptFile, UnsupportedFormat) as error:
+        raise LogDirError(
+            error.what, path=error.path, position=error.position, hint=error.hint or "restore it from a backup"
+        ) from None
+
+
+def _identify(
+    log_dir: LogDir, meta: MetaProperties | None, cluster_id: str, node_id: int, now: datetime.datetime
+) -> None:
+    """Write meta.properties where it is missing or lacks something; what else stands in it is kept."""
+    log_dir.id = (meta.directory_id if meta else None) or new_id()
+    whole = MetaProperties(VERSION_KRAFT, cluster_id, node_id, log_dir.id, meta.other if meta else {})
+    if meta == whole:
+        return
+    try:
+        write_meta_properties(log_dir.path / META_PROPERTIES_FILE, whole, now)
+    except OSError as error:
+        log_dir.fail(error)
+
+
+def fewest_partitions(dirs: Sequence[LogDir], counts: Mapping[Path, int]) -> LogDir | None:
+    """Where a new partition goes (LogManager.nextLogDirs): of the directories online the one with the fewest
+    partitions, of equals the first; None when all are offline."""
+    online = [log_dir for log_dir in dirs if log_dir.is_online]
+    return min(online, key=lambda log_dir: counts.get(log_dir.path, 0), default=None)

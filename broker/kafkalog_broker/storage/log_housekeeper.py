@@ -1,0 +1,133 @@
+"""What is done to the logs now and then: flushes, retention, checkpoints, removals, expiry (LogManager's schedule).
+
+`tick` runs in the thread that owns the logs. What waits for the disk goes to `run_blocking`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+from pathlib import Path
+
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.deletion import DelayedDeletions
+from kafkalog_broker.storage.flusher import Flusher, RunBlocking
+from kafkalog_broker.storage.housekeeping import CHECKPOINTS, Task, Timers
+from kafkalog_broker.storage.log_home import CheckpointContent, Key, LogEntry, LogHome, checkpoint_contents
+from kafkalog_broker.storage.log_table import LogTable
+from kafkalog_broker.storage.retention_check import may_be_due
+
+_log = logging.getLogger(__name__)
+
+_RETENTION_CHECKS_PER_TICK = 100
+"""Logs looked at in one tick: 50 us each, so that a tick with thousands of partitions holds nobody up."""
+
+
+class LogHousekeeper:
+    """`deletions`: renamed files and directories that wait for their removal, by the monotonic clock, as all intervals
+    here: whoever sets the time stops nothing, and hurries nothing."""
+
+    def __init__(self, table: LogTable, run_blocking: RunBlocking) -> None:
+        self._table = table
+        self._run_blocking = run_blocking
+        self.deletions = DelayedDeletions()
+        self._flusher = Flusher(run_blocking)
+        self._timers = Timers(table.clock.monotonic_ms())
+        self._retention_queue: deque[Key] = deque()
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Everything is due one interval from now."""
+        self._timers.restart(self._table.clock.monotonic_ms())
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due: flushes, retention, checkpoints, removals, expiry. Call it about once a second."""
+        logs = [log for log in self._table.logs() if log.failure is None]
+        self._flusher.check(logs, now_ms)
+        if len(self.deletions):
+            self._run_blocking(partial(self._remove_due, self._table.clock.monotonic_ms()))
+        due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
+        if Task.RETENTION in due and not self._retention_queue:
+            self._retention_queue.extend(self._table.entries)
+        self._check_retention(now_ms)
+        if Task.PRODUCER_EXPIRATION in due:
+            for log in logs:
+                log.expire_producers(now_ms, self._table.config.producer_id_expiration_ms)
+        if Task.RECOVERY_POINTS in due:
+            self._release_idle_files()
+        if due & CHECKPOINTS:
+            self._checkpoint(due)
+
+    def schedule_removal(self, path: Path, delay_ms: int) -> None:
+        """Remove a renamed file or directory once `delay_ms` have passed."""
+        self.deletions.schedule(path, self._table.clock.monotonic_ms() + delay_ms)
+
+    def _remove_due(self, monotonic_ms: int) -> None:
+        self.deletions.run(monotonic_ms)
+
+    def _check_retention(self, now_ms: int) -> None:
+        for _ in range(min(_RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):
+            entry = self._table.entries.get(self._retention_queue.popleft())
+            if entry is None or not entry.is_online:
+                continue
+            try:
+                if entry.log is None and not self._may_be_due(entry, now_ms):
+                    continue
+                log = entry.log or self._table.open(entry)
+                for path in log.delete_old_segments(now_ms):
+                    self.schedule_removal(path, log.config.file_delete_delay_ms)
+            except BrokerError as error:
+                _log.error("%s", error)
+            except Exception:  # noqa: BLE001 - the other logs are to be looked at all the same
+                _log.exception("retention of %s-%d failed", *entry.key)
+
+    def _may_be_due(self, entry: LogEntry, now_ms: int) -> bool:
+        topic = self._table.topics.get(entry.topic)
+        if topic is None:
+            return False
+        start = entry.log_start_offset
+        try:
+            return may_be_due(entry.path, self._table.config_of(topic), start, now_ms)
+        except OSError as error:
+            self._table.fail(entry.home, error)
+            return False
+
+    def _release_idle_files(self) -> None:
+        """A log that nobody wrote to for a whole checkpoint interval gives its three descriptors back."""
+        for entry in self._table.entries.values():
+            if entry.log is not None and entry.log.failure is None:
+                if entry.seen_end == entry.log.log_end_offset:
+                    entry.log.release_files()
+                entry.seen_end = entry.log.log_end_offset
+
+    def _checkpoint(self, tasks: set[Task]) -> None:
+        for home in self._table.homes:
+            if home.log_dir.is_online:
+                contents = checkpoint_contents(home, self._table.entries.values(), tasks)
+                self._run_blocking(partial(self._write_checkpoints, home, contents))
+
+    def write_last_checkpoints(self, home: LogHome) -> bool:
+        """When the logs are closed; nothing that was collected before is written any more. False as below."""
+        self._is_stopped = True
+        contents = checkpoint_contents(home, self._table.entries.values(), CHECKPOINTS)
+        return self._write_checkpoints(home, contents, last=True)
+
+    def _write_checkpoints(self, home: LogHome, contents: list[CheckpointContent], *, last: bool = False) -> bool:
+        """False when the disk refuses, which takes the directory offline."""
+        try:
+            with home.writing:
+                if self._is_stopped and not last:
+                    return False  # what was collected before the logs were closed is old by now
+                for content in contents:
+                    # A partition that was deleted meanwhile, and perhaps made anew, must not get the old one's offsets.
+                    current = {
+                        entry.key: offset
+                        for entry, offset in content.offsets
+                        if self._table.entries.get(entry.key) is entry
+                    }
+                    content.checkpoint.write(current)
+        except OSError as error:
+            self._table.call_soon(partial(self._table.fail, home, error))
+            return False
+        return True

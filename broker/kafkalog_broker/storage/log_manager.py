@@ -1,0 +1,447 @@
+"""All logs of this broker: loading, creating, deleting, and what has to be done to them now and then (LogManager).
+
+Threads: everything here is called in the thread that owns the logs (the event loop's), but for what `run_blocking` is
+given: flushes, checkpoints and removals, which wait for the disk.
+
+After a clean shutdown a log is opened when it is first asked for: starting costs a listing, whatever there is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from kafkalog_broker.clock import Clock
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.internal_topics import internal_topic_configs
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown, write_clean_shutdown
+from kafkalog_broker.storage.deletion import remove, rename_for_deletion
+from kafkalog_broker.storage.departure import Departure
+from kafkalog_broker.storage.flusher import RunBlocking
+from kafkalog_broker.storage.load_progress import LoadProgress, ProgressWatch
+from kafkalog_broker.storage.log import Log, LogIdentity
+from kafkalog_broker.storage.log_cleaner import LogCleaner
+from kafkalog_broker.storage.log_dir import LogDirError, LogDirs, new_uuid
+from kafkalog_broker.storage.log_dir_usage import LogDirUsage
+from kafkalog_broker.storage.log_home import Key, LogEntry
+from kafkalog_broker.storage.log_housekeeper import LogHousekeeper
+from kafkalog_broker.storage.log_loader import bytes_to_recover
+from kafkalog_broker.storage.log_table import CallSoon, LogConfigOf, LogTable, is_the_directorys, storage_error
+from kafkalog_broker.storage.new_partitions import NewPartitions
+from kafkalog_broker.storage.partition_dirs import PartitionPlace, Reconciled, find_partition_dirs, reconcile
+from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.durable import fsync_directory
+from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata, write_partition_metadata
+
+_log = logging.getLogger(__name__)
+
+_UNKNOWN_BROKER_EPOCH = -1
+_CLOSING_THREADS = 8
+"""Each waits for a disk most of the time."""
+
+
+class LogManager:
+    """dirs: opened and locked (log_dir.open_log_dirs). topics: loaded. `cleaner`: compacts once it is started.
+
+    call_soon, run_blocking: how to get into the owning thread, and out of it; by default everything happens at once.
+    on_all_offline: called, once and in the owning thread, when the last log directory has failed.
+
+    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker.
+    """
+
+    def __init__(
+        self,
+        dirs: LogDirs,
+        config: BrokerConfig,
+        topics: TopicRegistry,
+        clock: Clock,
+        *,
+        call_soon: CallSoon = lambda function: function(),
+        run_blocking: RunBlocking = lambda function: function(),
+        on_all_offline: Callable[[], None] = lambda: None,
+        log_config_of: LogConfigOf = LogConfig.of,
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._table = LogTable(dirs, config, topics, clock, call_soon, on_all_offline, log_config_of)
+        self._housekeeper = LogHousekeeper(self._table, run_blocking)
+        self.cleaner = LogCleaner(self._table, self._housekeeper.schedule_removal)
+        self._is_shut_down = False
+        self._is_stopping = threading.Event()
+        self.to_recover: list[Path] = []
+
+    # ---- loading
+
+    def load(self, progress: Callable[[LoadProgress], None] | None = None) -> None:
+        """Find the partitions, recover those of directories that were not shut down cleanly, create missing ones.
+
+        progress: called from several threads, one at a time. A directory that fails goes offline. Raises LogDirError
+        for a partition that lies in two directories and when no directory works, BrokerError when the registry cannot
+        be written.
+        """
+        places: list[PartitionPlace] = []
+        compacted: set[str] = set()
+        for home in self._table.homes:
+            if not home.log_dir.is_online:
+                continue
+            try:
+                home.was_clean = take_clean_shutdown(home.path)
+                for checkpoint in home.checkpoints.all:
+                    checkpoint.read()
+                compacted.update(topic for topic, _ in home.checkpoints.cleaner_offsets.known)
+                found = find_partition_dirs(home.log_dir)
+                for path in found.deleted:
+                    self._housekeeper.schedule_removal(path, 0)
+                places += found.live
+            except OSError as error:
+                home.log_dir.fail(error)
+        self._topics_of(places)
+        internal = internal_topic_configs(self._table.config)
+        plan = reconcile(places, self._topics.topics, self._topics.deleted, compacted, new_uuid, internal)
+        self._take_in(plan)
+        self._recover(progress or (lambda _: None))
+        self._create_missing(plan)
+        for home in self._table.homes:
+            home.is_loaded = home.log_dir.is_online
+            if home.is_loaded:
+                how = "clean" if home.was_clean else "recovered"
+                _log.info("log directory %s: %d partitions, %s", home.path, home.partitions, how)
+        if not self._table.dirs.online:
+            raise LogDirError("no log directory works: " + "; ".join(_failures(self._table.dirs)))
+        self._housekeeper.start()
+
+    def stop_loading(self) -> None:
+        """`load`, in its thread, is to end with the logs that it is checking. Without effect afterwards."""
+        self._is_stopping.set()
+
+    def _topics_of(self, places: list[PartitionPlace]) -> None:
+        if places and not self._topics.was_read:
+            _log.warning(
+                "there is no topic registry: topics are taken in from %d partition directories; their configuration "
+                "overrides are not known, so nothing of them is deleted (retention.ms=-1) until they are set again",
+                len(places),
+            )
+
+    def _take_in(self, plan: Reconciled) -> None:
+        for place in plan.strays:
+            _log.warning("%s is left alone: it belongs to another topic of that name (partition.metadata)", place.path)
+        self._topics.take_in(plan.changed.values())
+        for place, topic in plan.serve:
+            home = self._table.home_of(place.log_dir)
+            self._table.add(LogEntry(topic.name, place.partition, topic.id, home, place.path))
+            if place.topic_id is None:
+                self._table.guarded(home, partial(_write_topic_id, place.path, topic.id))
+        for place in plan.deleted:
+            renaming = partial(self._rename_away, place.path, place.topic, place.partition)
+            self._table.guarded(self._table.home_of(place.log_dir), renaming)
+        if self._table.all_online:
+            self._topics.forget_deleted(self._topics.deleted)
+        for home in self._table.homes:
+            home.is_listed = True
+
+    def _recover(self, progress: Callable[[LoadProgress], None]) -> None:
+        """Load the logs of directories that were not shut down cleanly, each directory with threads of its own."""
+        entries = [entry for entry in self._table.entries.values() if not entry.home.was_clean and entry.is_online]
+        if not entries:
+            return
+        sizes = {entry.key: self._bytes_to_recover(entry) for entry in entries}
+        watch = ProgressWatch(len(entries), sum(sizes.values()), progress)
+        for home in self._table.homes:
+            if not home.was_clean and home.log_dir.is_online:
+                _log.warning("%s was not shut down cleanly: its logs are checked from their recovery points", home.path)
+        pools = {
+            id(home): ThreadPoolExecutor(self._table.config.num_recovery_threads_per_data_dir, "recovery")
+            for home in {id(entry.home): entry.home for entry in entries}.values()
+        }
+        try:
+            # The longest first: one large log at the end would leave the other threads idle.
+            ordered = sorted(entries, key=lambda entry: sizes[entry.key], reverse=True)
+            for future in [pools[id(entry.home)].submit(self._recover_one, entry, watch) for entry in ordered]:
+                future.result()
+        finally:
+            for pool in pools.values():
+                pool.shutdown(cancel_futures=True)
+
+    def _bytes_to_recover(self, entry: LogEntry) -> int:
+        try:
+            return bytes_to_recover(entry.path, entry.recovery_point)
+        except OSError as error:
+            self._table.fail(entry.home, error)
+            return 0
+
+    def _recover_one(self, entry: LogEntry, watch: ProgressWatch) -> None:
+        if self._is_stopping.is_set():
+            raise KafkalogError("loading was stopped before all logs were checked", hint="start again")
+        try:
+            self._table.open(entry, watch.bytes_done)
+        except BrokerError as error:
+            _log.error("%s", error)
+        finally:
+            watch.log_done()
+
+    def _create_missing(self, plan: Reconciled) -> None:
+        """A crash may come between a topic's registration and its directories. With a directory offline nobody knows
+        what lies in it, and an empty log beside the real one would be the end of its records."""
+        for topic, partition in plan.missing:
+            if self._table.all_online:
+                try:
+                    self.create(topic.name, partition, topic.id, self._table.config_of(topic))
+                    continue
+                except (BrokerError, ConfigError) as error:  # a stray directory is in its place
+                    _log.error("%s", error)
+                except Exception:  # noqa: BLE001 - a fault of ours must not keep the broker from starting
+                    _log.exception("%s-%d cannot be created", topic.name, partition)
+            self._table.absent.add((topic.name, partition))
+
+    # ---- the logs
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition, opened when this is the first time; None when this broker has none such.
+
+        Raises BrokerError kafka_storage_error when its directory is offline or it cannot be loaded.
+        """
+        return self._table.get(topic, partition)
+
+    def logs(self) -> Iterator[Log]:
+        """Those that are open."""
+        return self._table.logs()
+
+    def partitions(self, topic: str | None = None) -> list[Key]:
+        """The partitions that have a directory here, open or not, online or not."""
+        if topic is not None and (known := self._topics.get(topic)) is not None:
+            keys = ((topic, partition) for partition in range(known.partitions))
+            return [key for key in keys if key in self._table.entries]
+        return [key for key in self._table.entries if topic is None or key[0] == topic]
+
+    def is_online(self, topic: str, partition: int) -> bool:
+        """Whether the partition can be served; opens nothing. For Metadata, which shows a leader or none."""
+        entry = self._table.entries.get((topic, partition))
+        return entry is not None and entry.is_online
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """The leader epoch of a partition; opens its log only when LogEntry.read_leader_epoch did not learn it.
+
+        Raises BrokerError: unknown_topic_or_partition, kafka_storage_error.
+        """
+        entry = self._table.entries.get((topic, partition))
+        epoch = None if entry is None else entry.leader_epoch
+        if epoch is not None:
+            return epoch
+        log = self.get(topic, partition)
+        if log is None:
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
+        return log.leader_epoch
+
+    def unknown_leader_epochs(self, topics: Iterable[Topic]) -> list[LogEntry]:
+        """The partitions of these topics that `leader_epoch` would open."""
+        entries = (
+            self._table.entries.get((topic.name, partition))
+            for topic in topics
+            for partition in range(topic.partitions)
+        )
+        return [entry for entry in entries if entry is not None and entry.is_online and entry.leader_epoch is None]
+
+    def dirs(self) -> list[LogDirUsage]:
+        """What DescribeLogDirs tells of each log directory."""
+        return self._table.usage()
+
+    # ---- creating and deleting
+
+    def place(self, topic: str, partitions: Iterable[int]) -> NewPartitions:
+        """Where new partitions go: each into the log directory with the fewest. Raises BrokerError kafka_storage_error
+        when there is none. For `create`, after `make`."""
+        return self.place_all((topic, partition) for partition in partitions)
+
+    def place_all(self, keys: Iterable[Key]) -> NewPartitions:
+        """As `place`, for partitions of several topics. Any thread."""
+        planned: Counter[Path] = Counter()
+        homes = {}
+        for key in keys:
+            homes[key] = home = self._table.home_of_next(planned)
+            planned[home.path] += 1
+        return NewPartitions(homes)
+
+    def create(
+        self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, places: NewPartitions | None = None
+    ) -> Log:
+        """A new, empty log. places: with its directory made; without, it is made here, which takes an fsync.
+
+        Raises BrokerError: kafka_storage_error, topic_already_exists when there is such a partition. Whatever it
+        raises, no directory of the partition is left, unless its log directory has failed.
+        """
+        key = (topic, partition)
+        if key in self._table.entries or key in self._table.absent:
+            raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
+        while True:
+            placed = None if places is None else places.home_of(key)
+            home = placed or self._table.home_of_next()
+            path = home.path / f"{topic}-{partition}"
+            is_ours = False
+            try:
+                if places is not None and placed is not None:
+                    places.take(key)
+                else:
+                    home.forget_checkpointed([key])
+                    path.mkdir()
+                    fsync_directory(home.path)
+                is_ours = True
+                log = Log.create(
+                    LogIdentity(topic, partition, topic_id),
+                    config,
+                    path,
+                    self._clock.now_ms(),
+                    sync=False,  # the registry knows the topic: at worst the directory is made again
+                    call_soon=self._table.call_soon,
+                    on_failure=self._table.on_failure(home),
+                )
+            except FileExistsError as error:
+                raise storage_error(topic, partition, f"{path} is there already, and not its log") from error
+            except OSError as error:
+                if not is_the_directorys(error):
+                    if is_ours:
+                        _remove_what_was_made(path)
+                    raise storage_error(topic, partition, f"{path} cannot be made: {error}") from error
+                self._table.fail(home, error)
+                continue  # with the directories that are left
+            except Exception:
+                if is_ours:
+                    _remove_what_was_made(path)
+                raise
+            self._table.add(LogEntry(topic, partition, topic_id, home, path, log))
+            return log
+
+    def miss(self, topic: str, partitions: Iterable[int]) -> None:
+        """These partitions of a topic could not be made: they are offline, and made at the next start."""
+        self._table.absent.update((topic, partition) for partition in partitions)
+
+    def detach(self, keys: Iterable[Key], on_done: Callable[[], None] = lambda: None) -> Departure:
+        """Let go of partitions; `finish` of what is returned, which blocks, gives their directories the suffix -delete,
+        with which they go after file.delete.delay.ms."""
+        entries = []
+        for key in keys:
+            entry = self._table.remove(key)
+            if entry is not None:
+                delay = self._table.config.log_segment_delete_delay_ms
+                if entry.log is not None:
+                    delay = entry.log.config.file_delete_delay_ms
+                    entry.log.discard()
+                entries.append((entry, delay))
+        return Departure(self._table, entries, self._housekeeper.schedule_removal, on_done)
+
+    def detach_topic(self, topic: Topic) -> Departure:
+        """As `detach`, for all partitions of a topic that the registry has forgotten. Those of another topic of that
+        name stay."""
+        keys = []
+        for partition in range(topic.partitions):
+            key = (topic.name, partition)
+            entry = self._table.entries.get(key)
+            if entry is None:
+                self._table.absent.discard(key)
+            elif entry.topic_id == topic.id:
+                keys.append(key)
+        return self.detach(keys, partial(self.forget_deleted, [topic]))
+
+    def forget_deleted(self, topics: Iterable[Topic]) -> None:
+        """The directories of these topics are renamed. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        if self._table.all_online:
+            self._topics.forget_deleted([topic.id for topic in topics])
+
+    def delete(self, topic: str, partition: int) -> bool:
+        """Take a partition away, all at once: this waits for the disk. False when there is none, or its directory is
+        offline. Raises BrokerError kafka_storage_error."""
+        return self.detach([(topic, partition)]).finish() > 0
+
+    def _rename_away(self, path: Path, topic: str, partition: int, delay_ms: int = 0) -> None:
+        self._housekeeper.schedule_removal(rename_for_deletion(path, topic, partition), delay_ms)
+
+    # ---- configuration
+
+    def update_topic_config(self, name: str) -> None:
+        """The registry has other overrides for a topic: its open logs go by them from now on."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            config = self._table.config_of(topic)
+            for key in self.partitions(name):
+                log = self._table.entries[key].log
+                if log is not None:
+                    log.update_config(config)
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """The broker's defaults have changed: so may every log's configuration."""
+        self._table.config = config
+        self.cleaner.reconfigure(config)
+        configs = {topic.name: self._table.config_of(topic) for topic in self._topics}
+        for log in self.logs():
+            if log.topic in configs:
+                log.update_config(configs[log.topic])
+
+    # ---- now and then
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due: flushes, retention, checkpoints, removals, expiry. Call it about once a second."""
+        self._housekeeper.tick(now_ms)
+
+    # ---- the end
+
+    def shutdown(self) -> None:
+        """Flush and close all logs, write the checkpoints and then the clean-shutdown marker, give the locks up.
+
+        Blocks. A directory in which anything failed gets no marker: its logs are recovered at the next start.
+        """
+        if self._is_shut_down:
+            return
+        self._is_shut_down = True
+        self.cleaner.stop()
+        opened = [entry for entry in self._table.entries.values() if entry.log is not None]
+        with ThreadPoolExecutor(_CLOSING_THREADS, "close") as pool:
+            closed = {id(entry): pool.submit(self._close, entry) for entry in opened}
+        for home in self._table.homes:
+            if not home.log_dir.is_online:
+                self.to_recover.append(home.path)
+                continue
+            whole = home.was_clean
+            if home.is_listed:  # else nothing is known of its logs, and nothing was done to them
+                entries = [entry for entry in self._table.entries.values() if entry.home is home]
+                whole = (home.is_loaded or home.was_clean) and all(
+                    closed[id(entry)].result() if id(entry) in closed else entry.failure is None for entry in entries
+                )
+                whole = self._housekeeper.write_last_checkpoints(home) and whole
+            if whole:
+                self._table.guarded(home, partial(write_clean_shutdown, home.path, _UNKNOWN_BROKER_EPOCH))
+            if not whole or not home.log_dir.is_online:
+                self.to_recover.append(home.path)
+        self._table.dirs.close()
+
+    def _close(self, entry: LogEntry) -> bool:
+        assert entry.log is not None
+        try:
+            entry.log.close()
+        except BrokerError as error:
+            _log.error("%s", error)
+        return entry.log.failure is None
+
+
+def _remove_what_was_made(path: Path) -> None:
+    """The directory of a log that could not be created; what cannot be removed either is said."""
+    try:
+        remove(path)
+    except OSError as error:
+        _log.warning("%s could not be removed: %s", path, error)
+
+
+def _failures(dirs: LogDirs) -> list[str]:
+    return [f"{log_dir.path}: {log_dir.failure}" for log_dir in dirs.all]
+
+
+def _write_topic_id(path: Path, topic_id: uuid.UUID) -> None:
+    write_partition_metadata(path / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))

@@ -1,0 +1,223 @@
+"""The table of all logs of this broker: where each partition lies, which are open, and what is offline.
+
+A log is opened when it is first asked for. A log directory that fails takes its partitions offline, and no others.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+from kafkalog_broker.clock import Clock
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.checkpoints import LogDirCheckpoints
+from kafkalog_broker.storage.file_handles import is_passing
+from kafkalog_broker.storage.log import Log, LogIdentity
+from kafkalog_broker.storage.log_dir import LogDir, LogDirs, fewest_partitions
+from kafkalog_broker.storage.log_dir_usage import LogDirUsage, PartitionUsage, directory_usage, log_bytes
+from kafkalog_broker.storage.log_home import Key, LogEntry, LogHome
+from kafkalog_broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_spark.errors import KafkalogError
+
+_log = logging.getLogger(__name__)
+
+CallSoon = Callable[[Callable[[], None]], object]
+"""Runs something in the thread that owns the logs: at once, or soon."""
+LogConfigOf = Callable[[BrokerConfig, Mapping[str, str]], LogConfig]
+
+
+class LogTable:
+    """Attributes: `homes` (the log directories), `entries` (the partitions in them), `absent` (partitions of the
+    registry that were not found, but may lie in a directory that is offline), `config` (replaced as a whole)."""
+
+    def __init__(
+        self,
+        dirs: LogDirs,
+        config: BrokerConfig,
+        topics: TopicRegistry,
+        clock: Clock,
+        call_soon: CallSoon,
+        on_all_offline: Callable[[], None],
+        log_config_of: LogConfigOf,
+    ) -> None:
+        self.dirs = dirs
+        self.config = config
+        self.topics = topics
+        self.clock = clock
+        self.call_soon = call_soon
+        self._on_all_offline = on_all_offline
+        self._log_config_of = log_config_of
+        self.homes = [LogHome(log_dir, LogDirCheckpoints(log_dir.path)) for log_dir in dirs.all]
+        self.entries: dict[Key, LogEntry] = {}
+        self.absent: set[Key] = set()
+        for home in self.homes:
+            home.log_dir.on_failure = partial(self._take_offline, home)
+
+    # ---- the partitions
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition, opened when this is the first time; None when this broker has none such.
+
+        Raises BrokerError kafka_storage_error when its directory is offline or it cannot be loaded.
+        """
+        entry = self.entries.get((topic, partition))
+        if entry is None:
+            if (topic, partition) in self.absent:
+                raise storage_error(topic, partition, "it was not found, or a log directory is offline")
+            return None
+        return entry.log if entry.log is not None and entry.log.failure is None else self.open(entry)
+
+    def logs(self) -> Iterator[Log]:
+        """Those that are open."""
+        for entry in list(self.entries.values()):
+            if entry.log is not None:
+                yield entry.log
+
+    def add(self, entry: LogEntry) -> None:
+        """Take a partition in."""
+        self.entries[entry.key] = entry
+        entry.home.partitions += 1
+
+    def remove(self, key: Key) -> LogEntry | None:
+        """Forget a partition; what was known of it."""
+        self.absent.discard(key)
+        entry = self.entries.pop(key, None)
+        if entry is not None:
+            entry.home.partitions -= 1
+        return entry
+
+    def config_of(self, topic: Topic | None) -> LogConfig:
+        """The configuration of a topic's logs. Raises ConfigError for overrides that no release of this broker took."""
+        return self._log_config_of(self.config, {} if topic is None else topic.configs)
+
+    def open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None = None) -> Log:
+        """The log of a partition that is not open yet. on_bytes: as in load_log. Raises BrokerError
+        kafka_storage_error; damage is remembered, and the partition is offline from then on."""
+        home = entry.home
+        if not home.log_dir.is_online:
+            raise storage_error(*entry.key, f"log directory {home.path} is offline")
+        if entry.log is not None:
+            raise storage_error(*entry.key, f"the log is offline: {entry.log.failure}")
+        if entry.failure is not None:
+            raise storage_error(*entry.key, entry.failure)
+        now_ms = self.clock.now_ms()
+        try:
+            config = self.config_of(self.topics.get(entry.topic))
+            loaded = load_log(
+                LoadRequest(
+                    directory=entry.path,
+                    clean=home.was_clean,
+                    recovery_point=entry.recovery_point,
+                    log_start_offset=entry.log_start_offset,
+                    index_interval_bytes=config.index_entry_bytes,
+                    max_index_size=config.segment_index_bytes,
+                    now_ms=now_ms,
+                    producer_id_expiration_ms=self.config.producer_id_expiration_ms,
+                ),
+                on_bytes,
+            )
+            entry.log = Log(
+                LogIdentity(entry.topic, entry.partition, entry.topic_id),
+                config,
+                loaded,
+                now_ms,
+                call_soon=self.call_soon,
+                on_failure=self.on_failure(home),
+            )
+        except OSError as error:
+            if is_the_directorys(error):
+                self.fail(home, error)
+            raise storage_error(*entry.key, f"{entry.path} cannot be opened: {error}") from error
+        except KafkalogError as error:
+            entry.failure = str(error)
+            raise storage_error(*entry.key, entry.failure) from error
+        except Exception as error:  # a fault of ours must not keep the broker from serving the other partitions
+            _log.exception("%s cannot be opened", entry.path)
+            entry.failure = f"{entry.path} cannot be opened: {type(error).__name__}: {error}"
+            raise storage_error(*entry.key, entry.failure) from error
+        return entry.log
+
+    # ---- the directories
+
+    @property
+    def all_online(self) -> bool:
+        return all(home.log_dir.is_online for home in self.homes)
+
+    def home_of(self, log_dir: LogDir) -> LogHome:
+        return next(home for home in self.homes if home.log_dir is log_dir)
+
+    def home_of_next(self, planned: Mapping[Path, int] = MappingProxyType({})) -> LogHome:
+        """Where a new partition goes. planned: others that are going to each directory.
+
+        Raises BrokerError kafka_storage_error when no directory takes one.
+        """
+        counts = {home.path: home.partitions + planned.get(home.path, 0) for home in self.homes}
+        cordoned = {Path(path) for path in self.config.cordoned_log_dirs}
+        chosen = fewest_partitions([home.log_dir for home in self.homes if home.path not in cordoned], counts)
+        if chosen is None:
+            raise BrokerError(
+                ErrorCode.kafka_storage_error, "no log directory takes new partitions: all are offline or cordoned"
+            )
+        return self.home_of(chosen)
+
+    def guarded(self, home: LogHome, work: Callable[[], object]) -> None:
+        """Do `work`; the directory goes offline when it raises OSError."""
+        try:
+            work()
+        except OSError as error:
+            self.fail(home, error)
+
+    def on_failure(self, home: LogHome) -> Callable[[Log, OSError], None]:
+        """What a log is to call when it goes offline."""
+
+        def log_failed(log: Log, error: OSError) -> None:
+            if is_the_directorys(error):
+                self.fail(home, error)
+            else:
+                _log.error("%s is offline: %s", log.name, error)
+
+        return log_failed
+
+    def fail(self, home: LogHome, error: OSError) -> None:
+        """Take a directory and its partitions offline. Twice is harmless."""
+        home.log_dir.fail(error)
+
+    def _take_offline(self, home: LogHome, error: BaseException) -> None:
+        failure = error if isinstance(error, OSError) else OSError(str(error))
+        for entry in list(self.entries.values()):
+            if entry.home is home and entry.log is not None:
+                entry.log.take_offline(failure)
+        if not self.dirs.online:
+            _log.error("all log directories have failed: the broker cannot serve any more")
+            self.call_soon(self._on_all_offline)
+
+    def usage(self) -> list[LogDirUsage]:
+        """What DescribeLogDirs tells of each log directory."""
+        usages = []
+        for home in self.homes:
+            partitions = []
+            if home.log_dir.is_online:
+                for entry in self.entries.values():
+                    if entry.home is home:
+                        size = entry.log.size_bytes if entry.log is not None else log_bytes(entry.path)
+                        partitions.append(PartitionUsage(entry.topic, entry.partition, size))
+            usages.append(directory_usage(home.log_dir, partitions))
+        return usages
+
+
+def is_the_directorys(error: OSError) -> bool:
+    """Whether the whole log directory is to go offline. Damage in a log is its own (no errno), and so are a partition
+    directory that somebody removed and a lack of descriptors."""
+    return error.errno not in (None, errno.ENOENT) and not is_passing(error)
+
+
+def storage_error(topic: str, partition: int, what: str) -> BrokerError:
+    """What a client gets for a partition that cannot be served."""
+    return BrokerError(ErrorCode.kafka_storage_error, what, topic_partition=f"{topic}-{partition}")

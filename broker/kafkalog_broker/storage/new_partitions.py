@@ -1,0 +1,62 @@
+"""Directories for new partitions, made in one go: their names reach the disk with one fsync a log directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from kafkalog_broker.storage.log_home import Key, LogHome
+from kafkalog_spark.log.durable import fsync_directory
+
+_log = logging.getLogger(__name__)
+
+
+class NewPartitions:
+    """`homes`: which log directory each new partition, of whatever topic, goes to."""
+
+    def __init__(self, homes: Mapping[Key, LogHome]) -> None:
+        self._homes = homes
+        self._errors: dict[Key, OSError] = {}
+        self._unused: set[Key] = set()
+
+    def make(self) -> None:
+        """Make the directories; they are on disk on return, and no checkpoint speaks of former partitions of their
+        names. Any thread. What fails shows in `take`."""
+        for partition in self._homes:
+            try:
+                self._path(partition).mkdir()
+                self._unused.add(partition)
+            except OSError as error:
+                self._errors[partition] = error
+        for home in {id(home): home for home in self._homes.values()}.values():
+            try:
+                home.forget_checkpointed({key for key, other in self._homes.items() if other is home})
+                fsync_directory(home.path)
+            except OSError as error:
+                self._errors.update({partition: error for partition, other in self._homes.items() if other is home})
+
+    def home_of(self, partition: Key) -> LogHome | None:
+        """The log directory with the partition's directory; None when it went offline, or is none of these."""
+        home = self._homes.get(partition)
+        return home if home is not None and home.log_dir.is_online else None
+
+    def take(self, partition: Key) -> Path:
+        """The directory, which belongs to a log from now on. Raises OSError when it could not be made: FileExistsError
+        when something is in its place."""
+        if partition in self._errors:
+            raise self._errors[partition]
+        self._unused.discard(partition)
+        return self._path(partition)
+
+    def remove_unused(self) -> None:
+        """Remove what nobody took: an empty directory would be a partition at the next start."""
+        for partition in self._unused:
+            try:
+                self._path(partition).rmdir()
+            except OSError as error:
+                _log.warning("the empty directory %s could not be removed: %s", self._path(partition), error)
+        self._unused.clear()
+
+    def _path(self, partition: Key) -> Path:
+        return self._homes[partition].path / "{}-{}".format(*partition)

@@ -1,0 +1,200 @@
+"""The table of keys, compiled: a keyed 128-bit hash of a key to its latest offset, and the records that fill it.
+
+Importing this loads Numba, which a broker that has nothing to compact does without.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from kafkalog_spark.log.kernels.primitives import JIT, read_i32, read_i64
+from kafkalog_spark.log.kernels.record_fields import record_fields, well_formed
+
+
+class S(IntEnum):
+    """Entries of the map's state, int64[len(S)]."""
+
+    ENTRIES = 0  # keys in the table
+    MOST = 1  # keys that it may hold
+    LATEST = 2  # every key of a record up to this offset is in the table
+
+
+class MapStatus(IntEnum):
+    """Why a kernel came back; the last two are rows.Status."""
+
+    DONE = 0
+    FULL = 1  # the key of the record behind LATEST finds no room
+    RECORD_OVERRUNS = 10
+    FIELD_OVERRUNS = 12
+
+
+_SIP = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)  # SipHash's constants
+_SIP0, _SIP1, _SIP2, _SIP3 = (np.uint64(value) for value in _SIP)
+
+
+@njit(inline="always")
+def _rotated(value, bits):  # type: ignore[no-untyped-def]
+    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
+
+
+@njit
+def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
+    v0 += v1
+    v1 = _rotated(v1, 13) ^ v0
+    v0 = _rotated(v0, 32)
+    v2 += v3
+    v3 = _rotated(v3, 16) ^ v2
+    v0 += v3
+    v3 = _rotated(v3, 21) ^ v0
+    v2 += v1
+    v1 = _rotated(v1, 17) ^ v2
+    v2 = _rotated(v2, 32)
+    return v0, v1, v2, v3
+
+
+@njit
+def siphash128(data, at, size, k0, k1):  # type: ignore[no-untyped-def]
+    """SipHash-2-4 with a result of 128 bits: (first 8 bytes, last 8 bytes) as little-endian uint64.
+
+    data: uint8[]; the message is data[at:at + size]. k0, k1: the key, uint64.
+    """
+    v0, v1 = k0 ^ _SIP0, k1 ^ _SIP1 ^ np.uint64(0xEE)
+    v2, v3 = k0 ^ _SIP2, k1 ^ _SIP3
+    whole = at + (size & ~7)
+    cur = at
+    while cur < whole:
+        word = np.uint64(0)
+        for i in range(8):
+            word |= np.uint64(data[cur + i]) << np.uint64(8 * i)
+        v3 ^= word
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0 ^= word
+        cur += 8
+    word = np.uint64(size & 0xFF) << np.uint64(56)
+    for i in range(size & 7):
+        word |= np.uint64(data[whole + i]) << np.uint64(8 * i)
+    v3 ^= word
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    v0 ^= word
+    v2 ^= np.uint64(0xEE)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    first = v0 ^ v1 ^ v2 ^ v3
+    v1 ^= np.uint64(0xDD)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return first, v0 ^ v1 ^ v2 ^ v3
+
+
+@njit
+def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
+    """Row of the entry with that hash, or of the empty one where it would go. The table is never full."""
+    slots = table.shape[0]
+    slot = np.int64(low % np.uint64(slots))
+    while True:
+        if table[slot, 2] == 0:
+            return slot
+        if table[slot, 0] == low and table[slot, 1] == high:
+            return slot
+        slot += 1
+        if slot == slots:
+            slot = np.int64(0)
+
+
+@njit
+def latest_offset(table, secret, data, at, size):  # type: ignore[no-untyped-def]
+    """The offset that the map has for the key data[at:at + size]; -1 when it is not in the map."""
+    low, high = siphash128(data, at, size, secret[0], secret[1])
+    return np.int64(table[_slot_of(table, low, high), 2]) - 1
+
+
+@njit
+def _put(table, secret, state, data, at, size, offset):  # type: ignore[no-untyped-def]
+    """False when there is no room: no key goes into a full map, whether it is there already or not (as in Kafka)."""
+    if state[0] >= state[1]:
+        return False
+    low, high = siphash128(data, at, size, secret[0], secret[1])
+    slot = _slot_of(table, low, high)
+    if table[slot, 2] == 0:
+        table[slot, 0] = low
+        table[slot, 1] = high
+        state[0] += 1
+    table[slot, 2] = np.uint64(offset + 1)
+    state[2] = offset
+    return True
+
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_TABLE = types.Array(types.uint64, 2, "C")
+_SECRET = types.Array(types.uint64, 1, "C")
+_INT64 = types.Array(types.int64, 1, "C")
+_UNITS = types.Array(types.int64, 2, "C")
+_I64 = types.int64
+
+
+@njit(types.UniTuple(types.uint64, 2)(_BYTES, _SECRET), **JIT)
+def hash_of(key, secret):  # type: ignore[no-untyped-def]
+    """siphash128 of a whole array, to be called from Python."""
+    return siphash128(key, np.int64(0), np.int64(key.size), secret[0], secret[1])
+
+
+@njit(_I64(_BYTES, _TABLE, _SECRET), **JIT)
+def find_key(key, table, secret):  # type: ignore[no-untyped-def]
+    """latest_offset of a whole array, to be called from Python."""
+    return latest_offset(table, secret, key, np.int64(0), np.int64(key.size))
+
+
+@njit(_I64(_BYTES, _INT64, _INT64, _UNITS, _I64, _TABLE, _SECRET, _INT64), **JIT)
+def map_records(payload, starts, ends, units, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
+    """Put the keys of the records of some v2 batches into the map, those below `from_offset` left out.
+
+    Batch i's uncompressed records lie in payload[starts[i]:ends[i]]. units: int64[n, 3]: base offset, last offset,
+    record count (0 for a batch whose records do not count: control, aborted). Returns DONE or FULL.
+
+    A batch whose records are malformed adds no key: nobody can read them, so they replace nothing that can be read.
+    """
+    for unit in range(starts.size):
+        base_offset, last_offset, count = units[unit, 0], units[unit, 1], units[unit, 2]
+        start, end = starts[unit], ends[unit]
+        if count > 0 and well_formed(payload, start, end, count, last_offset - base_offset):
+            at = start
+            for _ in range(count):
+                _, at, _, delta, key_at, key_size, _ = record_fields(payload, at, end)
+                offset = base_offset + delta
+                if (
+                    key_size >= 0
+                    and offset >= from_offset
+                    and not _put(table, secret, state, payload, key_at, key_size, offset)
+                ):
+                    return np.int64(1)
+        if last_offset >= from_offset:
+            state[2] = last_offset
+    return np.int64(0)
+
+
+@njit(_I64(_BYTES, _I64, _I64, _I64, _I64, _I64, _TABLE, _SECRET, _INT64), **JIT)
+def map_messages(payload, start, end, magic, add, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
+    """As map_records for the messages v0 or v1 in payload[start:end], `add` added to each offset. Returns a
+    MapStatus."""
+    key_field = np.int64(26) if magic == 1 else np.int64(18)
+    at: Any = np.int64(start)
+    while at < end:
+        size = read_i32(payload, at + 8) + 12 if end - at >= key_field + 8 else np.int64(-1)
+        if size < key_field + 8 or size > end - at:
+            return np.int64(10)
+        key_size = read_i32(payload, at + key_field)
+        if key_size > size - key_field - 8:
+            return np.int64(12)
+        offset = read_i64(payload, at) + add
+        if offset >= from_offset:
+            if key_size >= 0 and not _put(table, secret, state, payload, at + key_field + 4, key_size, offset):
+                return np.int64(1)
+            state[2] = offset
+        at += size
+    return np.int64(0)

@@ -1,0 +1,109 @@
+"""Producer ids for idempotent producers: given out from blocks that are on disk before their first id is used.
+
+Kafka's brokers get blocks of 1,000 from the controller (KIP-730). Here the end of the block taken last is in the file
+`kafkalog.producer-ids` of every log directory: `version` line, then the first id that no block holds. After a restart
+the rest of what was fetched is left unused: ids are never given twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafkalog_broker.storage.flusher import RunBlocking
+from kafkalog_spark.errors import CorruptFile, CorruptSnapshot, UnsupportedFormat
+from kafkalog_spark.log.durable import replace_file
+from kafkalog_spark.log.names import PRODUCER_SNAPSHOT_SUFFIX
+from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
+
+_logger = logging.getLogger(__name__)
+
+FILE = "kafkalog.producer-ids"
+BLOCK = 1000
+_VERSION = "0"
+
+
+class ProducerIds:
+    """directories: the log directories, where the file is kept; the largest number found counts. Without any file ids
+    begin above those that the logs know, which a real Kafka may have written.
+
+    run_blocking: where blocks are fetched, ahead of their use, since that waits for the disk. `next` and `is_empty` are
+    for one thread. Raises CorruptFile.
+    """
+
+    def __init__(self, directories: Iterable[Path], run_blocking: RunBlocking = lambda function: function()) -> None:
+        directories = list(directories)
+        self._paths = [directory / FILE for directory in directories]
+        self._run_blocking = run_blocking
+        known = [end for end in map(_read, self._paths) if end is not None]
+        self._next = self._end = max(known) if known else _above_those_in_use(directories)
+        self._fetching = threading.Lock()
+        self._is_asked_for = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a block has to be fetched before there is a next id."""
+        return self._next >= self._end
+
+    def next(self) -> int:
+        """A producer id that nobody had before. Raises OSError while there is none: after `fetch` there is."""
+        if self._is_low and not self._is_asked_for:
+            self._is_asked_for = True
+            self._run_blocking(self.fetch)
+        if self.is_empty:
+            raise OSError("the next block of producer ids is not on disk yet")
+        self._next += 1
+        return self._next - 1
+
+    def fetch(self) -> None:
+        """Put the next block on disk, unless there are enough ids. Blocks; any thread. Raises OSError (no directory
+        took it)."""
+        with self._fetching:
+            try:
+                if self._is_low:
+                    end = self._end + BLOCK
+                    self._store(end)
+                    self._end = end
+            finally:
+                self._is_asked_for = False
+
+    @property
+    def _is_low(self) -> bool:
+        return self._end - self._next <= BLOCK // 2
+
+    def _store(self, end: int) -> None:
+        failures = []
+        for path in self._paths:
+            try:
+                replace_file(path, f"{_VERSION}\n{end}\n".encode("ascii"))
+            except OSError as error:
+                failures.append(error)
+        if len(failures) == len(self._paths):
+            raise failures[0]
+
+
+def _above_those_in_use(directories: Iterable[Path]) -> int:
+    """The beginning of a block that no producer in the snapshots of any partition comes near: what was appended after
+    a log's last snapshot may be of the block after the one seen there."""
+    largest = -1
+    for path in (path for directory in directories for path in directory.glob("*/*" + PRODUCER_SNAPSHOT_SUFFIX)):
+        try:
+            largest = max([largest, *(entry.producer_id for entry in read_producer_snapshot(path))])
+        except (CorruptSnapshot, UnsupportedFormat, OSError) as error:
+            _logger.warning("a producer snapshot cannot be read, ids in it are not known: %s", error)
+    return 0 if largest < 0 else (largest // BLOCK + 2) * BLOCK
+
+
+def _read(path: Path) -> int | None:
+    try:
+        text = path.read_text("ascii", "replace")
+    except FileNotFoundError:
+        return None
+    lines = text.split("\n")
+    if len(lines) != 3 or lines[0] != _VERSION or not lines[1].isdigit():
+        raise CorruptFile(
+            f"expected a line with version {_VERSION} and one with a producer id, found {text[:40]!r}", path=str(path)
+        )
+    return int(lines[1])

@@ -1,0 +1,434 @@
+"""The topics of this broker: names, ids, numbers of partitions, configuration overrides; in every log directory.
+
+A cluster of Apache Kafka keeps this in its controllers' metadata log. Here it is one JSON file, `kafkalog.topics.json`:
+
+    {"version": 0, "generation": 7, "topics": [
+    {"name": "orders", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 3, "configs": {"retention.ms": "9"}}
+    ], "deleted": ["2xQ5oL1bTPOa0l9pY2YyGA"]}
+
+It is written as a whole, a line per topic, which is made once. What one request changes is one write. Each change is on
+disk before it returns. Every log directory that is online gets a copy, and the highest generation is
+read, so one failed directory forgets no topic. `deleted` names topics whose directories may still be there: a crash in
+between must not bring them back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.log_dir import LogDir, new_uuid
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.log.durable import replace_file
+from kafkalog_spark.log.names import MAX_TOPIC_NAME_LENGTH, valid_topic_name
+from kafkalog_spark.log.partition_metadata import uuid_from_text, uuid_to_text
+
+_log = logging.getLogger(__name__)
+
+TOPICS_FILE = "kafkalog.topics.json"
+VERSION = 0
+_NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `configs`: the overrides by Kafka's property names, as text; not to be changed in place."""
+
+    name: str
+    id: uuid.UUID
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=lambda: _NO_CONFIGS)
+
+
+Outcome = Topic | BrokerError
+"""What became of one of several topics that are changed together."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryState:
+    """Everything the file holds. `deleted`: ids of topics whose partition directories are to be removed."""
+
+    generation: int
+    topics: Mapping[str, Topic]
+    deleted: frozenset[uuid.UUID] = frozenset()
+
+
+def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None) -> bytes:
+    """The file's bytes, topics by name. lines: of each topic by name, as `format_topic` makes them."""
+    if lines is None:
+        lines = {name: format_topic(topic) for name, topic in state.topics.items()}
+    topics = ",\n".join([lines[name] for name in sorted(state.topics)])
+    deleted = json.dumps(sorted(map(uuid_to_text, state.deleted)))
+    head = f'{{"version": {VERSION}, "generation": {state.generation}, "topics": ['
+    return f'{head}\n{topics}\n], "deleted": {deleted}}}\n'.encode("ascii")
+
+
+def format_topic(topic: Topic) -> str:
+    """One topic as JSON, in one line."""
+    return json.dumps(
+        {
+            "name": topic.name,
+            "id": uuid_to_text(topic.id),
+            "partitions": topic.partitions,
+            "configs": dict(topic.configs),
+        }
+    )
+
+
+def parse_registry(data: bytes) -> RegistryState:
+    """Parse a file's bytes; raises CorruptFile for anything but what `format_registry` writes, UnsupportedFormat for
+    a version of a later release."""
+    try:
+        content = json.loads(data)
+    except ValueError as error:  # also UnicodeDecodeError
+        raise CorruptFile(f"this is not JSON: {error}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("version"), int):
+        raise CorruptFile("expected a JSON object with an integer 'version'")
+    if content["version"] != VERSION:
+        raise UnsupportedFormat(f"version {content['version']} of {TOPICS_FILE}, only {VERSION} is known")
+    try:
+        topics = {}
+        for entry in content["topics"]:
+            topic = _topic(entry)
+            if topic.name in topics:
+                raise ValueError(f"topic {topic.name!r} is there twice")
+            topics[topic.name] = topic
+        if len({topic.id for topic in topics.values()}) != len(topics):
+            raise ValueError("two topics have one id")
+        generation = content["generation"]
+        if type(generation) is not int or generation < 0:
+            raise ValueError(f"generation is {generation!r}, expected an integer from 0 on")
+        deleted = frozenset(uuid_from_text(text) for text in content["deleted"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptFile(f"{type(error).__name__}: {error}") from None
+    return RegistryState(generation, topics, deleted)
+
+
+def _topic(entry: Any) -> Topic:
+    name, partitions, configs = entry["name"], entry["partitions"], entry["configs"]
+    if not isinstance(name, str) or not valid_topic_name(name):
+        raise ValueError(f"{name!r} is no name of a topic")
+    if type(partitions) is not int or not 0 < partitions < 2**31:
+        raise ValueError(f"topic {name!r} has {partitions!r} partitions")
+    if not all(isinstance(key, str) and isinstance(value, str) for key, value in configs.items()):
+        raise ValueError(f"topic {name!r} has configs that are no texts")
+    return Topic(name, uuid_from_text(entry["id"]), partitions, dict(configs))
+
+
+class TopicRegistry:
+    """Topics by name and by id. Reading needs no lock and never blocks; a change blocks until it is on disk.
+
+    dirs: the log directories (log_dir.open_log_dirs). Call `load` before anything else.
+    """
+
+    def __init__(self, dirs: Iterable[LogDir]) -> None:
+        self._dirs = list(dirs)
+        self._guard = threading.Lock()
+        self._state = RegistryState(0, {})
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._folded: dict[str, set[str]] = {}
+        self._lines: dict[str, str] = {}
+        self.was_read = False
+        """False after `load` found no file, or none it could read: topics then come from the partition directories."""
+
+    # ---- reading
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """All topics by name; a snapshot that later changes do not touch."""
+        return self._state.topics
+
+    @property
+    def deleted(self) -> frozenset[uuid.UUID]:
+        """Ids of deleted topics whose directories may still be there."""
+        return self._state.deleted
+
+    def get(self, name: str) -> Topic | None:
+        return self._state.topics.get(name)
+
+    def by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._state.topics
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(list(self._state.topics.values()))
+
+    def __len__(self) -> int:
+        return len(self._state.topics)
+
+    # ---- changing
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> Topic:
+        """A new topic. Raises BrokerError: INVALID_TOPIC_EXCEPTION for a name that cannot be one, or that would collide
+        with another's metrics, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, KAFKA_STORAGE_ERROR."""
+        return _only(self.create_all([Topic(name, topic_id or new_uuid(), partitions, dict(configs or {}))]))
+
+    def create_all(self, topics: Iterable[Topic]) -> list[Outcome]:
+        """New topics in one write: what became of each, in order; the error as `create` raises it. Raises BrokerError
+        (KAFKA_STORAGE_ERROR), and then nothing has changed."""
+        made: dict[str, Topic] = {}
+        ids: set[uuid.UUID] = set()
+        folded: dict[str, str] = {}
+
+        def add(topic: Topic) -> Topic:
+            self.check_new(topic.name, topic.partitions)
+            if topic.name in made:
+                raise _exists(topic.name)
+            if (other := folded.get(_fold(topic.name))) is not None:
+                raise _collides(topic.name, other)
+            if topic.id in self._by_id or topic.id in ids:
+                raise BrokerError(ErrorCode.topic_already_exists, f"topic id {uuid_to_text(topic.id)} is taken")
+            made[topic.name] = topic
+            ids.add(topic.id)
+            folded[_fold(topic.name)] = topic.name
+            return topic
+
+        with self._guard:
+            outcomes = [_outcome(add, topic) for topic in topics]
+            self._commit(made.values())
+        return outcomes
+
+    def check_new(self, name: str, partitions: int) -> None:
+        """Raise what `create` would raise for name and number: for CreateTopics with validate_only."""
+        check_topic_name(name)
+        if name in self._state.topics:
+            raise _exists(name)
+        others = self._folded.get(_fold(name))
+        if others:
+            raise _collides(name, min(tuple(others)))
+        if not 0 < partitions < 2**31:
+            raise BrokerError(
+                ErrorCode.invalid_partitions, f"Number of partitions was set to an invalid value: {partitions}"
+            )
+
+    def delete(self, name: str) -> Topic:
+        """Forget a topic; its id stays in `deleted` until `forget_deleted`. Raises BrokerError
+        (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR)."""
+        return _only(self.delete_all([name]))
+
+    def delete_all(self, names: Iterable[str]) -> list[Outcome]:
+        """Forget topics in one write: the topic that there was, or the error, of each. Raises as create_all."""
+        with self._guard:
+            outcomes = [_outcome(self._known, name) for name in dict.fromkeys(names)]
+            gone = [topic for topic in outcomes if isinstance(topic, Topic)]
+            self._commit(gone=gone, deleted=self._state.deleted | {topic.id for topic in gone})
+        return outcomes
+
+    def delete_if_there(self, topics: Iterable[Topic]) -> None:
+        """Undo `create_all`: forget those of these topics that are still registered. Raises as create_all."""
+        with self._guard:
+            gone = [known for topic in topics if (known := self._by_id.get(topic.id)) is not None]
+            self._commit(gone=gone, deleted=self._state.deleted | {topic.id for topic in gone})
+
+    def forget_deleted(self, ids: Iterable[uuid.UUID]) -> None:
+        """Their directories are renamed: nothing can bring these topics back any more."""
+        with self._guard:
+            self._commit(deleted=self._state.deleted - frozenset(ids))
+
+    def add_partitions(self, name: str, total: int) -> Topic:
+        """Give a topic `total` partitions, more than it has. Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_PARTITIONS, KAFKA_STORAGE_ERROR."""
+        return _only(self.add_all_partitions({name: total}))
+
+    def add_all_partitions(self, totals: Mapping[str, int]) -> list[Outcome]:
+        """As add_partitions for several topics, in one write. Raises as create_all."""
+
+        def enlarged(name: str) -> Topic:
+            topic, total = self._known(name), totals[name]
+            if not topic.partitions < total < 2**31:
+                raise BrokerError(
+                    ErrorCode.invalid_partitions,
+                    f"Topic '{name}' has {topic.partitions} partitions, and can only get more; {total} were asked for",
+                )
+            return replace(topic, partitions=total)
+
+        return self._replace_all(enlarged, totals)
+
+    def take_partitions_back(self, before: Iterable[tuple[Topic, int]]) -> None:
+        """Undo `add_all_partitions`, which returned these topics, when the logs could not be made: they have so many
+        partitions again; nothing where a topic is another by now. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
+        with self._guard:
+            self._commit(
+                replace(known, partitions=total)
+                for topic, total in before
+                if (known := self._by_id.get(topic.id)) is not None and known.partitions == topic.partitions
+            )
+
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
+        """Replace all overrides of a topic. Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
+        return _only(self.set_all_configs({name: configs}))
+
+    def set_all_configs(self, configs: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
+        """As set_configs for several topics, in one write. Raises as create_all."""
+        return self._replace_all(lambda name: replace(self._known(name), configs=dict(configs[name])), configs)
+
+    def take_in(self, topics: Iterable[Topic]) -> None:
+        """Add or replace topics as they were found on disk, in one write."""
+        with self._guard:
+            self._commit(topics)
+
+    def _known(self, name: str) -> Topic:
+        topic = self._state.topics.get(name)
+        if topic is None:
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"topic '{name}' does not exist")
+        return topic
+
+    def _replace_all(self, make: Callable[[str], Topic], names: Iterable[str]) -> list[Outcome]:
+        with self._guard:
+            outcomes = [_outcome(make, name) for name in names]
+            self._commit(topic for topic in outcomes if isinstance(topic, Topic))
+        return outcomes
+
+    # ---- disk
+
+    def load(self) -> None:
+        """Read the newest copy. A damaged one is set aside as `kafkalog.topics.json.damaged` with a warning, and topics
+        have to be taken in from the partition directories. Raises UnsupportedFormat for the file of a later release."""
+        newest: RegistryState | None = None
+        for log_dir in self._dirs:
+            if not log_dir.is_online:
+                continue
+            state = _read(log_dir)
+            if state is not None and (newest is None or state.generation > newest.generation):
+                newest = state
+        self.was_read = newest is not None
+        if newest is not None:
+            self._set(newest)
+
+    def _commit(
+        self, changed: Iterable[Topic] = (), *, gone: Iterable[Topic] = (), deleted: frozenset[uuid.UUID] | None = None
+    ) -> None:
+        """Write all copies, then let readers see it. One copy on disk is enough; what fails goes offline. Nothing is
+        written where nothing changes."""
+        changed, gone = list(changed), list(gone)
+        if deleted is None:
+            deleted = self._state.deleted
+        if not changed and not gone and deleted == self._state.deleted:
+            return
+        topics = dict(self._state.topics)
+        lines = dict(self._lines)
+        for topic in gone:
+            del topics[topic.name], lines[topic.name]
+        for topic in changed:
+            topics[topic.name] = topic
+            lines[topic.name] = format_topic(topic)
+        state = RegistryState(self._state.generation + 1, topics, deleted)
+        data = format_registry(state, lines)
+        written = 0
+        for log_dir in self._dirs:
+            if log_dir.is_online:
+                try:
+                    replace_file(log_dir.path / TOPICS_FILE, data)
+                    written += 1
+                except OSError as error:
+                    log_dir.fail(error)
+        if not written:
+            raise BrokerError(ErrorCode.kafka_storage_error, f"no log directory took {TOPICS_FILE}")
+        self._lines = lines
+        before = self._state.topics
+        for topic in changed:
+            if (other := before.get(topic.name)) is not None and other.id != topic.id:
+                self._by_id.pop(other.id, None)
+            self._by_id[topic.id] = topic
+            self._folded.setdefault(_fold(topic.name), set()).add(topic.name)
+        self._state = state
+        for topic in gone:
+            self._by_id.pop(topic.id, None)
+            names = self._folded[_fold(topic.name)]
+            names.discard(topic.name)
+            if not names:
+                del self._folded[_fold(topic.name)]
+
+    def _set(self, state: RegistryState) -> None:
+        self._lines = {name: format_topic(topic) for name, topic in state.topics.items()}
+        self._by_id = {topic.id: topic for topic in state.topics.values()}
+        self._folded = {}
+        for name in state.topics:
+            self._folded.setdefault(_fold(name), set()).add(name)
+        self._state = state
+
+
+def _outcome(make: Callable[[_T], Topic], of: _T) -> Outcome:
+    try:
+        return make(of)
+    except BrokerError as error:
+        return error
+
+
+def _only(outcomes: list[Outcome]) -> Topic:
+    (outcome,) = outcomes
+    if isinstance(outcome, BrokerError):
+        raise outcome
+    return outcome
+
+
+def _exists(name: str) -> BrokerError:
+    return BrokerError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+
+
+def _collides(name: str, other: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) in the words of Topic.validate for a name no topic can have."""
+    if valid_topic_name(name):
+        return
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+    else:
+        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    raise BrokerError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {why}")
+
+
+def _fold(name: str) -> str:
+    """Names that are one in metrics, where a dot becomes an underscore (Topic.unifyCollisionChars)."""
+    return name.replace(".", "_")
+
+
+def _read(log_dir: LogDir) -> RegistryState | None:
+    path = log_dir.path / TOPICS_FILE
+    try:
+        return parse_registry(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        log_dir.fail(error)
+    except UnsupportedFormat as error:
+        raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
+    except CorruptFile as error:
+        _log.warning("%s", error.at(path=str(path)))
+        _set_aside(path)
+    return None
+
+
+def _set_aside(path: Path) -> None:
+    damaged = path.with_name(path.name + ".damaged")
+    try:
+        path.replace(damaged)
+        _log.warning("the damaged file is kept as %s", damaged)
+    except OSError as error:
+        _log.warning("the damaged file cannot be renamed: %s", error)

@@ -1,0 +1,255 @@
+"""A broker for tests: a process of its own, in a directory of its own, on a free port, serving in well under a second.
+
+    from kafkalog_broker.testing import running_broker
+
+    with running_broker({"num.partitions": 3}, topics={"orders": 4}) as broker:
+        Producer({"bootstrap.servers": broker.bootstrap})
+
+With pytest, the fixture `kafkalog_broker` gives each test such a broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from kafkalog_broker import errors as broker_errors
+from kafkalog_spark import errors
+
+START_SECONDS = 60  # a start takes less than one; recovery of a big log and a busy machine take longer
+STOP_SECONDS = 60
+_SERVES = re.compile(r"serves (?P<host>\S+):(?P<port>\d+)(?: and \S+)*, log\.dirs ")
+
+Topics = Mapping[str, int | Mapping[str, Any]]
+
+
+class BrokerDied(RuntimeError):
+    """The broker ended instead of serving. The text holds the end of its log."""
+
+
+class RunningBroker:
+    """One broker process. `properties`: Kafka's names; `log_dir`: its log directory, which outlives the broker.
+
+    `log.dirs` among the properties gives it several; then `log_dir` only says where its log file lies.
+    """
+
+    def __init__(self, log_dir: str | os.PathLike[str], properties: Mapping[str, object] | None = None) -> None:
+        self.log_dir = Path(log_dir)
+        self.log_file = self.log_dir.with_name(self.log_dir.name + ".broker.log")
+        self.properties = dict(properties or {})
+        self.host, self.port = "127.0.0.1", 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port for clients."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def log(self) -> str:
+        """What the broker logged so far, over all its starts."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def start(self, properties: Mapping[str, object] | None = None) -> str:
+        """Start and wait until it serves; `bootstrap`. A restart listens on the port of the first start.
+
+        `properties`: further ones, for this and later starts. Raises BrokerDied with what it said when it ends or does
+        not serve in time.
+        """
+        if self.pid is not None:
+            raise RuntimeError(f"already running as process {self.pid}")
+        self.properties.update(properties or {})
+        settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.log_dir), **self.properties}
+        # -P: what lies in the current directory is not imported, whatever it is called.
+        command = [sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof"]
+        for name, value in settings.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            command += ["--override", f"{name}={text}"]
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            # stdin is a pipe that closes when this process ends, however it ends: then the broker stops too.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": _python_path()},
+                start_new_session=True,  # Ctrl-C is for the tests
+            )
+        assert self._process.stdout is not None
+        line = _first_line(self._process.stdout, START_SECONDS)
+        found = _SERVES.search(line)
+        if found is None:
+            code = self._process.poll()
+            self.kill()
+            state = "does not serve" if code is None else f"ended with {code}"
+            raise BrokerDied(f"the broker {state}: {self.log()[-3000:] or line}")
+        self.host, self.port = found["host"].strip("[]"), int(found["port"])
+        return self.bootstrap
+
+    def stop(self) -> None:
+        """A clean stop (SIGTERM). Raises RuntimeError when it takes too long or ends with an error."""
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            code = process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"the broker did not stop in {STOP_SECONDS} s: {self.log()[-3000:]}") from None
+        finally:
+            self._close_pipes()
+        if code != 0:
+            raise RuntimeError(f"the broker ended with {code}: {self.log()[-3000:]}")
+
+    def kill(self) -> None:
+        """kill -9: what a crash of the process leaves behind."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._close_pipes()
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
+        """A topic, through the CreateTopics API. Raises RuntimeError with the broker's words when it refuses."""
+        from kio.schema.create_topics.v7 import request as schema
+        from kio.schema.types import TopicName
+        from kio.static.primitive import i16, i32
+
+        topic = schema.CreatableTopic(
+            name=TopicName(name),
+            num_partitions=i32(partitions),
+            replication_factor=i16(1),
+            assignments=(),
+            configs=tuple(
+                schema.CreatableTopicConfig(name=key, value=str(value)) for key, value in (configs or {}).items()
+            ),
+        )
+        answer = self.ask(schema.CreateTopicsRequest(topics=(topic,), validate_only=False))
+        for result in answer.topics:
+            if result.error_code:
+                raise RuntimeError(f"topic {name}: {result.error_code.name}: {result.error_message}")
+
+    def ask(self, request: Any) -> Any:
+        """Send one of kio's request entities over a connection of its own; the response entity. Raises OSError."""
+        with socket.create_connection((self.host, self.port), 30) as connection:
+            return ask(connection, request)
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self._process = None
+
+    def __enter__(self) -> Self:
+        if self.pid is None:
+            self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill() if error else self.stop()
+
+
+@contextlib.contextmanager
+def running_broker(
+    properties: Mapping[str, object] | None = None,
+    *,
+    topics: Topics | None = None,
+    log_dir: str | os.PathLike[str] | None = None,
+) -> Iterator[RunningBroker]:
+    """A broker that serves until the block ends.
+
+    `topics`: name to number of partitions, or to {"partitions": 3, "retention.ms": 1000}. `log_dir`: where it keeps its
+    logs; without it, a temporary directory that is removed afterwards.
+    """
+    directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
+    broker = RunningBroker(directory, properties)
+    try:
+        with broker:
+            for name, wanted in (topics or {}).items():
+                configs = {"partitions": wanted} if isinstance(wanted, int) else dict(wanted)
+                broker.create_topic(name, configs.pop("partitions", 1), configs)
+            yield broker
+    finally:
+        if log_dir is None:
+            shutil.rmtree(directory.parent, ignore_errors=True)
+
+
+def ask(connection: socket.socket, request: Any) -> Any:
+    """Send one of kio's request entities and read its response entity. Raises OSError, also when the broker closes the
+    connection instead of answering."""
+    from kio.index import load_response_schema
+    from kio.serial import entity_reader
+
+    response = load_response_schema(request.__api_key__, request.__version__)
+    body = exchange(connection, request)
+    _, start = entity_reader(response.__header_schema__)(body, 0)
+    return entity_reader(response)(body, start)[0]
+
+
+def exchange(connection: socket.socket, request: Any) -> bytes:
+    """As ask, but gives the answer as bytes, from its header on."""
+    frame = frame_of(request)
+    connection.sendall(struct.pack(">i", len(frame)) + frame)
+    return _receive(connection, struct.unpack(">i", _receive(connection, 4))[0])
+
+
+def frame_of(request: Any) -> bytes:
+    """One of kio's request entities with a header, without the size in front."""
+    from kio.serial import entity_writer
+
+    header = request.__header_schema__(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=1,
+        client_id="kafkalog-testing",
+    )
+    frame = io.BytesIO()
+    entity_writer(type(header))(frame, header)
+    entity_writer(type(request))(frame, request)
+    return frame.getvalue()
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise ConnectionError("the broker closed the connection instead of answering")
+        data += more
+    return data
+
+
+def _first_line(stream: IO[bytes], seconds: float) -> str:
+    """What stands before the first line break, or before the end; "" when neither comes in time."""
+    lines: list[bytes] = []
+    reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
+    reader.start()
+    end = time.monotonic() + seconds
+    reader.join(max(0.0, end - time.monotonic()))
+    return lines[0].decode(errors="replace") if lines else ""
+
+
+def _python_path() -> str:
+    """The project must be found in the child too when it runs from a source tree."""
+    roots = (Path(str(module.__file__)).resolve().parent.parent for module in (broker_errors, errors))
+    return os.pathsep.join([*dict.fromkeys(map(str, roots)), *filter(None, [os.environ.get("PYTHONPATH")])])

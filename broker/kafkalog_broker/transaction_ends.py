@@ -1,0 +1,104 @@
+"""How transactions end, in the order in which it must be on disk: the decision, the markers, that it is done.
+
+With the default flush policy nothing here waits: all of it is in the page cache before the producer's answer leaves, in
+this order, so that kill -9 at any point leaves a transaction that the next start completes. Where flush.messages=1 asks
+for it, the decision is on disk before the first marker is written, and the markers before the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.transactions.transaction_markers import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Broker
+    from kafkalog_broker.storage.log import Log
+    from kafkalog_broker.transactions_topic import TransactionsTopic
+
+_logger = logging.getLogger(__name__)
+
+_RETRY_S = 0.1
+"""Until partitions that took no marker are asked again: as long as clients wait after CONCURRENT_TRANSACTIONS."""
+
+
+class TransactionEnds:
+    """Completes what the transaction coordinator has prepared. All calls come from the event loop's thread."""
+
+    def __init__(self, broker: Broker, state: TransactionsTopic) -> None:
+        self._broker = broker
+        self._state = state
+        self._retry: asyncio.TimerHandle | None = None
+        self._completing: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def write_marker(self, partition: TopicPartition, marker: EndMarker) -> None:
+        """Append a marker to a partition that is here; offsets that it commits count from then on. Raises BrokerError,
+        see transaction_markers.WriteMarker."""
+        broker = self._broker
+        is_offsets = partition.topic == OFFSETS_TOPIC
+        if is_offsets:
+            broker.groups.check_loaded(partition.partition)
+        broker.log(*partition).append_control(
+            marker.control_type, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch,
+            broker.clock.now_ms(), transaction_version=marker.transaction_version,
+        )  # fmt: skip
+        if is_offsets:
+            broker.groups.end_transaction(partition.partition, marker.producer_id, commit=marker.commit)
+
+    async def complete(self, transactional_id: str) -> None:
+        """Complete a prepared transaction, as far as its partitions take markers now; the rest is tried again."""
+        transactions = self._broker.transactions
+        if not transactions.is_prepared(transactional_id):
+            return
+        try:
+            log = self._state.log(transactions.table.partition_for(transactional_id))
+            await self._broker.flush_if_due(log)
+            while log.high_watermark < log.log_end_offset:  # a decision that came while the last ones were flushed
+                await self._broker.flush_if_due(log)
+            partitions = transactions.outstanding(transactional_id)
+            done = transactions.complete(transactional_id)
+            for partition in partitions:
+                marked = self._log(partition)
+                if marked is not None:
+                    await self._broker.flush_if_due(marked)
+        except BrokerError as error:
+            _logger.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
+            done = False
+        if not done:
+            self.complete_soon(_RETRY_S)
+
+    def _log(self, partition: TopicPartition) -> Log | None:
+        try:
+            return self._broker.log(*partition)
+        except BrokerError:
+            return None  # deleted, or offline: there is nothing to flush
+
+    def complete_soon(self, delay_s: float = 0.0) -> None:
+        """Complete all that is prepared in a task of its own."""
+        if self._retry is None and not self._stopped and self._broker.transactions.prepared:
+            self._retry = asyncio.get_running_loop().call_later(delay_s, self._begin)
+
+    def _begin(self) -> None:
+        self._retry = None
+        if self._completing is None or self._completing.done():
+            self._completing = asyncio.create_task(self._complete_all())
+        else:
+            self.complete_soon(_RETRY_S)
+
+    async def _complete_all(self) -> None:
+        for transactional_id in self._broker.transactions.prepared:
+            await self.complete(transactional_id)
+
+    async def stop(self) -> None:
+        """What is prepared waits for the next start."""
+        self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._completing is not None:
+            await asyncio.gather(self._completing, return_exceptions=True)

@@ -1,0 +1,253 @@
+"""The transaction coordinator: which transactional ids there are, and what may be done to them.
+
+What changes is in __transaction_state before it is in memory. A transaction ends in three steps: it is prepared (how it
+ends is written down), its markers are written into its partitions, and it is completed. `prepared` are those between
+the first and the last step; `complete` does the rest, as often as it takes. After a crash they are found in
+__transaction_state, and go the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from kafkalog_broker.clock import Clock
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.transactions.end_transaction import ends
+from kafkalog_broker.transactions.transaction_config import TransactionConfig
+from kafkalog_broker.transactions.transaction_markers import EndMarker, WriteMarker
+from kafkalog_broker.transactions.transaction_metadata import (
+    EPOCH_BUMP,
+    LAST_EPOCH,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    TransactionMetadata,
+)
+from kafkalog_broker.transactions.transaction_state import TransactionState
+from kafkalog_broker.transactions.transaction_table import StateLog, TransactionTable
+from kafkalog_spark.log.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+log = logging.getLogger(__name__)
+
+
+class TransactionCoordinator:
+    """All calls come from one thread (the event loop's). Nothing here waits.
+
+    write_marker: writes a marker into a partition, see transaction_markers. new_producer_id: one that nobody had
+    before; raises OSError.
+    """
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        *,
+        clock: Clock,
+        state_log: StateLog,
+        write_marker: WriteMarker,
+        new_producer_id: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self.table = TransactionTable(state_log)
+        self._write_marker = write_marker
+        self._new_producer_id = new_producer_id
+        started_ms = clock.monotonic_ms()
+        self._next_abort_ms = started_ms + config.abort_timed_out_interval_ms
+        self._next_expiry_ms = started_ms + config.remove_expired_interval_ms
+
+    def _next_producer_id(self) -> int:
+        try:
+            return self._new_producer_id()
+        except OSError as error:
+            raise BrokerError(ErrorCode.coordinator_not_available, f"no producer id to give out: {error}") from error
+
+    # ---- InitProducerId
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> ProducerIdAndEpoch:
+        """A producer begins; `expected` is what it has when it goes on after an error (KIP-360).
+
+        An open transaction of the id is prepared to be aborted, and the producer is told to try again. Raises
+        BrokerError: invalid_request, invalid_transaction_timeout, concurrent_transactions, producer_fenced.
+        """
+        if not transactional_id:
+            raise BrokerError(ErrorCode.invalid_request, "the transactional id is empty")
+        if not 0 < timeout_ms <= self.config.max_timeout_ms:
+            raise BrokerError(
+                ErrorCode.invalid_transaction_timeout,
+                f"transaction.timeout.ms is {timeout_ms}, it must be within 1 and transaction.max.timeout.ms, "
+                f"{self.config.max_timeout_ms}",
+            )
+        now_ms = self._clock.now_ms()
+        metadata = self.table.get(transactional_id)
+        if metadata is None:
+            metadata = TransactionMetadata(
+                transactional_id=transactional_id, producer_id=self._next_producer_id(),
+                producer_epoch=NO_PRODUCER_EPOCH, timeout_ms=timeout_ms, last_update_ms=now_ms,
+            )  # fmt: skip
+        elif expected is not None and not _is_its_producer(metadata, expected):
+            raise metadata.fenced(expected.epoch)
+        if metadata.state.is_prepared:
+            raise metadata.busy()
+        if metadata.state is TransactionState.ONGOING:
+            self._abort(metadata, now_ms)
+            raise self.table.known(transactional_id).busy()
+        if metadata.is_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
+            new = metadata.with_producer_id(
+                self._next_producer_id(), timeout_ms, now_ms, keep_last_epoch=expected is not None
+            )
+        else:
+            new = metadata.with_higher_epoch(timeout_ms, None if expected is None else expected.epoch, now_ms)
+        self.table.write(new)
+        log.info("%.200r begins with producer id %d, epoch %d", transactional_id, new.producer_id, new.producer_epoch)
+        return new.producer
+
+    def _abort(self, metadata: TransactionMetadata, now_ms: int) -> None:
+        """Fence the producer off and prepare to abort what it has open."""
+        following = self._next_producer_id() if metadata.is_exhausted else NO_PRODUCER_ID
+        self.table.write(
+            metadata.prepared(commit=False, client_version=EPOCH_BUMP, next_producer_id=following, now_ms=now_ms)
+        )
+
+    # ---- AddPartitionsToTxn, AddOffsetsToTxn, and Produce and TxnOffsetCommit of the second version
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+    ) -> None:
+        """Raises BrokerError: invalid_request, invalid_producer_id_mapping, producer_fenced, concurrent_transactions
+        and those of a coordinator that is not ready."""
+        metadata = self.table.known(transactional_id)
+        self._check_producer(metadata, producer)
+        if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
+            return
+        self.table.write(metadata.with_partitions(partitions, client_version, self._clock.now_ms()))
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """NONE for those that are in the open transaction, else TRANSACTION_ABORTABLE. Raises as add_partitions."""
+        metadata = self.table.known(transactional_id)
+        self._check_producer(metadata, producer)
+        return {
+            partition: ErrorCode.none if partition in metadata.partitions else ErrorCode.transaction_abortable
+            for partition in partitions
+        }
+
+    def _check_producer(self, metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
+        if producer.producer_id != metadata.producer_id:
+            raise metadata.wrong_producer_id(producer.producer_id)
+        if producer.epoch != metadata.producer_epoch:
+            raise metadata.fenced(producer.epoch)
+        if metadata.state.is_prepared:
+            raise metadata.busy()
+
+    # ---- EndTxn
+
+    def end(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
+    ) -> ProducerIdAndEpoch:
+        """Prepare to commit or to abort: `complete` does the rest. What the producer goes on with, in the second
+        version another epoch. Raises BrokerError, see end_transaction."""
+        metadata = self.table.known(transactional_id)
+        if not ends(metadata, producer, commit=commit, client_version=client_version):
+            return metadata.producer
+        now_ms = self._clock.now_ms()
+        following = NO_PRODUCER_ID
+        if client_version >= EPOCH_BUMP and metadata.is_exhausted:
+            following = self._next_producer_id()
+        new = metadata.prepared(commit=commit, client_version=client_version, next_producer_id=following, now_ms=now_ms)
+        self.table.write(new)
+        return new.completed(now_ms).producer
+
+    @property
+    def prepared(self) -> list[str]:
+        """The ids whose transactions wait to be completed, the oldest first."""
+        return list(self.table.prepared)
+
+    def is_prepared(self, transactional_id: str) -> bool:
+        return transactional_id in self.table.prepared
+
+    def outstanding(self, transactional_id: str) -> frozenset[TopicPartition]:
+        """The partitions that wait for a marker."""
+        return self.table.known(transactional_id).partitions if self.is_prepared(transactional_id) else frozenset()
+
+    def complete(self, transactional_id: str) -> bool:
+        """Write the markers that are outstanding, and that the transaction has ended. False when some partition takes
+        no marker just now: then this is to be called again. Raises BrokerError."""
+        if transactional_id not in self.table.prepared:
+            return True
+        metadata = self.table.known(transactional_id)
+        marker = EndMarker(
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
+            commit=metadata.state is TransactionState.PREPARE_COMMIT,
+            coordinator_epoch=self.table.coordinator_epoch(transactional_id),
+            transaction_version=metadata.client_version,
+        )
+        for wanted in sorted(metadata.partitions):
+            if self._mark(transactional_id, wanted, marker):
+                metadata = self.table.marked(metadata, wanted)
+        if metadata.partitions:
+            return False
+        self.table.write(metadata.completed(self._clock.now_ms()))
+        return True
+
+    def _mark(self, transactional_id: str, partition: TopicPartition, marker: EndMarker) -> bool:
+        try:
+            self._write_marker(partition, marker)
+        except BrokerError as error:
+            if error.code is ErrorCode.unknown_topic_or_partition:
+                log.info("%.200r: %s has been deleted and gets no marker", transactional_id, partition)
+            elif error.code in (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced):
+                # Only a marker that an administrator wrote can be ahead of the coordinator: it has ended what was open.
+                log.warning("%.200r: %s takes no marker: %s", transactional_id, partition, error)
+            else:
+                log.info("%.200r: the marker of %s is tried again: %s", transactional_id, partition, error)
+                return False
+        return True
+
+    # ---- what happens by itself
+
+    def tick(self, now_ms: int) -> None:
+        """Prepare to abort what timed out, forget ids that nobody uses; each when its interval is over."""
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms >= self._next_abort_ms:
+            self._next_abort_ms = monotonic_ms + self.config.abort_timed_out_interval_ms
+            self._abort_timed_out(now_ms)
+        if monotonic_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = monotonic_ms + self.config.remove_expired_interval_ms
+            self.table.remove_expired(now_ms, self.config.id_expiration_ms)
+
+    def _abort_timed_out(self, now_ms: int) -> None:
+        for metadata in [metadata for metadata in self.table.served() if metadata.timed_out(now_ms)]:
+            try:
+                self._abort(metadata, now_ms)
+            except BrokerError as error:
+                log.warning("%.200r timed out and cannot be aborted: %s", metadata.transactional_id, error)
+            else:
+                log.info("%.200r timed out after %d ms", metadata.transactional_id, metadata.timeout_ms)
+
+    # ---- administration
+
+    def describe(self, transactional_id: str) -> TransactionMetadata:
+        """Raises BrokerError: invalid_request, transactional_id_not_found, and those of a coordinator."""
+        try:
+            return self.table.known(transactional_id)
+        except BrokerError as error:
+            if error.code is not ErrorCode.invalid_producer_id_mapping:
+                raise
+            raise BrokerError(ErrorCode.transactional_id_not_found, error.what) from None
+
+
+def _is_its_producer(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
+    """The producer that has the id now, or one whose last epoch was used up and whose answer was lost."""
+    return (
+        metadata.producer_epoch == NO_PRODUCER_EPOCH
+        or expected.producer_id == metadata.producer_id
+        or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
+    )

@@ -1,0 +1,183 @@
+"""What the coordinator knows of a transactional id, and the steps from one state to the next (TransactionMetadata).
+
+Values do not change: each step gives the metadata that is to be written, and what was known stays in force until it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.transactions.transaction_state import MAY_FOLLOW, IllegalTransition, TransactionState
+from kafkalog_spark.log.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+MAX_EPOCH = 2**15 - 1
+LAST_EPOCH = MAX_EPOCH - 1
+"""No producer gets a higher one: the coordinator must be able to fence it (TransactionMetadata.isEpochExhausted)."""
+
+NOT_STARTED = -1
+
+CLASSIC, EPOCH_BUMP = 0, 2
+"""transaction.version that a client speaks. EPOCH_BUMP: partitions are added by writing to them, and the end of a
+transaction raises the epoch (KIP-890). Kafka writes 0 for all clients before that."""
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionMetadata:
+    """Times in ms. partitions: of an open transaction; of a prepared one those whose marker is outstanding.
+
+    last_producer_epoch: the one before, with which a producer may ask again whose answer was lost; -1 when there is
+    none to be accepted. Not in the log, as in Kafka. next_producer_id: the id that follows at the end of a transaction
+    whose epoch is the last one, else -1.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NOT_STARTED
+    last_update_ms: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    client_version: int = CLASSIC
+
+    @property
+    def is_exhausted(self) -> bool:
+        """There is no higher epoch to give out."""
+        return self.producer_epoch >= LAST_EPOCH
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    def timed_out(self, now_ms: int) -> bool:
+        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
+
+    def expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """The id was not used for that long, and has nothing open."""
+        return self.state.may_expire and self.last_update_ms <= now_ms - expiration_ms
+
+    def _to(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
+        if self.state not in MAY_FOLLOW.get(state, ()):
+            raise IllegalTransition(self.transactional_id, self.state, state)
+        return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
+
+    # ---- InitProducerId
+
+    def with_higher_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionMetadata:
+        """A producer begins, or goes on after an error (KIP-360): then it names the epoch that it has.
+
+        Raises BrokerError producer_fenced when another producer has begun since.
+        """
+        assert self.producer_epoch < LAST_EPOCH or expected_epoch is not None
+        if expected_epoch is None:
+            epoch, last = self.producer_epoch + 1, NO_PRODUCER_EPOCH
+        elif self.producer_epoch == NO_PRODUCER_EPOCH or expected_epoch == self.producer_epoch:
+            epoch, last = self.producer_epoch + 1, self.producer_epoch
+        elif expected_epoch == self.last_producer_epoch:  # it asks again: the first answer was lost
+            epoch, last = self.producer_epoch, self.last_producer_epoch
+        else:
+            raise self.fenced(expected_epoch)
+        return self._to(
+            TransactionState.EMPTY, now_ms, producer_epoch=epoch, last_producer_epoch=last, timeout_ms=timeout_ms,
+            partitions=frozenset(), start_ms=NOT_STARTED,
+        )  # fmt: skip
+
+    def with_producer_id(
+        self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool
+    ) -> TransactionMetadata:
+        """The epochs of the producer id are used up. keep_last_epoch: the producer named its own and may ask again."""
+        return self._to(
+            TransactionState.EMPTY, now_ms, producer_id=producer_id, producer_epoch=0,
+            last_producer_epoch=self.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH, timeout_ms=timeout_ms,
+            partitions=frozenset(), start_ms=NOT_STARTED,
+        )  # fmt: skip
+
+    # ---- AddPartitionsToTxn
+
+    def with_partitions(self, added: Iterable[TopicPartition], client_version: int, now_ms: int) -> TransactionMetadata:
+        """The first partitions begin the transaction."""
+        begun = self.start_ms if self.state is TransactionState.ONGOING else now_ms
+        return self._to(
+            TransactionState.ONGOING, now_ms, partitions=self.partitions | frozenset(added), start_ms=begun,
+            client_version=client_version,
+        )  # fmt: skip
+
+    # ---- EndTxn
+
+    def prepared(self, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int) -> TransactionMetadata:
+        """How the transaction ends is decided.
+
+        In the second version the epoch is raised, and whoever fences a producer does it in this way, whatever version
+        the producer speaks: what it sends from now on is refused. Only PREPARE states ever show the epoch MAX_EPOCH.
+        next_producer_id: for an epoch that is the last one, else -1.
+        """
+        epoch, last = self.producer_epoch, self.last_producer_epoch
+        if client_version >= EPOCH_BUMP:
+            epoch, last = min(self.producer_epoch + 1, MAX_EPOCH), self.producer_epoch
+        return self._to(
+            TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT, now_ms,
+            producer_epoch=epoch, last_producer_epoch=last, next_producer_id=next_producer_id,
+            client_version=client_version,
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+        )  # fmt: skip
+
+    def without_partition(self, partition: TopicPartition) -> TransactionMetadata:
+        """Its marker is written. Not a step: the log still says all of them, which harms nobody."""
+        assert self.state.is_prepared
+        return replace(self, partitions=self.partitions - {partition})
+
+    def completed(self, now_ms: int) -> TransactionMetadata:
+        """All markers are written. After the last epoch the next producer id follows, with epoch 0."""
+        state = (
+            TransactionState.COMPLETE_COMMIT
+            if self.state is TransactionState.PREPARE_COMMIT
+            else TransactionState.COMPLETE_ABORT
+        )
+        producer = self.producer
+        if self.client_version >= EPOCH_BUMP and self.next_producer_id != NO_PRODUCER_ID:
+            producer = ProducerIdAndEpoch(self.next_producer_id, 0)
+        return self._to(
+            state, now_ms, producer_id=producer.producer_id, producer_epoch=producer.epoch,
+            next_producer_id=NO_PRODUCER_ID, partitions=frozenset(),
+        )  # fmt: skip
+
+    # ---- errors that several requests share
+
+    def fenced(self, epoch: int) -> BrokerError:
+        return BrokerError(
+            ErrorCode.producer_fenced,
+            f"transactional id {self.transactional_id!r}: epoch {epoch} was sent, the producer's is "
+            f"{self.producer_epoch}; another producer with this id, or the coordinator, has ended its transaction",
+        )
+
+    def wrong_producer_id(self, producer_id: int) -> BrokerError:
+        return BrokerError(
+            ErrorCode.invalid_producer_id_mapping,
+            f"transactional id {self.transactional_id!r} has producer id {self.producer_id}, not {producer_id}",
+        )
+
+    def busy(self) -> BrokerError:
+        return BrokerError(
+            ErrorCode.concurrent_transactions,
+            f"transactional id {self.transactional_id!r}: markers of its last transaction are still being written "
+            f"({self.state.label}); try again",
+        )

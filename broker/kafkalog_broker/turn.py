@@ -1,0 +1,137 @@
+"""A request's turn in the event loop: long work lets others go between two of its steps.
+
+turn = Turn()
+for partition in asked:
+    if turn.over:
+        await turn.next()
+    ...
+
+What cannot be cut into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`).
+
+All who want the loop for longer than a slice stand in one line, so that their turns do not add up. A round of the loop
+(whatever is ready runs, then sockets are looked at) holds the slices of some who begin, and one turn of somebody who
+goes on. So however many long requests there are, one that is short waits for the slices of those that came before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import perf_counter
+from weakref import WeakKeyDictionary
+
+TURN_S = 0.004
+"""How long one request may go on in a round. With the slices of that round (SLICES x SLICE_S) it is below 10 ms, as the
+step in which the time runs out is still finished."""
+
+SHORT_TURN_S = 0.001
+"""The same while others wait to begin: they are more likely to be short."""
+
+SLICE_S = 0.0005
+"""What a connection may use before it has to stand in line: some ten small requests. With 50 connections that use up
+theirs, the 51st waits for 25 ms of slices and 7 short turns."""
+
+FIRST_S = SLICE_S / 2
+"""What a request may use before it has to stand in line: with what its connection has used already, about a slice."""
+
+SLICES = 8
+"""How many connections that stand in line begin in one round."""
+
+STALE_S = 0.02
+"""After this long a round is over even if nobody said so: longer than one in which everybody just gets in line."""
+
+
+class Turn:
+    """Begins when it is made. Not for more than one request."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end = perf_counter() + FIRST_S
+
+    @property
+    def over(self) -> bool:
+        """Whether others have to go now."""
+        return perf_counter() >= self._end
+
+    async def next(self) -> None:
+        """Let others go, then begin again."""
+        self._end = await line().go_on()
+
+
+class Line:
+    """Who waits for the loop. One per event loop (`line()`), used in its thread; times are those of perf_counter."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._fresh: deque[asyncio.Future[float]] = deque()  # who begins
+        self._long: deque[asyncio.Future[float]] = deque()  # who has had a slice or a turn
+        self._moving = False  # `_move` is called in the loop's next round
+        self.round_end = 0.0
+        """When the slices that nobody had to wait for are used up. Whoever has read a socket sets it to 0: none was
+        given in this round."""
+
+    async def start(self) -> None:
+        """Wait for a slice, or not: when it begins at once. For who was woken, often together with many others."""
+        if not self.slice_now(perf_counter()):
+            await self.begin()
+
+    def slice_now(self, now: float) -> float:
+        """The end of a slice that begins at once, or 0: `begin` is to be awaited."""
+        if self._moving:
+            return 0.0
+        end = self.round_end
+        if now >= end:
+            if end and now < end + STALE_S:
+                return 0.0
+            self.round_end = now + SLICES * SLICE_S
+        return now + SLICE_S
+
+    async def begin(self) -> float:
+        """Wait for a slice; its end."""
+        return await self._wait(self._fresh) + perf_counter()
+
+    async def go_on(self) -> float:
+        """Wait for a turn, after a slice or turn was used up; its end."""
+        return await self._wait(self._long) + perf_counter()
+
+    def _wait(self, queue: deque[asyncio.Future[float]]) -> asyncio.Future[float]:
+        place: asyncio.Future[float] = self._loop.create_future()
+        queue.append(place)
+        if not self._moving:
+            self._moving = True
+            self._loop.call_soon(self._move)
+        return place
+
+    def _move(self) -> None:
+        """Those whose turn it is run in the next round, before the next `_move`."""
+        for _ in range(SLICES):
+            if not _let_go(self._fresh, SLICE_S):
+                break
+        _let_go(self._long, SHORT_TURN_S if self._fresh else TURN_S)
+        if self._fresh or self._long:
+            self._loop.call_soon(self._move)
+        else:
+            self._moving = False
+
+
+def _let_go(queue: deque[asyncio.Future[float]], seconds: float) -> bool:
+    """Give the first of `queue` that still waits that many seconds; False when there is none."""
+    while queue:
+        place = queue.popleft()
+        if not place.done():  # its request was cancelled
+            place.set_result(seconds)
+            return True
+    return False
+
+
+_LINES: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+
+
+def line() -> Line:
+    """The line of the running event loop."""
+    loop = asyncio.get_running_loop()
+    found = _LINES.get(loop)
+    if found is None:
+        found = _LINES[loop] = Line(loop)
+    return found

@@ -1,0 +1,56 @@
+"""Whether the records of good batches can be read: what a CRC does not say, since whoever wrote the batch made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.log.check.finding import Fault
+from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.header_windows import Window
+from kafkalog_spark.log.layout import H
+from kafkalog_spark.log.row_buffers import RowBuffers
+from kafkalog_spark.log.run_decoder import Chosen, RunDecoder
+from kafkalog_spark.log.scratch import Scratch
+
+_COLUMNS = ("offset", "key", "value", "headers")
+"""Without timestamps: what does not fit Spark's microseconds is good in Kafka."""
+
+_NONE_HIDDEN = np.empty(0, np.uint8)
+
+
+class RecordCheck:
+    """Decodes the batches of one segment, in order, as a reader does, and throws the rows away."""
+
+    def __init__(self) -> None:
+        self._rows = RowBuffers(_COLUMNS, "", 0)
+        self._decompressed = Scratch(0)
+        self._last_offset = -1
+
+    def take(self, window: Window) -> Iterator[Fault]:
+        """The batches of the window that cannot be read."""
+        table = window.table.copy()
+        if not len(table):
+            return
+        table[:, H.POSITION] -= window.start
+        table[0, H.PREVIOUS], table[1:, H.PREVIOUS] = self._last_offset, table[:-1, H.LAST_OFFSET]
+        self._last_offset = int(table[-1, H.LAST_OFFSET])
+        decoder = RunDecoder(self._rows, Scratch.of(window.data), self._decompressed, MAX_DECOMPRESSED)
+        chosen = Chosen.of(table, _NONE_HIDDEN, self._rows, MAX_DECOMPRESSED, control_records=True)
+        positions = table[chosen.rows, H.POSITION] + window.start
+        begin = 0
+        while begin < len(chosen):
+            try:
+                for _ in decoder.decode(chosen.part(begin, len(chosen)), window.start):
+                    pass
+                begin = len(chosen)
+            except (CorruptBatch, UnsupportedFormat) as error:
+                if error.position is None:
+                    raise
+                yield Fault(f"the records of a batch with a valid CRC: {error.what}", error.position, error.offset)
+                begin = int(np.searchsorted(positions, error.position, side="right"))
+            if self._rows.rows_filled:
+                self._rows.take()
+                self._rows.ready()

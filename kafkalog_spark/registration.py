@@ -1,0 +1,80 @@
+"""format("kafkalog") registered by hand, where Spark does not find it by itself.
+
+Spark runs a source that it found itself with the driver's Python (PYSPARK_DRIVER_PYTHON), and one that was registered
+with that of the workers (PYSPARK_PYTHON), each on the driver and the executors alike: planning happens on the driver.
+With `--archives env.tar.gz#env` and PYSPARK_PYTHON=./env/bin/python a driver in client mode has no such file, and a
+registered source cannot be planned (IOException: Cannot run program "./env/bin/python").
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafkalog_spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # SparkContext.PACKAGE_EXTENSIONS
+_log = logging.getLogger(__name__)
+
+
+def register(spark: SparkSession) -> None:
+    """Register format("kafkalog") with a session; left out, with a warning, where that would break what works.
+
+    Raises OptionError where the workers' Python is not on the driver's machine, and Spark does not find the source
+    by itself either.
+    """
+    from kafkalog_spark.datasource import KafkaLogDataSource
+
+    python = _missing_python(spark)
+    if python is None:
+        _give_wheel_to_workers(spark)
+        spark.dataSource.register(KafkaLogDataSource)
+        return
+    why = f"the workers' Python, {python!r} (PYSPARK_PYTHON), is not to be found from the driver's {os.getcwd()}"
+    if not _finds_it_by_itself(spark):
+        raise OptionError(
+            f"{why}, and Spark plans a registered source with it",
+            hint="unpack the archive there too, or set PYSPARK_DRIVER_PYTHON to a Python that has kafkalog and do not "
+            "register (docs/clusters.md)",
+        )
+    _log.warning("not registered, since Spark finds format('kafkalog') by itself: %s", why)
+
+
+def _give_wheel_to_workers(spark: SparkSession) -> None:
+    """`spark-submit --py-files kafkalog.whl` puts the wheel on the driver's path only: PySpark passes on to workers
+    what is called .zip, .egg or .jar, whatever is in it. So they get the wheel under such a name."""
+    archive = archive_of(__file__)
+    if archive is None or archive.suffix in _KNOWN_TO_PYSPARK or not hasattr(spark, "_jsparkSession"):
+        return
+    copy = Path(tempfile.mkdtemp(prefix="kafkalog-"), f"{archive.stem}.zip")
+    shutil.copyfile(archive, copy)
+    atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)  # executors that start later fetch it later
+    spark.sparkContext.addPyFile(str(copy))
+
+
+def archive_of(file: str) -> Path | None:
+    """The zip in which a module's file lies; None: it is a file like others."""
+    return next((parent for parent in Path(file).parents if parent.is_file()), None)
+
+
+def _missing_python(spark: SparkSession) -> str | None:
+    """The path of the workers' Python where it is a path, and none of the driver's machine."""
+    if not hasattr(spark, "_jsparkSession"):
+        return None  # Spark Connect: the server's affair
+    python: str = spark.sparkContext.pythonExec
+    return python if os.sep in python and not os.path.exists(python) else None
+
+
+def _finds_it_by_itself(spark: Any) -> bool:
+    try:
+        return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists("kafkalog"))
+    except Exception:  # noqa: BLE001  not a public name: in a release without it nothing is known
+        return False

@@ -1,0 +1,61 @@
+"""How splits share tasks. Decisions on sizes alone: neighbours are put together until a task is worth its start.
+
+Spark does the same for files (FilePartition.getFilePartitions): each has its bytes and what opening it costs, and a
+task is filled up to a size that leaves every core its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SMALL_SPLIT = 4 << 20
+"""Bytes. What is smaller shares a task with its neighbours: starting a task costs as much as reading about 4 MB
+(Spark's own spark.sql.files.openCostInBytes)."""
+TASKS_WISHED = 64
+"""A read of many small pieces is packed into about so many tasks: enough for the cores of most clusters."""
+TASKS_A_CORE = 2
+"""No read is packed into fewer tasks than this for each core of the driver's machine, which is all that planning can
+see of spark.default.parallelism: the usual factor that keeps cores busy when one task takes longer than another."""
+OPEN_COST = 16 << 10
+"""Bytes that opening a partition's log counts for. It takes about 1 ms, a Python task without rows 50 to 100 ms, and
+one whose worker has to be started 1 s; so some 250 partitions are worth a task, as 4 MB of records are."""
+
+
+def pack_size(total: int, max_partition_bytes: int) -> int:
+    """Bytes that a task of small pieces is filled up to, when all pieces together have `total`."""
+    return min(max_partition_bytes, max(SMALL_SPLIT, total // TASKS_WISHED))
+
+
+def packed(
+    sizes: Sequence[int],
+    offsets: Sequence[int],
+    *,
+    cores: int,
+    max_partition_bytes: int,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[slice]:
+    """Which pieces, in their order, go into one task each. `sizes`: bytes of each piece; `offsets`: how many it has.
+
+    At least `min_partitions` tasks, if there are as many pieces, and TASKS_A_CORE for each of `cores`; no task that
+    holds several pieces has more than `max_records_per_partition` offsets.
+    """
+    least = max(TASKS_A_CORE * cores, min_partitions or 0)
+    costs = [size + OPEN_COST for size in sizes]
+    total = sum(costs)
+    most = pack_size(total, max_partition_bytes)
+    share = total / least
+    tasks: list[slice] = []
+    first = filled = held = 0
+    for i, cost in enumerate(costs):
+        too_large = filled + cost > most or filled + cost / 2 > share  # whichever side of its share is nearer
+        too_many = max_records_per_partition is not None and held + offsets[i] > max_records_per_partition
+        too_few = len(tasks) + 1 + len(costs) - i <= least  # every piece from here on has to begin a task
+        if i > first and (too_large or too_many or too_few):
+            tasks.append(slice(first, i))
+            first, filled, held = i, 0, 0
+        filled += cost
+        held += offsets[i]
+    if costs:
+        tasks.append(slice(first, len(costs)))
+    return tasks

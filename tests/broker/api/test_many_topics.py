@@ -1,0 +1,223 @@
+"""Requests that name thousands of topics: one write of the registry, every name looked at once, others served in
+between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kafkalog_broker.admin import config_changes, topic_changes
+from kafkalog_broker.api import create_partitions, create_topics, delete_topics
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.storage import topic_registry
+from kafkalog_spark.log import durable
+from tests.broker.api.admin_broker import AdminBroker
+from tests.broker.api.admin_scenario import (
+    SET,
+    TOPIC,
+    change,
+    create,
+    delete,
+    incremental,
+    more,
+    new_topic,
+    total,
+)
+from tests.broker.api.entities import request_entity
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with AdminBroker(tmp_path / "data") as broker:
+        yield broker
+
+
+@pytest.fixture
+def writes(monkeypatch):
+    """The registry's writes, as the bytes."""
+    written: list[bytes] = []
+    really = durable.replace_file
+
+    def counted(path, data):
+        written.append(data)
+        really(path, data)
+
+    monkeypatch.setattr(topic_registry, "replace_file", counted)
+    return written
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    """How often others had their turn, when each step takes long."""
+    taken: list[int] = []
+
+    class Short(topic_changes.Turn):  # type: ignore[name-defined]
+        over = property(lambda self: True)
+
+        async def next(self):
+            taken.append(1)
+
+    for module in (topic_changes, config_changes, create_topics, create_partitions, delete_topics):
+        monkeypatch.setattr(module, "Turn", Short)
+    return taken
+
+
+def ask(broker, step):
+    key, versions, values = step
+    return broker.ask(request_entity(key, versions[-1], values, {}))
+
+
+class Name(str):
+    """A name that counts how often it is compared with another."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+
+def codes(answer):
+    results = getattr(answer, "results", None) or getattr(answer, "responses", None) or answer.topics
+    return [result.error_code for result in results]
+
+
+def test_a_request_writes_the_registry_once_for_all_its_topics(broker, writes, turns):
+    names = [f"topic-{n}" for n in range(40)]
+    assert set(codes(ask(broker, create(*map(new_topic, names))))) == {ErrorCode.none}
+    assert (len(writes), len(broker.topics), len(broker.logs.partitions())) == (1, 40, 40)
+    assert len(turns) >= 4 * 40
+    assert set(codes(ask(broker, more(*(total(name, 2) for name in names))))) == {ErrorCode.none}
+    assert (len(writes), len(broker.logs.partitions())) == (2, 80)
+    changes = [change(TOPIC, name, ("retention.ms", SET, "5")) for name in names]
+    assert set(codes(ask(broker, incremental(*changes)))) == {ErrorCode.none}
+    assert (len(writes), broker.log("topic-7", 1).config.retention_ms) == (3, 5)
+    del turns[:]
+    assert set(codes(ask(broker, delete(*names)))) == {ErrorCode.none}
+    assert len(turns) >= 3 * 40
+    assert (len(writes), len(broker.topics), broker.logs.partitions()) == (5, 0, [])  # gone, and their directories too
+    assert broker.topics.deleted == frozenset()
+    assert sorted(broker.groups.deleted_topics) == sorted(names)
+
+
+def test_a_line_of_the_registry_is_made_once(broker, monkeypatch):
+    ask(broker, create(*(new_topic(f"topic-{n}") for n in range(50))))
+    made: list[Any] = []
+    really = topic_registry.format_topic
+
+    def counted(topic):
+        made.append(topic.name)
+        return really(topic)
+
+    monkeypatch.setattr(topic_registry, "format_topic", counted)
+    ask(broker, create(new_topic("another")))
+    ask(broker, more(total("topic-3", 2)))
+    assert made == ["another", "topic-3"]
+
+
+@pytest.mark.parametrize("step", ["create", "validate", "delete", "more", "configs"])
+def test_no_name_is_held_against_all_others(broker, monkeypatch, step):
+    """10,000 names took 2.4 s: each was counted in the list of all."""
+    names = [Name(f"topic-{n}") for n in range(300)]
+    key, versions, values = {
+        "create": create(*(new_topic(name, 0) for name in names)),
+        "validate": create(*(new_topic(name) for name in names), validate_only=True),
+        "delete": delete(*names),
+        "more": more(*(total(name, 5) for name in names)),
+        "configs": incremental(*(change(TOPIC, name, ("retention.ms", SET, "5")) for name in names)),
+    }[step]
+    entity = request_entity(key, versions[-1], values, {})
+    for _, topic in zip(names, _named(entity), strict=True):
+        for field in ("name", "resource_name"):
+            if hasattr(topic, field):
+                object.__setattr__(topic, field, Name(getattr(topic, field)))
+    Name.compared = 0
+    broker.ask(entity)
+    assert Name.compared < 20 * len(names)
+
+
+def _named(entity):
+    return getattr(entity, "resources", None) or entity.topics
+
+
+def test_a_manual_assignment_is_looked_through_once(broker):
+    looked: list[int] = []
+
+    class Index(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other):
+            looked.append(1)
+            return int.__eq__(self, other)
+
+    new = topic_changes.NewTopic("t", assignments=[(Index(n), [broker.node_id]) for n in range(1000)])
+    assert topic_changes._assigned_partitions(broker, new) == 1000
+    assert len(looked) < 5000
+
+
+def test_default_partitions_count_as_many_as_num_partitions(tmp_path):
+    """ReplicationControlManager.validateTotalNumberOfPartitions."""
+    with AdminBroker(tmp_path / "data", **{"num.partitions": "4000"}) as broker:
+        answer = ask(broker, create(*(new_topic(name, -1) for name in "abc")))
+        assert set(codes(answer)) == {ErrorCode.policy_violation}
+        assert len(broker.topics) == 0
+
+
+def test_a_request_gives_all_its_topics_together_ten_thousand_partitions(broker):
+    ask(broker, create(new_topic("a"), new_topic("b"), new_topic("c")))
+    answer = ask(broker, more(total("a", 6_001), total("b", 6_001), total("c", 4_001), validate_only=True))
+    assert codes(answer) == [ErrorCode.none, ErrorCode.policy_violation, ErrorCode.none]
+
+
+def test_of_several_topics_the_one_whose_logs_cannot_be_made_is_taken_back(broker, tmp_path):
+    (tmp_path / "data" / "b-1").write_text("in the way")
+    answer = ask(broker, create(*(new_topic(name, 3) for name in "abc")))
+    assert codes(answer) == [ErrorCode.none, ErrorCode.kafka_storage_error, ErrorCode.none]
+    assert sorted(broker.topics.topics) == ["a", "c"]
+    assert len(broker.logs.partitions()) == 6
+    (tmp_path / "data" / "c-4").write_text("in the way")
+    answer = ask(broker, more(total("a", 5), total("c", 5)))
+    assert codes(answer) == [ErrorCode.none, ErrorCode.kafka_storage_error]
+    assert [broker.topics.get(name).partitions for name in "ac"] == [5, 3]
+
+
+def test_names_that_collide_within_a_request_are_refused(broker):
+    answer = ask(broker, create(new_topic("a.b"), new_topic("a_b"), new_topic("c")))
+    assert codes(answer) == [ErrorCode.none, ErrorCode.invalid_topic_exception, ErrorCode.none]
+    ask(broker, delete("a.b"))
+    assert codes(ask(broker, create(new_topic("a_b")))) == [ErrorCode.none]
+
+
+def test_a_registry_that_cannot_be_written_is_the_answer_of_each_topic(broker, monkeypatch):
+    ask(broker, create(new_topic("a")))
+
+    def failed(path, data):
+        raise OSError(28, "no space")
+
+    monkeypatch.setattr(topic_registry, "replace_file", failed)
+    assert codes(ask(broker, delete("a", "x"))) == [ErrorCode.kafka_storage_error] * 2
+    assert codes(ask(broker, create(new_topic("b")))) == [ErrorCode.kafka_storage_error]
+
+
+def test_a_topic_that_was_made_again_keeps_its_logs_when_the_old_ones_are_taken_away(broker):
+    ask(broker, create(new_topic("a")))
+    old = broker.topics.get("a")
+    ask(broker, delete("a"))
+    ask(broker, create(new_topic("a")))
+    assert not broker.logs.detach_topic(old).entries
+    assert broker.log("a", 0).topic_id != old.id
+
+
+def test_topics_of_one_configuration_share_it_in_the_answer(broker):
+    asked = [new_topic(f"t{n}") for n in range(20)] + [new_topic("u", configs={"retention.ms": "7"})]
+    key, versions, values = create(*asked, validate_only=True)
+    request = Request(key, versions[-1], 1, "c", request_entity(key, versions[-1], values, {}), ConnectionInfo())
+    answer: Any = asyncio.run(create_topics.handle(request, broker))
+    assert len({id(topic.configs) for topic in answer.topics}) == 2
+    entries = {id(entry) for topic in answer.topics for entry in topic.configs}
+    assert len(entries) == len(answer.topics[0].configs) + 1

@@ -1,0 +1,93 @@
+"""Requests of every API and version that is served, whole and damaged, handed to the handlers of a broker in this
+process: an answer that can be encoded or a BrokerError, never another exception."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+
+from kafkalog_broker import api
+from kafkalog_broker.errors import BrokerError, MalformedRequest
+from kafkalog_broker.protocol.codec import decode_request, encode_response
+from tests.broker.api.broker_in_process import BrokerInProcess
+from tests.broker.protocol.request_fuzz import header
+from tests.broker.protocol.request_tokens import damaged, joined, tokens_of
+
+FEW, MANY = 1_500, 30_000
+ROUNDS = 50
+"""Of the event loop, that a handler gets before it counts as waiting (for members, for bytes) and is cancelled."""
+PROPERTIES = {"num.partitions": "1", "auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": "0"}
+
+
+class InThreads:
+    """Counts what a broker has its threads do and has not got back: for that a handler is waited for."""
+
+    def __init__(self, broker: Any) -> None:
+        self.count = 0
+        broker.run_blocking = self._counted(broker.run_blocking)
+        broker.run_computing = self._counted(broker.run_computing)
+
+    def _counted(self, run: Any) -> Any:
+        async def counted(*arguments: Any, **named: Any) -> Any:
+            self.count += 1
+            try:
+                return await run(*arguments, **named)
+            finally:
+                self.count -= 1
+
+        return counted
+
+
+async def handled(broker: Any, frame: bytes, threads: InThreads) -> str:
+    """What became of a frame. An exception that a client could not have been told passes through."""
+    try:
+        request = decode_request(frame)
+    except MalformedRequest:
+        return "malformed"
+    handler = asyncio.ensure_future(api.load_all()[request.api_key].handler(request, broker))
+    rounds = 0
+    while not handler.done() and rounds < ROUNDS:
+        rounds += threads.count == 0
+        await asyncio.sleep(0.001 if threads.count else 0)
+    if not handler.done():
+        handler.cancel()
+    try:
+        response = await handler
+    except asyncio.CancelledError:
+        return "waits"
+    except BrokerError:
+        return "refused"
+    if response is not None:
+        encode_response(request, response)
+    return "answered"
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, FEW), *(pytest.param(seed, MANY, marks=pytest.mark.slow) for seed in (2, 3))]
+)
+def test_handlers_answer_whatever_a_request_says(seed: int, count: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    served = [
+        (key, version) for key, known in sorted(api.load_all().items())
+        for version in range(known.min_version, known.max_version + 1)
+    ]  # fmt: skip
+    found: dict[str, int] = {}
+    with BrokerInProcess(tmp_path / "data", PROPERTIES) as running:
+        threads = InThreads(running.broker)
+        for place in range(count):
+            key, version = served[place] if place < len(served) else draw.choice(served)
+            tokens = tokens_of(load_request_schema(key, version), draw)
+            body = joined(tokens) if draw.random() < 0.4 else damaged(tokens, draw)
+            frame = header(key, version) + body
+            try:
+                became = running.run(handled(running.broker, frame, threads))
+            except Exception as error:
+                raise AssertionError(f"API key {key} version {version}, body {body.hex()}") from error
+            found[became] = found.get(became, 0) + 1
+    assert found.keys() >= {"malformed", "answered"}
+    assert found["answered"] > count / 10, found

@@ -1,0 +1,303 @@
+"""Fetch requests that wait for data: what wakes them, and how much they read for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kafkalog_broker import api
+from kafkalog_broker.api import fetch
+from kafkalog_broker.fetching import fetch_read
+from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.storage.append_validation import validate_batch
+from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.layout import ControlType
+from tests.broker.api.broker_in_process import BrokerInProcess, _decoded
+from tests.broker.api.entities import request_entity
+from tests.log.batch_builder import V2Record, batch
+
+GB = 1 << 30
+
+
+class Polls:
+    """A broker with topics of two partitions, the Fetch requests that wait for them, and what those read."""
+
+    def __init__(self, directory, monkeypatch):
+        self.reads = 0
+        read = fetch_read._read
+
+        def counted(*args):
+            self.reads += 1
+            return read(*args)
+
+        monkeypatch.setattr(fetch_read, "_read", counted)
+        self.process = BrokerInProcess(directory)
+
+    def __enter__(self):
+        self.process.__enter__()
+        self.broker = self.process.broker
+        for topic in ("t", "u"):
+            topics: Any = [
+                {"name": topic, "num_partitions": 2, "replication_factor": -1, "assignments": [], "configs": []}
+            ]
+            self.process.ask(request_entity(19, 7, {"topics": topics, "timeout": 1000, "validate_only": False}, {}))
+        return self
+
+    def __exit__(self, *_):
+        self.process.__exit__()
+
+    def log(self, topic="t", partition=0):
+        return self.broker.log(topic, partition)
+
+    def append(self, topic="t", partition=0, size=100, **fields):
+        now = self.broker.clock.now_ms()
+        made = batch(0, [V2Record(0, now, b"k", bytes(size))], **{"leader_epoch": -1, **fields})
+        self.log(topic, partition).append(validate_batch(made, self.log().config, now), now)
+        return len(made)
+
+    def request(self, partitions, *, min_bytes=1, max_wait_s=60, limit=1 << 20, max_bytes=GB, committed=False):
+        """Fetch of (topic, partition, offset)s, as it comes from a connection of its own."""
+        values = {
+            "replica_id": -1,
+            "max_wait": max_wait_s * 1000,
+            "min_bytes": min_bytes,
+            "max_bytes": max_bytes,
+            "isolation_level": int(committed),
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [
+                {
+                    "topic": topic,
+                    "partitions": [
+                        {
+                            "partition": partition,
+                            "current_leader_epoch": -1,
+                            "fetch_offset": offset,
+                            "log_start_offset": -1,
+                            "partition_max_bytes": limit,
+                        }
+                    ],
+                }
+                for topic, partition, offset in partitions
+            ],
+            "forgotten_topics_data": [],
+            "rack_id": "",
+        }
+        return Request(1, 11, 1, "c", request_entity(1, 11, values, {}), ConnectionInfo())
+
+    def begin(self, *args, **named):
+        request = self.request(*args, **named)
+        handler: Any = api.load_all()[1].handler
+        task: asyncio.Task[Any] = self.process._loop.create_task(handler(request, self.broker))
+        self.turn()
+        return request, task
+
+    def turn(self, rounds=5):
+        """Let everything run that is ready."""
+
+        async def rest():
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+
+        self.process.run(rest())
+
+    def answer(self, begun):
+        """(topic, partition, bytes of records) of an answer that must be there; the error instead of bytes."""
+        request, task = begun
+        self.turn()
+        assert task.done()
+        found = _decoded(request, task.result(), None)
+        return [
+            (topic.topic, one.partition_index, one.error_code.name if one.error_code else len(one.records or b""))
+            for topic in found.responses
+            for one in topic.partitions
+        ]
+
+    def end(self, *begun):
+        for _, task in begun:
+            task.cancel()
+        self.turn()
+
+
+@pytest.fixture
+def polls(tmp_path, monkeypatch):
+    with Polls(tmp_path / "data", monkeypatch) as polls:
+        yield polls
+
+
+def test_a_partition_that_is_named_many_times_is_read_and_answered_once_as_the_last_mention_says(polls):
+    size = polls.append()
+    polls.append()
+    asked = [("t", 0, 9), ("t", 1, 0)] + [("t", 0, 0)] * 999 + [("t", 0, 1)]
+    assert polls.answer(polls.begin(asked)) == [("t", 0, size), ("t", 1, 0)]
+    assert polls.reads == 2
+
+
+def test_an_append_that_is_not_enough_reads_nothing(polls):
+    """2,000 polls that wait for 1 GB cost each append 33 ms when all of them were read again."""
+    begun = [polls.begin([("t", 0, 0), ("t", 1, 0), ("u", 0, 0)], min_bytes=GB, max_wait_s=600) for _ in range(20)]
+    assert polls.reads == 60
+    looks = polls.broker.long_polls.looks
+    for _ in range(50):
+        polls.append()
+        polls.turn()
+    assert polls.reads == 60
+    assert polls.broker.long_polls.looks - looks == 50 * 20  # of the log that moved only, and each poll once
+    polls.end(*begun)
+    assert len(polls.broker.long_polls) == 0
+
+
+def test_a_poll_is_answered_by_the_append_that_makes_it_enough(polls):
+    one = polls.append()
+    begun = polls.begin([("t", 0, 0), ("u", 1, 0)], min_bytes=3 * one)
+    reads = polls.reads
+    polls.append("u", 1)
+    polls.turn()
+    polls.append("u", 0)  # not one of the poll's
+    polls.turn()
+    assert not begun[1].done()
+    assert polls.reads == reads
+    polls.append()
+    assert polls.answer(begun) == [("t", 0, 2 * one), ("u", 1, one)]
+    assert polls.reads == reads + 2
+
+
+def test_more_min_bytes_than_max_bytes_are_the_max_bytes(polls):
+    """KafkaApis.handleFetchRequest: fetchMinBytes = min(minBytes, fetchMaxBytes)."""
+    one = polls.append()
+    begun = polls.begin([("t", 0, 0)], min_bytes=GB, max_bytes=3 * one)
+    polls.append()
+    polls.turn()
+    assert not begun[1].done()
+    polls.append()
+    assert polls.answer(begun) == [("t", 0, 3 * one)]
+
+
+def test_bytes_above_a_partitions_limit_wake_nobody(polls):
+    one = polls.append()
+    polls.append()
+    begun = polls.begin([("t", 0, 0)], min_bytes=2 * one, limit=one)
+    reads = polls.reads
+    for _ in range(5):
+        polls.append()
+        polls.turn()
+    assert (polls.reads, begun[1].done()) == (reads, False)
+    polls.log().delete_records(2)  # but what happens to the log does
+    assert polls.answer(begun) == [("t", 0, "offset_out_of_range")]
+
+
+def test_read_committed_waits_for_the_end_of_a_transaction_not_for_its_records(polls):
+    fields = {"producer_id": 7, "producer_epoch": 0, "attributes": 0x10}
+    polls.append(**fields, base_sequence=0)
+    begun = polls.begin([("t", 0, 0)], committed=True)
+    reads = polls.reads
+    for sequence in range(1, 6):
+        polls.append(**fields, base_sequence=sequence)
+        polls.turn()
+    assert (polls.reads, begun[1].done()) == (reads, False)
+    polls.log().append_control(ControlType.COMMIT, 7, 0, 0, polls.broker.clock.now_ms())
+    ((_, _, size),) = polls.answer(begun)
+    assert size == polls.log().size_bytes
+
+
+def test_a_deleted_topic_answers_those_that_wait_for_it(polls):
+    begun = polls.begin([("u", 0, 0), ("t", 0, 0)], min_bytes=GB)
+    topics = [{"name": "u", "topic_id": None}]
+    polls.process.ask(request_entity(20, 6, {"topics": topics, "timeout": 1000}, {}))
+    assert polls.answer(begun) == [("u", 0, "unknown_topic_or_partition"), ("t", 0, 0)]
+
+
+def test_a_poll_ends_when_its_time_is_over_or_its_connection_is_closed(polls):
+    over = polls.begin([("t", 0, 0)], min_bytes=GB, max_wait_s=0)
+    assert polls.answer(over) == [("t", 0, 0)]
+    request, task = polls.begin([("t", 0, 0)], min_bytes=GB, max_wait_s=600)
+    for callback in request.connection.mark_closed():
+        callback()
+    polls.turn()
+    assert task.done()
+    assert len(polls.broker.long_polls) == 0
+
+
+def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
+    """Waiting polls take a tenth of the loop at most; what came meanwhile is counted by the next look."""
+    now = [1000.0]
+
+    def clock():
+        now[0] += 100  # what a look takes; no other time passes
+        return now[0]
+
+    monkeypatch.setattr(polls.broker.long_polls, "clock", clock)
+    one = polls.append()
+    begun = [polls.begin([("t", 0, 1)], min_bytes=100 * one) for _ in range(3)]
+    for _ in range(100):
+        polls.append()
+        now[0] = 1000.0
+    polls.turn()
+    assert polls.broker.long_polls.looks == 3
+    assert not any(task.done() for _, task in begun)
+    (waiting,) = polls.broker.long_polls._waiting.values()
+    assert waiting._asleep.when() - polls.process._loop.time() > 800
+    waiting._look()
+    for poll in begun:
+        assert polls.answer(poll) == [("t", 0, 100 * one)]
+
+
+def test_a_large_answer_is_put_together_outside_of_the_loop(polls, monkeypatch):
+    monkeypatch.setattr(fetch, "_ENCODE_AT_ONCE", 1)
+    threads = []
+    outside = polls.broker.run_computing
+
+    async def counted(function, *args, **named):
+        threads.append(function)
+        return await outside(function, *args, **named)
+
+    monkeypatch.setattr(polls.broker, "run_computing", counted)
+    begun = polls.begin([("t", 0, 0), ("u", 0, 0)], min_bytes=0)
+    polls.process.run(begun[1])
+    assert polls.answer(begun) == [("t", 0, 0), ("u", 0, 0)]
+    assert len(threads) == 1
+
+
+def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monkeypatch):
+    turns = []
+
+    class Short(Turn):
+        over = property(lambda self: True)
+
+        async def next(self):
+            turns.append(1)
+            await super().next()
+
+    monkeypatch.setattr(fetch, "Turn", Short)
+    begun = polls.begin([("x", n, 0) for n in range(6 * fetch_read.TURN_EVERY)], min_bytes=0)
+    polls.turn(50)
+    assert len(polls.answer(begun)) == 6 * fetch_read.TURN_EVERY
+    assert len(turns) == 3 * 6, "while they are taken in, read and answered"
+
+
+def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
+    """All that are ready run in one round of the loop: 2,000 of them would hold it for 0.2 s."""
+    turns: list[int] = []
+
+    class Counted(Turn):
+        over = property(lambda self: False)
+
+        async def next(self):
+            turns.append(1)
+            await super().next()
+
+    monkeypatch.setattr(fetch, "Turn", Counted)
+    begun = [polls.begin([("t", 0, 0)]) for _ in range(50)]
+    size = polls.append()
+    polls.turn(100)
+    for poll in begun:
+        assert polls.answer(poll) == [("t", 0, size)]
+    assert len(turns) == 50 - 1 - AWAKE_AT_ONCE
+    assert polls.broker.long_polls.awake == 0
+    one = polls.begin([("t", 0, 1)])
+    polls.append()
+    assert polls.answer(one) == [("t", 0, size)]
+    assert len(turns) == 50 - 1 - AWAKE_AT_ONCE

@@ -1,0 +1,45 @@
+"""How much of large frames is read in one round of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.read_turns import READERS, ROUND_BYTES
+from kafkalog_broker.protocol.frames import READ_BYTES
+from tests.broker.net.fakes import Handler, Peer, in_a_loop
+
+SIZE = 4 * ROUND_BYTES
+FRAME = struct.pack(">i", SIZE) + bytes(SIZE)  # Produce: API key 0
+
+
+@in_a_loop
+async def test_many_large_frames_are_read_a_few_pieces_a_round() -> None:
+    handler = Handler()
+    handler.answer = lambda frame: [b"\0\0\0\1", b"a"]
+    network = Network(handler, NetworkLimits(max_request_bytes=SIZE))
+    peers = [Peer(network) for _ in range(3 * READERS)]
+    left = [memoryview(FRAME)] * len(peers)
+    most, rounds = 0, 0
+    while any(map(len, left)):
+        read = 0
+        for number, peer in enumerate(peers):  # as an event loop does: whoever may read gets all that the socket holds
+            while len(left[number]) and peer.transport.reading:
+                before = len(left[number])
+                buffer = peer.connection.get_buffer(-1)
+                count = min(len(buffer), before)
+                buffer[:count] = left[number][:count]
+                left[number] = left[number][count:]
+                peer.connection.buffer_updated(count)
+                read += count
+        if rounds:  # in the first one each begins its frame: one read of the shared buffer
+            most = max(most, read)
+        rounds += 1
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert most <= ROUND_BYTES + (READERS + 1) * READ_BYTES
+    assert [len(frame) for frame in handler.seen] == [SIZE] * len(peers)
+    assert all(peer.responses == [b"a"] for peer in peers)

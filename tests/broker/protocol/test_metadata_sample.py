@@ -1,0 +1,69 @@
+"""A Metadata response of 2013 that an Erlang developer printed byte by byte when he wrote a client: version 0, three
+brokers, three topics of two partitions, replicas in the order of preference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.index import load_response_schema
+from kio.serial import entity_reader
+
+from kafkalog_broker.protocol.metadata_response import (
+    ZERO_ID,
+    PartitionMetadata,
+    TopicMetadata,
+    encode_metadata_response,
+)
+from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
+
+HOST = "vagrant-ubuntu-precise-64"
+BROKERS = [NodeEndpoint(3, HOST, 9093), NodeEndpoint(1, HOST, 9091), NodeEndpoint(2, HOST, 9092)]
+TOPICS = [
+    TopicMetadata("a1", ZERO_ID, [PartitionMetadata(0, 3, [3], [3]), PartitionMetadata(1, 1, [1], [1])]),
+    TopicMetadata("a2", ZERO_ID, [PartitionMetadata(0, 1, [1], [1]), PartitionMetadata(1, 2, [2], [2])]),
+    TopicMetadata("a3", ZERO_ID, [PartitionMetadata(0, 3, [2, 3], [2, 3]), PartitionMetadata(1, 1, [1, 2], [1, 2])]),
+]
+PRINTED = bytes.fromhex(
+    "00000000"  # correlation id
+    "00000003"
+    "00000003 0019 76616772616e742d7562756e74752d707265636973652d3634 00002385"
+    "00000001 0019 76616772616e742d7562756e74752d707265636973652d3634 00002383"
+    "00000002 0019 76616772616e742d7562756e74752d707265636973652d3634 00002384"
+    "00000003"
+    "0000 0002 6131 00000002"
+    "0000 00000000 00000003 00000001 00000003 00000001 00000003"
+    "0000 00000001 00000001 00000001 00000001 00000001 00000001"
+    "0000 0002 6132 00000002"
+    "0000 00000000 00000001 00000001 00000001 00000001 00000001"
+    "0000 00000001 00000002 00000001 00000002 00000001 00000002"
+    "0000 0002 6133 00000002"
+    "0000 00000000 00000003 00000002 00000002 00000003 00000002 00000002 00000003"
+    "0000 00000001 00000001 00000002 00000001 00000002 00000002 00000001 00000002"
+)
+
+
+def test_the_printed_response_is_what_we_encode() -> None:
+    assert len(PRINTED) == 319
+    body = b"".join(encode_metadata_response(0, BROKERS, TOPICS, cluster_id=None, controller_id=-1))
+    assert PRINTED[4:] == body
+
+
+def test_the_printed_response_is_read_as_its_author_read_it() -> None:
+    read = entity_reader(load_response_schema(3, 0))
+    answer: Any
+    answer, size = read(PRINTED, 4)
+    assert size == 315
+    assert [(node.node_id, node.port) for node in answer.brokers] == [(3, 9093), (1, 9091), (2, 9092)]
+    leaders = {
+        (topic.name, one.partition_index): (one.leader_id, one.replica_nodes, one.isr_nodes)
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+    assert leaders == {
+        ("a3", 1): (1, (1, 2), (1, 2)),
+        ("a3", 0): (3, (2, 3), (2, 3)),
+        ("a2", 1): (2, (2,), (2,)),
+        ("a2", 0): (1, (1,), (1,)),
+        ("a1", 1): (1, (1,), (1,)),
+        ("a1", 0): (3, (3,), (3,)),
+    }

@@ -1,0 +1,121 @@
+"""What is read and written in steps is what kio reads and writes at once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from io import BytesIO
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.schema.list_offsets.v2 import response as response_module
+from kio.schema.types import TopicName
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
+from kio.static.primitive import i32, i64
+
+from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol.codec import decode_in_steps, decode_request, response_class
+from kafkalog_broker.protocol.request_steps import MAX_VALUES, STEP_VALUES, read_in_steps
+from kafkalog_broker.protocol.response_entity import NO_THROTTLE
+from kafkalog_broker.protocol.response_steps import LARGE_ELEMENTS, STEP_ELEMENTS, is_large, write_in_steps
+from tests.broker.protocol.entities import REQUEST_VERSIONS, encode, encode_request, entities, requests_of
+
+RESPONSE_VERSIONS = {
+    key: sorted(v for v, types in schema_name_map[name].items() if EntityType.response in types)
+    for key, name in api_key_map.items()
+}
+T = TypeVar("T")
+
+
+def all_steps(steps: Generator[None, None, T]) -> tuple[T, int]:
+    """What the generator returns, and how often it yielded."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value, count
+        count += 1
+
+
+@pytest.mark.parametrize("key", REQUEST_VERSIONS, ids=str)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_a_request_is_the_same_in_steps(key: int, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
+    _, _, entity = data.draw(requests_of(key, version))
+    body = encode(entity, data.draw(st.none() | st.binary(max_size=200)))
+    read, _ = all_steps(read_in_steps(load_request_schema(key, version), b"head" + body, 4))
+    assert read == entity
+
+
+@pytest.mark.usefixtures("everything_served")
+@pytest.mark.parametrize("key", [key for key in REQUEST_VERSIONS if key != 0], ids=str)
+@settings(max_examples=8)
+@given(data=st.data())
+def test_what_is_refused_at_once_is_refused_in_steps(key: int, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
+    _, _, entity = data.draw(requests_of(key, version))
+    frame = bytearray(encode_request(key, version, entity))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(10, len(frame) - 1))
+        frame[at : at + 1] = data.draw(st.binary(max_size=2) | st.sampled_from([b"\0", b"\1", b"\2", b"\xff"]))
+    told = []
+    for decode in (decode_request, lambda frame: all_steps(decode_in_steps(frame))[0]):
+        try:
+            told.append(repr(decode(bytes(frame)).entity))
+        except MalformedRequest:
+            told.append("malformed")
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("key", RESPONSE_VERSIONS, ids=str)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_a_response_is_the_same_in_steps(key: int, data: st.DataObject) -> None:
+    kind = response_class(key, data.draw(st.sampled_from(RESPONSE_VERSIONS[key])))
+    response = data.draw(entities(kind))
+    expected, written = BytesIO(), BytesIO()
+    entity_writer(kind)(expected, response)
+    all_steps(write_in_steps(response, written))
+    assert written.getvalue() == expected.getvalue()
+
+
+@pytest.mark.usefixtures("everything_served")
+def test_a_large_request_is_cut_into_many_steps() -> None:
+    count = 50_000
+    frame = struct.pack(">hhih", 2, 2, 1, -1) + struct.pack(">ibih1si", -1, 0, 1, 1, b"t", count)
+    frame += b"".join(struct.pack(">iq", index, -1) for index in range(count))
+    request, steps = all_steps(decode_in_steps(frame))
+    assert len(request.entity.topics[0].partitions) == count
+    assert steps >= count * 2 / STEP_VALUES
+
+
+@pytest.mark.usefixtures("everything_served")
+def test_more_values_than_a_request_may_have_are_refused_before_one_is_made() -> None:
+    body = b"\2\2g\2\2t" + b"\x81\x89\x7a" + bytes(4 * 2_000_000)  # OffsetFetch 8: 2,000,000 partitions
+    steps = decode_in_steps(struct.pack(">hhih", 9, 8, 1, -1) + b"\0" + body)
+    with pytest.raises(MalformedRequest, match=f"OffsetFetch version 8: more than {MAX_VALUES} values"):
+        next(steps)
+
+
+@pytest.mark.usefixtures("everything_served")
+def test_a_large_response_is_cut_into_many_steps() -> None:
+    one = response_module.ListOffsetsPartitionResponse(
+        partition_index=i32(1), error_code=ErrorCode.none, timestamp=i64(-1), offset=i64(5)
+    )
+
+    def response(count: int) -> Any:
+        topic = response_module.ListOffsetsTopicResponse(name=TopicName("t"), partitions=(one,) * count)
+        return response_module.ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=(topic,))
+
+    assert not is_large(response(LARGE_ELEMENTS - 1))
+    assert is_large(response(LARGE_ELEMENTS))
+    _, steps = all_steps(write_in_steps(response(2000), BytesIO()))
+    assert steps == 2000 // STEP_ELEMENTS

@@ -1,0 +1,36 @@
+"""No kernel reads or writes outside its buffers, whatever the bytes say: each buffer ends at a page that faults."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FEW, MANY = 300, 8_000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pages are protected with mprotect")
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, FEW), *(pytest.param(seed, MANY, marks=pytest.mark.slow) for seed in (2, 3))]
+)
+def test_kernels_stay_in_their_buffers_and_say_what_their_plain_twins_say(
+    seed: int, count: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tests.broker.storage.guarded_fuzz", str(seed), str(count), str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=170)
+    note = tmp_path / "note"
+    batch = note.read_text().partition("\n")[0] if note.exists() else ""
+    assert (ran.returncode, ran.stdout) == (0, f"{count}\n"), f"batch {batch}\n{ran.stderr[-3000:]}"
+
+
+def test_a_byte_outside_ends_the_process(tmp_path: Path) -> None:
+    for at, start in ((5, "False"), (-1, "True")):
+        code = (
+            "import ctypes; from tests.log.guarded import guarded_bytes\n"
+            f"array = guarded_bytes(b'12345', at_start={start})\n"
+            f"ctypes.string_at(array.ctypes.data + {at}, 1)"
+        )
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+        assert ran.returncode < 0, ran.stderr

@@ -1,0 +1,81 @@
+"""What `.load()` itself finds wrong, from a listing of the log directories: not the first query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.datasource import KafkaLogDataSource
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError, UnknownPartition
+from tests.source.driver import Load
+from tests.source.made_logs import append, numbers
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    append(tmp_path / "logs", "orders", 0, numbers(0, 3))
+    append(tmp_path / "logs", "__consumer_offsets", 0, numbers(0, 3))
+    return tmp_path / "logs"
+
+
+def _schema(**options: str) -> None:
+    KafkaLogDataSource(options).schema()
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "error", "text"),
+    [
+        (
+            "empty",
+            {"allTopics": "true"},
+            NotALogDirectory,
+            "empty: is not a Kafka log directory: no <topic>",
+        ),
+        ("file", {"subscribe": "orders"}, NotALogDirectory, "file: is a file; give the log directory"),
+        ("missing", {"subscribe": "orders"}, NotALogDirectory, "missing: does not exist"),
+        ("mis*", {"subscribe": "orders"}, NotALogDirectory, r"mis\*: no directory matches the pattern"),
+        (
+            "logs",
+            {"subscribe": "order"},
+            UnknownPartition,
+            "the log directory holds no topic order; it holds __con",
+        ),
+        ("logs", {"assign": '{"order":[0]}'}, UnknownPartition, "the log directory holds no topic order"),
+    ],
+)
+def test_paths_and_topics(
+    tmp_path: Path, logs: Path, path: str, options: dict[str, str], error: type[KafkalogError], text: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(error, match=text):
+        _schema(path=str(tmp_path / path), **options)
+
+
+def test_a_load_says_what_it_reads(logs: Path) -> None:
+    with pytest.raises(OptionError) as caught:
+        _schema(path=str(logs))
+    assert str(caught.value) == (
+        "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
+        "See the docs for more details.; allTopics=true reads every topic that is there: orders"
+    )
+    _schema(path=str(logs), allTopics="true")
+    _schema(path=str(logs / "orders-0"))  # the directory of one partition says it
+    _schema(path=str(logs / "orders-*"))
+    with pytest.raises(OptionError, match="One of the following options must be specified"):
+        _schema(path=f"{logs / 'orders-0'},{logs}")
+
+
+def test_a_query_with_a_schema_of_its_own_says_what_it_reads(logs: Path) -> None:
+    """Spark then does not ask for ours."""
+    load = Load(logs, subscribe="orders")
+    source = KafkaLogDataSource({"path": str(logs)})
+    with pytest.raises(OptionError, match="One of the following options must be specified"):
+        source.reader(load.schema).partitions()
+
+
+def test_a_stream_may_have_lost_a_topic_that_it_reads(logs: Path) -> None:
+    _schema(path=str(logs), subscribe="orders,deleted", failOnDataLoss="false")
+    with pytest.raises(UnknownPartition, match="deleted"):
+        _schema(path=str(logs), subscribe="orders,deleted")

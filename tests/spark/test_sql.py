@@ -1,0 +1,68 @@
+"""SQL: views, tables with their options in the statement, and what Spark does not hand to a source in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.source.made_logs import append, numbers
+from tests.spark.loads import fails
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    append(tmp_path / "logs", "orders", 0, numbers(0, 5))
+    append(tmp_path / "logs", "other", 0, numbers(10, 12))
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def table(spark: Any, logs: Path) -> Iterator[str]:
+    options = f"OPTIONS (path '{logs}', subscribe 'orders') TBLPROPERTIES ('owned by' = 'us')"
+    spark.sql(f"CREATE TABLE kafkalog_table USING kafkalog {options}")
+    yield "kafkalog_table"
+    spark.sql("DROP TABLE kafkalog_table")
+
+
+def test_a_temporary_view_reads_and_is_not_written_to(spark: Any, logs: Path) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMP VIEW v USING kafkalog OPTIONS (path '{logs}', subscribe 'orders')")
+    assert spark.sql("SELECT count(*) FROM v").first()[0] == 5
+    with fails() as failure:
+        spark.sql("INSERT INTO v SELECT * FROM v")
+    assert failure.line.startswith("option 'subscribe' is of a read, and this is a write; a view over a log directory")
+    assert spark.sql("SELECT count(*) FROM v").first()[0] == 5
+
+
+def test_a_table_is_read_with_the_options_in_the_query(spark: Any, logs: Path, table: str) -> None:
+    with fails() as failure:
+        spark.sql(f"SELECT * FROM {table}").collect()
+    assert failure.line.startswith("no log directory is given; ")
+    assert "SELECT ... FROM table WITH ('path' = '...', 'subscribe' = '...')" in failure.line
+    query = f"SELECT count(*) FROM {table} WITH ('path' = '{logs}', 'subscribe' = 'other')"
+    assert spark.sql(query).first()[0] == 2
+    assert spark.read.option("path", str(logs)).option("subscribe", "orders").table(table).count() == 5
+
+
+def test_a_table_is_written_to_with_the_options_in_the_query(spark: Any, tmp_path: Path, table: str) -> None:
+    with fails() as failure:
+        spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WITH ('path' = '{tmp_path}/logs', 'subscribe' = 'other')")
+    assert "INSERT INTO table WITH ('path' = '...', 'topic' = '...')" in failure.line
+    spark.sql("CREATE TABLE rows_to_kafka (key BINARY, value BINARY) USING kafkalog")
+    try:
+        new = f"WITH ('path' = '{tmp_path}/new', 'topic' = 'copied')"
+        spark.sql(f"INSERT INTO rows_to_kafka {new} SELECT cast('k' AS BINARY), cast('v' AS BINARY)")
+    finally:
+        spark.sql("DROP TABLE rows_to_kafka")
+    written = spark.read.format("kafkalog").option("subscribe", "copied").load(f"{tmp_path}/new")
+    assert [(bytes(row.key), bytes(row.value)) for row in written.collect()] == [(b"k", b"v")]
+
+
+def test_directories_of_several_brokers_by_a_pattern(spark: Any, tmp_path: Path) -> None:
+    for broker, end in (("broker-1", 5), ("broker-2", 8)):
+        append(tmp_path / broker, "orders", 0, numbers(0, end))
+        append(tmp_path / broker, "__consumer_offsets", 0, numbers(0, 1))
+    df = spark.read.format("kafkalog").option("subscribe", "orders").load(f"{tmp_path}/broker-*")
+    assert df.count() == 8
