@@ -13,11 +13,7 @@ from tests.spark_session import new_session
 
 def main(log_dir: str, out: str, checkpoint: str, *options: str) -> None:
     spark = new_session("local[2]")
-    reader = (
-        spark.readStream.format("kafkalog")
-        .option("allTopics", True)
-        .options(**dict(option.split("=", 1) for option in options))
-    )
+    reader = spark.readStream.format("kafkalog").options(**dict(option.split("=", 1) for option in options))
     (
         reader.load(log_dir)
         .selectExpr("partition", "offset", "cast(value as string) as value")

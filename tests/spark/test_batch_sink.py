@@ -14,11 +14,11 @@ from tests.sink.sink_helpers import check_log, everything, read, texts
 from tests.spark.loads import fails
 
 
-def save(df: Any, path: Path, mode: str = "append", **options: object) -> None:
+def save(df: Any, path: Path | None, mode: str = "append", **options: object) -> None:
     writer = df.write.format("kafkalog").mode(mode)
     for name, value in options.items():
         writer = writer.option(name.replace("_", "."), value)
-    writer.save(str(path))
+    writer.save(None if path is None else str(path))
 
 
 def test_what_is_written_is_read_with_spark(spark: Any, tmp_path: Path) -> None:

@@ -28,8 +28,7 @@ def test_records_arrive_with_all_they_have(spark: Any, broker: RunningBroker, tm
                array(named_struct('key', 'h', 'value', cast('x' as binary))) headers
         from range(0, 500, 1, 2)
     """)
-    save(df, tmp_path / "not used", topic="t", kafka_bootstrap_servers=broker.bootstrap, compression_type="lz4")
-    assert not (tmp_path / "not used").exists()
+    save(df, None, topic="t", kafka_bootstrap_servers=broker.bootstrap, compression_type="lz4")
     rows = {row["key"]: row for row in read(broker.log_dir, "t")}
     assert len(rows) == 500
     assert rows[b"5"]["value"] is None
@@ -48,7 +47,7 @@ def test_the_directory_of_the_broker_is_refused_and_the_other_road_works(spark: 
     with fails() as failure:
         save(df, broker.log_dir)
     assert "a running broker owns this log directory" in failure.line
-    save(df, broker.log_dir, kafka_bootstrap_servers=broker.bootstrap)
+    save(df, None, kafka_bootstrap_servers=broker.bootstrap)
     assert [row["value"] for row in read(broker.log_dir, "refused")] == [b"a"]
 
 
@@ -56,15 +55,13 @@ def test_what_the_broker_does_not_take_fails_the_write(spark: Any, broker: Runni
     with pytest.raises(PySparkException, match=r"1 records were not taken, the first: t-\S+: .*larg"):
         save(
             spark.sql("select repeat('a', 2000000) value"),
-            Path("/"),
+            None,
             topic="t",
             kafka_bootstrap_servers=broker.bootstrap,
             kafka_message_max_bytes=10_000_000,
         )
     with pytest.raises(PySparkException, match="Invalid partition number: -1"):
-        save(
-            spark.sql("select 'a' value, -1 partition"), Path("/"), topic="t", kafka_bootstrap_servers=broker.bootstrap
-        )
+        save(spark.sql("select 'a' value, -1 partition"), None, topic="t", kafka_bootstrap_servers=broker.bootstrap)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +74,7 @@ def test_what_the_broker_does_not_take_fails_the_write(spark: Any, broker: Runni
 )
 def test_settings_are_checked_before_a_task_runs(spark: Any, options: dict[str, str], text: str) -> None:
     with fails() as failure:
-        save(spark.sql("select 'a' value"), Path("/"), topic="t", **{"kafka_bootstrap_servers": "x:1", **options})
+        save(spark.sql("select 'a' value"), None, topic="t", **{"kafka_bootstrap_servers": "x:1", **options})
     assert text in failure.line
 
 
