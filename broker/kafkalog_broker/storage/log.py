@@ -23,6 +23,7 @@ from kafkalog_broker.storage.append_validation import ValidatedBatch
 from kafkalog_broker.storage.batch_builder import build_batch, parsed_batch
 from kafkalog_broker.storage.file_handles import FileHandles, FileSlice, is_passing
 from kafkalog_broker.storage.leader_epochs import LeaderEpochs
+from kafkalog_broker.storage.loaded_log import LoadedLog
 from kafkalog_broker.storage.local_log import LocalLog
 from kafkalog_broker.storage.log_read import FoundRange, ReadResult
 from kafkalog_broker.storage.log_segment import ActiveSegment, LogSegment
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from kafkalog_broker.config.log_config import LogConfig
     from kafkalog_broker.storage.cleaned_segment import CleanedSegment
-    from kafkalog_broker.storage.log_loader import LoadedLog
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -131,7 +131,6 @@ class Log:
 
         sync: topic id and leader epoch are on disk on return.
         """
-        from kafkalog_broker.storage.log_loader import LoadedLog
 
         directory.mkdir(parents=True, exist_ok=True)
         write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(identity.topic_id), sync=sync)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_broker.storage.leader_epochs import LeaderEpochs
+from kafkalog_broker.storage.loaded_log import LoadedLog, RecoveredSegment
 from kafkalog_broker.storage.producer_replay import replay
 from kafkalog_broker.storage.producer_state import ProducerState
-from kafkalog_broker.storage.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment, walk_segment
+from kafkalog_broker.storage.segment_recovery import OffsetOverflow, recover_segment, walk_segment
 from kafkalog_broker.storage.segment_split import split_segment
 from kafkalog_broker.storage.startup_files import StartupFiles, tidy
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptIndex, CorruptSnapshot, UnsupportedFormat
@@ -60,27 +61,6 @@ class LoadRequest:
     max_index_size: int = MAX_INDEX_SIZE
     now_ms: int = 0
     producer_id_expiration_ms: int = _DAY_MS
-
-
-@dataclass(slots=True, kw_only=True)
-class LoadedLog:
-    """A log that can be opened: its directory holds the segments `base_offsets`, whole, with their indexes.
-
-    recovered: the segments that were checked, and what was found. recovery_point: the log is flushed up to there.
-    """
-
-    directory: Path
-    base_offsets: list[int]
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    epochs: LeaderEpochs
-    producers: ProducerState
-    recovered: list[RecoveredSegment] = field(default_factory=list)
-
-    @property
-    def truncated_bytes(self) -> int:
-        return sum(segment.truncated_bytes for segment in self.recovered)
 
 
 def bytes_to_recover(directory: Path, recovery_point: int) -> int:

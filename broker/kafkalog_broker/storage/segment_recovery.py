@@ -9,12 +9,12 @@ import os
 import struct
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog_broker.storage.loaded_log import RecoveredSegment
 from kafkalog_broker.storage.producer_replay import first_bad_marker
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log import names
@@ -37,21 +37,6 @@ class OffsetOverflow(Exception):
             f"{base_offset + MAX_RELATIVE_OFFSET}"
         )
         self.base_offset = base_offset
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredSegment:
-    """What a segment holds after its recovery. `damage`: why it was cut, None when every byte was good.
-
-    largest_timestamp: ms, -1 without one.
-    """
-
-    base_offset: int
-    next_offset: int
-    size: int
-    truncated_bytes: int
-    largest_timestamp: int
-    damage: KafkalogError | None
 
 
 def recover_segment(
