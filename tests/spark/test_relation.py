@@ -182,6 +182,7 @@ BAD_AT_LOAD = [
 def test_options_that_only_a_batch_refuses_are_refused_by_its_first_query(
     spark: Any, tmp_path: Path, options: dict[str, str], expected: str
 ) -> None:
+    (tmp_path / "t-0").mkdir()
     df = load(spark, tmp_path, **{"subscribe": "t", **options})
     with fails() as failure:
         df.count()
