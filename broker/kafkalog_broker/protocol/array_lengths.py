@@ -34,6 +34,9 @@ _FIXED_SIZES = {
     "int64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8, "uuid": 16,
 }  # fmt: skip
 
+NULL_STRUCT = 0xFF
+"""The byte in place of a nullable struct that is null."""
+
 
 class _Kind(NamedTuple):
     """How a value is passed over. size: bytes of it, the fewest when `skip` is given; has_arrays: in it."""
@@ -161,10 +164,10 @@ def _array_skip(element: _Kind, name: str, *, flexible: bool, nullable: bool) ->
 
 
 def _nullable_skip(one: _Kind) -> Skip:
-    """A nullable struct (KIP-893): one byte says whether it is there."""
+    """A nullable struct (KIP-893): one byte says whether it is there. kio takes every one but -1 for a yes."""
 
     def skip(data: Body, position: int) -> int:
-        if data[position] != 1:
+        if data[position] == NULL_STRUCT:
             return position + 1
         return position + 1 + one.size if one.skip is None else one.skip(data, position + 1)
 

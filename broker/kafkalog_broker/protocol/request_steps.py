@@ -28,7 +28,7 @@ from kio.serial._introspect import (
 from kio.serial._parse import get_reader
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.array_lengths import array_count, smallest_size
+from kafkalog_broker.protocol.array_lengths import NULL_STRUCT, array_count, smallest_size
 from kafkalog_broker.protocol.wire import read_uvarint
 
 Body = bytes | memoryview
@@ -171,7 +171,7 @@ def _struct_steps(plan: _Plan, *, nullable: bool) -> Callable[[_Reading], Steps]
         if nullable:  # KIP-893: one byte says whether it is there
             there = reading.data[reading.position]
             reading.position += 1
-            if there != 1:
+            if there == NULL_STRUCT:
                 return None
         return (yield from _read_struct(plan, reading))
 

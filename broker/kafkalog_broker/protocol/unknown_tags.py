@@ -13,6 +13,7 @@ from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 from kio.serial._parse import get_reader
 
 from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol.array_lengths import NULL_STRUCT
 from kafkalog_broker.protocol.wire import read_uvarint, uvarint
 
 Body = bytes | memoryview
@@ -63,7 +64,7 @@ def _copy_field(
         if nullable:  # a nullable struct (KIP-893): one byte says whether it is there
             out.append(bytes(data[position : position + 1]))
             position += 1
-            if out[-1] != b"\x01":
+            if out[-1][0] == NULL_STRUCT:
                 return position
         return _copy_entity(data, position, kind.type_, out)
     if not kind.is_array:

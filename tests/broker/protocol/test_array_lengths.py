@@ -15,6 +15,8 @@ from kio.serial import entity_reader
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.array_lengths import array_check
 from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.request_steps import read_in_steps
+from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
 from tests.broker.protocol.entities import REQUEST_VERSIONS, encode, requests_of
 
 KIO_KEYS = [key for key in REQUEST_VERSIONS if key != 0]  # Produce has a parser of its own
@@ -101,6 +103,8 @@ from hypothesis import strategies as st
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.request_steps import read_in_steps
+from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
 from tests.broker.protocol.entities import REQUEST_VERSIONS, encode_request, requests
 
 async def never(request, broker): ...
@@ -132,3 +136,22 @@ def test_no_length_anywhere_in_a_request_ends_the_process() -> None:
     code = HUGE_LENGTHS_EVERYWHERE.replace("EXAMPLES", "150")
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr[-3000:]
+
+
+@pytest.mark.parametrize("there", [0, 1, 2, 8, 127, 128, 254, 255])
+def test_only_the_byte_255_stands_for_no_struct(there: int) -> None:
+    """DescribeTopicPartitions 0 with a cursor (KIP-893). A check that took other bytes for null than kio would hold other
+    array lengths against the request than those that are read."""
+    kind = load_request_schema(75, 0)
+    head, cursor = b"\2\2t\0" + struct.pack(">i", 2000), b"\2t" + struct.pack(">i", 0) + b"\0"
+    body = head + bytes([there]) + (b"" if there == 255 else cursor) + b"\0"
+    check = array_check(kind)
+    assert check is not None
+    entity, size = entity_reader(kind)(body, 0)
+    assert check(body, 0) == size == len(body)
+    steps = read_in_steps(kind, body, 0)
+    with pytest.raises(StopIteration) as done:
+        next(steps)
+    assert done.value.value == entity
+    assert (entity.cursor is None) == (there == 255)
+    assert without_unknown_tags(body[:-1] + b"\1\x63\0", 0, kind) == body
