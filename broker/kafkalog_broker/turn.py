@@ -6,6 +6,8 @@ for partition in asked:
         await turn.next()
     ...
 
+Work that is a generator, which yields between its steps, is driven by `in_turns`.
+
 What cannot be cut into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`).
 
 All who want the loop for longer than a slice stand in one line, so that their turns do not add up. A round of the loop
@@ -17,8 +19,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Generator
 from time import perf_counter
+from typing import TypeVar
 from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
 
 TURN_S = 0.004
 """How long one request may go on in a round. With the slices of that round (SLICES x SLICE_S) it is below 10 ms, as the
@@ -57,6 +63,19 @@ class Turn:
     async def next(self) -> None:
         """Let others go, then begin again."""
         self._end = await line().go_on()
+
+
+async def in_turns(steps: Generator[None, None, T], turn: Turn | None = None) -> T:
+    """What `steps` returns; others go in between when a turn is over."""
+    turn = turn or Turn()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+        if turn.over:
+            await turn.next()
 
 
 class Line:

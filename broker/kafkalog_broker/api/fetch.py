@@ -14,17 +14,30 @@ v15  replica state of followers: of no meaning on one node
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, TURN_EVERY, Fetched, read_all
-from kafkalog_broker.fetching.fetch_session import FetchContext, FetchPartition, PartitionKey
+from kafkalog_broker.fetching.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    MAX_PARTITIONS,
+    FetchContext,
+    FetchPartition,
+    PartitionKey,
+    TopicKey,
+)
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
-from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse, encode_fetch_response
-from kafkalog_broker.turn import Turn, line
+from kafkalog_broker.protocol.fetch_response import (
+    PartitionFetchResponse,
+    RefusedPartitions,
+    encode_fetch_in_steps,
+    encode_fetch_response,
+)
+from kafkalog_broker.protocol.request_steps import taken
+from kafkalog_broker.turn import Turn, in_turns, line
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
@@ -32,8 +45,6 @@ if TYPE_CHECKING:
 
 _FIRST_SESSION_VERSION = 7
 _FIRST_TOPIC_ID_VERSION = 13
-_ENCODE_AT_ONCE = 1_000
-"""Partitions of an answer that is put together in the loop: they take 2 ms."""
 
 
 @api(1, 4, 18)
@@ -62,34 +73,51 @@ async def handle(request: Request, broker: Broker) -> Encoded:
         return await read_all(context.partitions, find_log, max_bytes=max_bytes, committed=committed, turn=turn)
 
     fetched = await read(turn)
-    if not (fetched.has_errors or fetched.size >= min_bytes):
+    if not (fetched.has_errors or context.refused or fetched.size >= min_bytes):
         wait = asked.max_wait.total_seconds()
         if context.partitions and wait > 0:
             fetched = await _wait(request, broker.long_polls, fetched, read, min_bytes, wait)
             turn = Turn()
-    return await _encode(request.version, broker, context, fetched, turn)
+    return await _encode(request.version, context, fetched, turn)
 
 
 async def _context(request: Request, broker: Broker, turn: Turn) -> FetchContext:
+    """What is asked for. The request is empty afterwards, where it was large.
+
+    Of partitions that are not there, without a session to remember them, only the numbers are kept: the others are
+    bounded by what there is, but a request may name hundreds of thousands of these.
+    """
     asked, by_id = request.entity, request.version >= _FIRST_TOPIC_ID_VERSION
     wanted: dict[PartitionKey, FetchPartition] = {}
-    mentions = 0
+    refused: dict[TopicKey, RefusedPartitions] = {}
+    has_session = _has_session(request)
     for topic in asked.topics:
         name = topic.topic_id if by_id else topic.topic
-        for partition in topic.partitions:
-            index = partition.partition
-            wanted[name, index] = FetchPartition(
-                name,
-                index,
-                partition.fetch_offset,
-                partition.partition_max_bytes,
-                getattr(partition, "current_leader_epoch", -1),
-            )
-            mentions += 1
-            if not mentions % TURN_EVERY and turn.over:
+        if not has_session:
+            known = broker.topics.by_id(name) if by_id else broker.topics.get(name)
+            code = ErrorCode.unknown_topic_id if by_id and known is None else ErrorCode.unknown_topic_or_partition
+            count = 0 if known is None else known.partitions
+        for some in taken(topic.partitions, TURN_EVERY):
+            for partition in some:
+                index = partition.partition
+                if not has_session and not 0 <= index < count:
+                    if name not in refused:
+                        refused[name] = RefusedPartitions(code)
+                    refused[name].indexes[index] = None
+                    continue
+                wanted[name, index] = FetchPartition(
+                    name,
+                    index,
+                    partition.fetch_offset,
+                    partition.partition_max_bytes,
+                    getattr(partition, "current_leader_epoch", -1),
+                )
+            if turn.over:
                 await turn.next()
-    if request.version < _FIRST_SESSION_VERSION:
-        return FetchContext(list(wanted.values()))
+    if not has_session:
+        if request.version >= _FIRST_SESSION_VERSION:
+            broker.fetch_sessions.close(asked.session_id)
+        return FetchContext(list(wanted.values()), refused=refused)
     forgotten = [
         (topic.topic_id if by_id else topic.topic, partition)
         for topic in asked.forgotten_topics_data
@@ -98,6 +126,15 @@ async def _context(request: Request, broker: Broker, turn: Turn) -> FetchContext
     return broker.fetch_sessions.context(
         asked.session_id, asked.session_epoch, wanted, forgotten, by_id=by_id, now_ms=broker.clock.now_ms()
     )
+
+
+def _has_session(request: Request) -> bool:
+    """None is opened for more partitions than all of them may name."""
+    asked = request.entity
+    if request.version < _FIRST_SESSION_VERSION or asked.session_epoch == FINAL_EPOCH:
+        return False
+    named = sum(len(topic.partitions) for topic in asked.topics)
+    return asked.session_epoch != INITIAL_EPOCH or named <= MAX_PARTITIONS
 
 
 async def _wait(
@@ -156,13 +193,12 @@ async def _woken(
         polls.forget(poll, watched)
 
 
-async def _encode(version: int, broker: Broker, context: FetchContext, fetched: Fetched, turn: Turn) -> Encoded:
+async def _encode(version: int, context: FetchContext, fetched: Fetched, turn: Turn) -> Encoded:
     session, incremental = context.session, context.incremental
-    topics: list[tuple[Any, list[PartitionFetchResponse]]] = []
+    topics: list[tuple[Any, Collection[PartitionFetchResponse]]] = []
     """A topic anew whenever it changes: partitions of a session are in the order in which they are read."""
     name: Any = None
     partitions: list[PartitionFetchResponse] = []
-    count = 0
     for number, one in enumerate(fetched.partitions, 1):
         if not number % TURN_EVERY and turn.over:
             await turn.next()
@@ -183,6 +219,5 @@ async def _encode(version: int, broker: Broker, context: FetchContext, fetched: 
             name, partitions = topic, []
             topics.append((topic, partitions))
         partitions.append(answer)
-        count += 1
-    encode = partial(encode_fetch_response, version, topics, session_id=context.session_id)
-    return encode() if count <= _ENCODE_AT_ONCE else await broker.run_computing(encode)
+    topics += context.refused.items()
+    return await in_turns(encode_fetch_in_steps(version, topics, session_id=context.session_id), turn)

@@ -13,11 +13,12 @@ never larger than what is committed and what was asked for.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
+from kafkalog_broker.distinct import distinct
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.messages import FetchedOffset, FetchedTopic
 from kafkalog_broker.groups.rebalance import write_error
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 AT_ONCE = 500
 """Partitions that are looked up before others may have their turn: about 1 ms."""
 
-Wanted = dict[str | UUID | None, dict[int, None]]
-"""Partitions by topic, each once."""
+Wanted: TypeAlias = "dict[str | UUID | None, array[int]]"
+"""Partitions (int32) by topic."""
 
 
 @api(9, 1, 10)
@@ -76,7 +77,7 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
     try:
         if asked.topics is None:
             wanted: Wanted = {
-                topic.topic: dict.fromkeys(topic.partitions) for topic in broker.groups.committed_topics(group_id)
+                topic.topic: array("i", topic.partitions) for topic in broker.groups.committed_topics(group_id)
             }
         else:
             wanted = await _wanted(asked.topics, by_id=by_id, turn=turn)
@@ -93,8 +94,7 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
             topic_id = key if topic is None and not isinstance(key, str) else None if topic is None else topic.id
             answer = TopicOffsets(request.version, name, topic_id)
             answers.append(answer)
-            left = iter(indexes)
-            while some := tuple(islice(left, AT_ONCE)):
+            for some in _parts(await _distinct(indexes, broker)):
                 if turn.over:
                     await turn.next()
                 if topic is None and by_id:
@@ -110,15 +110,25 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
 
 
 async def _wanted(topics: Sequence[Any], *, by_id: bool, turn: Turn) -> Wanted:
+    """What is asked for, with all that is repeated."""
     wanted: Wanted = {}
     for topic in topics:
-        left = iter(topic.partition_indexes)
-        indexes = wanted.setdefault(topic.topic_id if by_id else topic.name, {})
-        while some := dict.fromkeys(islice(left, AT_ONCE)):
-            if turn.over:
-                await turn.next()
-            indexes.update(some)
+        if turn.over:
+            await turn.next()
+        named = wanted.setdefault(topic.topic_id if by_id else topic.name, array("i"))
+        named.extend(array("i", topic.partition_indexes))
     return wanted
+
+
+async def _distinct(partitions: array[int], broker: Broker) -> array[int]:
+    """Each once, in the order in which they come first."""
+    if len(partitions) <= AT_ONCE:
+        return array("i", dict.fromkeys(partitions))
+    return await broker.run_computing(distinct, partitions)
+
+
+def _parts(partitions: array[int]) -> Iterable[tuple[int, ...]]:
+    return (tuple(partitions[at : at + AT_ONCE]) for at in range(0, len(partitions), AT_ONCE))
 
 
 def _plain(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
@@ -131,8 +141,7 @@ async def _failed_group(request: Request, asked: Any, code: ErrorCode, turn: Tur
     topics = []
     for name, indexes in (await _wanted(asked.topics, by_id=False, turn=turn)).items():
         answer = TopicOffsets(request.version, str(name), None)
-        left = iter(indexes)
-        while some := tuple(islice(left, AT_ONCE)):
+        for some in _parts(indexes):
             if turn.over:
                 await turn.next()
             answer.add(CommittedOffset(index, -1, -1, "", code) for index in some)

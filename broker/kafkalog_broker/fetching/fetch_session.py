@@ -15,12 +15,13 @@ import random
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.protocol.fetch_response import RefusedPartitions
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -100,11 +101,13 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """How one request is answered. session: None for a request without one; incremental: answer changes only."""
+    """How one request is answered. session: None for a request without one; incremental: answer changes only; refused:
+    partitions of a request without a session that are not there, by topic."""
 
     partitions: Sequence[FetchPartition]
     session: Session | None = None
     incremental: bool = False
+    refused: Mapping[TopicKey, RefusedPartitions] = field(default_factory=dict)
 
     @property
     def session_id(self) -> int:
@@ -150,8 +153,7 @@ class FetchSessions:
         begins again), INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if session_id in self._sessions:
-                self._remove(session_id)
+            self.close(session_id)
             if epoch == FINAL_EPOCH:
                 return FetchContext(list(wanted.values()))
             return FetchContext(list(wanted.values()), self._open(wanted, by_id, now_ms))
@@ -177,6 +179,11 @@ class FetchSessions:
         found.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
         return FetchContext(found.partitions(), found, incremental=True)
+
+    def close(self, session_id: int) -> None:
+        """A client needs it no more, if there is one."""
+        if session_id in self._sessions:
+            self._remove(session_id)
 
     def _update(self, session: Session, wanted: Wanted, forgotten: Iterable[PartitionKey]) -> None:
         before = len(session)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any
 
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.net.large_requests import LARGE_BYTES, WAITING_APIS, LargeRequests
@@ -21,8 +21,9 @@ from kafkalog_broker.protocol.codec import (
     load,
 )
 from kafkalog_broker.protocol.frames import PRODUCE
+from kafkalog_broker.protocol.request_steps import given_up
 from kafkalog_broker.protocol.response_steps import is_large
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.turn import in_turns
 
 _logger = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ IN_STEPS_BYTES = 1024
 PRODUCE_IN_STEPS_BYTES = 8192
 """The same of Produce, which is read by hand and mostly consists of records."""
 
-T = TypeVar("T")
 Frame = bytes | memoryview
 Dispatch = Callable[[Frame, ConnectionInfo], Coroutine[Any, Any, list[Any] | None]]
 """What a connection does with a frame. None: there is no response. It raises ConnectionClosed to end the connection."""
@@ -72,7 +72,7 @@ def dispatcher(broker: Any) -> Dispatch:
             if size <= IN_STEPS_BYTES or (size <= PRODUCE_IN_STEPS_BYTES and frame[:2] == PRODUCE):
                 request = decode_request(frame, connection)
             else:
-                request = await _in_turns(decode_in_steps(frame, connection))
+                request = await in_turns(decode_in_steps(frame, connection))
                 del frame
         except MalformedRequest as error:
             raise ConnectionClosed(str(error)) from None
@@ -95,25 +95,16 @@ def dispatcher(broker: Any) -> Dispatch:
             return None
         try:
             if isinstance(response, Encoded) or not is_large(response):
-                return encode_response(request, response)
-            return await _in_turns(encode_in_steps(request, response))
+                pieces = encode_response(request, response)
+            else:
+                pieces = await in_turns(encode_in_steps(request, response))
         except Exception as error:
             raise _crashed("the encoder", request.api_key, request.version, error) from error
+        if leave is not None:
+            await in_turns(given_up(request.entity))
+        return pieces
 
     return dispatch
-
-
-async def _in_turns(steps: Generator[None, None, T]) -> T:
-    """What `steps` returns; others go in between when a turn is over."""
-    turn = Turn()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            value: T = done.value
-            return value
-        if turn.over:
-            await turn.next()
 
 
 def _crashed(who: str, api_key: int, version: int, error: Exception) -> ConnectionClosed:

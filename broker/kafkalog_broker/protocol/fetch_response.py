@@ -13,7 +13,7 @@ v16    tag 0 of the response: node endpoints
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -59,7 +59,27 @@ class PartitionFetchResponse:
     current_leader: tuple[int, int] | None = None
 
 
-Topics = Sequence[tuple[str | UUID, Sequence[PartitionFetchResponse]]]
+class RefusedPartitions:
+    """Partitions that get the same error and nothing else: numbers, whose answers are made when they are written."""
+
+    def __init__(self, error_code: int) -> None:
+        self.error_code = error_code
+        self.indexes: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self.indexes)
+
+    def __iter__(self) -> Iterator[PartitionFetchResponse]:
+        return (PartitionFetchResponse(index, self.error_code) for index in self.indexes)
+
+    def __contains__(self, answer: object) -> bool:
+        return any(one == answer for one in self)
+
+
+Topics = Sequence[tuple[str | UUID, Collection[PartitionFetchResponse]]]
+
+_AT_ONCE = 40
+"""Topics and partitions that are written in a step: 0.1 ms."""
 
 
 def encode_fetch_response(
@@ -72,9 +92,36 @@ def encode_fetch_response(
     node_endpoints: Iterable[NodeEndpoint] = (),
 ) -> Encoded:
     """The response body in pieces. Topics are named up to version 12 and UUIDs from version 13 on."""
+    steps = encode_fetch_in_steps(
+        version,
+        topics,
+        error_code=error_code,
+        session_id=session_id,
+        throttle_ms=throttle_ms,
+        node_endpoints=node_endpoints,
+    )
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            pieces: Encoded = done.value
+            return pieces
+
+
+def encode_fetch_in_steps(
+    version: int,
+    topics: Topics,
+    *,
+    error_code: int = 0,
+    session_id: int = 0,
+    throttle_ms: int = 0,
+    node_endpoints: Iterable[NodeEndpoint] = (),
+) -> Generator[None, None, Encoded]:
+    """As `encode_fetch_response`, as a generator that returns the pieces."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
     pieces = Encoded()
     out = bytearray()  # what lies between two runs of records
+    written = 0  # topics and partitions since the last step
     if version >= FIRST_SESSION_VERSION:
         out += _SESSION.pack(throttle_ms, error_code, session_id)
     else:
@@ -86,6 +133,7 @@ def encode_fetch_response(
         else:
             out += compact_string(topic) if flexible else legacy_string(topic)
         out += uvarint(len(partitions) + 1) if flexible else legacy_count(len(partitions))
+        written += 1
         for p in partitions:
             out += _flexible_fields(p) if flexible else _legacy_fields(version, p)
             if p.records is None:
@@ -99,6 +147,10 @@ def encode_fetch_response(
                     out = bytearray()
             if flexible:
                 out += _partition_tags(p)
+            written += 1
+            if written >= _AT_ONCE:
+                written = 0
+                yield
         if flexible:
             out += b"\0"
     if version >= FIRST_VERSION_WITH_ENDPOINTS:

@@ -70,6 +70,9 @@ class FakeBroker:
             self.created.append((name, partitions, configs["cleanup.policy"]))
             self.topics[name] = Topic(name, UUID(int=9), partitions, configs)
 
+    async def run_computing(self, function: Any, *arguments: Any) -> Any:
+        return function(*arguments)
+
     async def flush_offsets(self, group_id: str) -> None:
         self.flushed.append(group_id)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import pytest
 
 from kafkalog_broker.admin import config_listing
 from kafkalog_broker.api import describe_configs, describe_producers, offset_fetch, write_txn_markers
+from kafkalog_broker.distinct import distinct
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.admin_broker import AdminBroker
@@ -104,16 +106,22 @@ def test_everything_of_a_group_is_answered_once():
     assert len(groups[0]["topics"]) == 1
 
 
+@pytest.mark.parametrize("numbers", [[], [3], [2**31 - 1, -(2**31), 0, -1, 0, 2**31 - 1], list(range(900, 0, -3)) * 2])
+def test_distinct_numbers_keep_their_order(numbers):
+    found = distinct(array("i", numbers))
+    assert (found.typecode, list(found)) == ("i", list(dict.fromkeys(numbers)))
+
+
 def test_others_have_their_turn_while_offsets_are_fetched(monkeypatch):
     turns = always_over(monkeypatch, offset_fetch)
     fetch(FakeBroker(), [{"name": "orders", "partition_indexes": list(range(10 * offset_fetch.AT_ONCE))}])
-    assert len(turns) == 2 * 10
+    assert len(turns) == 1 + 10
     del turns[:]
     broker, asked = FakeBroker(), [{"name": "orders", "partition_indexes": list(range(10 * offset_fetch.AT_ONCE))}]
     monkeypatch.setattr(broker.groups, "fetch", not_here)
     answer = call(broker, FETCH, 1, group_id="g", topics=asked)
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"not_coordinator"}
-    assert len(turns) == 3 * 10, (
+    assert len(turns) == 1 + 1 + 10, (
         "what is asked for is gathered for the look-up and again for the failure, then answered"
     )
 

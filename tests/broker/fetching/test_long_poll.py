@@ -11,6 +11,7 @@ from kafkalog_broker import api
 from kafkalog_broker.api import fetch
 from kafkalog_broker.fetching import fetch_read
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
+from kafkalog_broker.protocol import fetch_response
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.turn import Turn
@@ -58,7 +59,18 @@ class Polls:
         self.log(topic, partition).append(validate_batch(made, self.log().config, now), now)
         return len(made)
 
-    def request(self, partitions, *, min_bytes=1, max_wait_s=60, limit=1 << 20, max_bytes=GB, committed=False):
+    def request(
+        self,
+        partitions,
+        *,
+        min_bytes=1,
+        max_wait_s=60,
+        limit=1 << 20,
+        max_bytes=GB,
+        committed=False,
+        session_id=0,
+        session_epoch=-1,
+    ):
         """Fetch of (topic, partition, offset)s, as it comes from a connection of its own."""
         values = {
             "replica_id": -1,
@@ -66,8 +78,8 @@ class Polls:
             "min_bytes": min_bytes,
             "max_bytes": max_bytes,
             "isolation_level": int(committed),
-            "session_id": 0,
-            "session_epoch": -1,
+            "session_id": session_id,
+            "session_epoch": session_epoch,
             "topics": [
                 {
                     "topic": topic,
@@ -245,23 +257,8 @@ def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
         assert polls.answer(poll) == [("t", 0, 100 * one)]
 
 
-def test_a_large_answer_is_put_together_outside_of_the_loop(polls, monkeypatch):
-    monkeypatch.setattr(fetch, "_ENCODE_AT_ONCE", 1)
-    threads = []
-    outside = polls.broker.run_computing
-
-    async def counted(function, *args, **named):
-        threads.append(function)
-        return await outside(function, *args, **named)
-
-    monkeypatch.setattr(polls.broker, "run_computing", counted)
-    begun = polls.begin([("t", 0, 0), ("u", 0, 0)], min_bytes=0)
-    polls.process.run(begun[1])
-    assert polls.answer(begun) == [("t", 0, 0), ("u", 0, 0)]
-    assert len(threads) == 1
-
-
-def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monkeypatch):
+@pytest.mark.parametrize(("session_epoch", "read"), [(-1, 0), (0, 96)])
+def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monkeypatch, session_epoch, read):
     turns = []
 
     class Short(Turn):
@@ -272,10 +269,40 @@ def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monke
             await super().next()
 
     monkeypatch.setattr(fetch, "Turn", Short)
-    begun = polls.begin([("x", n, 0) for n in range(6 * fetch_read.TURN_EVERY)], min_bytes=0)
-    polls.turn(50)
-    assert len(polls.answer(begun)) == 6 * fetch_read.TURN_EVERY
-    assert len(turns) == 3 * 6, "while they are taken in, read and answered"
+    asked = [("x", n, 0) for n in range(96)]
+    begun = polls.begin(asked, min_bytes=0, session_epoch=session_epoch)
+    polls.turn(500)
+    answer = polls.answer(begun)
+    assert answer == [("x", n, "unknown_topic_or_partition") for n in range(96)]
+    written = (1 + 96) // fetch_response._AT_ONCE
+    assert len(turns) == 96 + 2 * (read // fetch_read.TURN_EVERY) + written, "taken in, read and gathered, written"
+
+
+def test_of_partitions_that_are_not_there_only_the_numbers_are_kept(polls, monkeypatch):
+    """200,000 of them took 113 MB. Those that are there are read and answered as ever, whatever comes in between."""
+    read: list[Any] = []
+    really = fetch_read.read_all
+
+    async def counted(partitions, *args, **named):
+        read.extend((one.topic, one.partition) for one in partitions)
+        return await really(partitions, *args, **named)
+
+    monkeypatch.setattr(fetch, "read_all", counted)
+    size = polls.append()
+    asked = [("t", 5, 0), ("t", 0, 0), ("gone", 0, 0), ("t", 5, 7), ("t", -1, 0), ("u", 1, 0), ("gone", 0, 0)]
+    answer = polls.answer(polls.begin(asked))
+    assert read == [("t", 0), ("u", 1)]
+    missing = [("t", 5), ("t", -1), ("gone", 0)]
+    assert answer == [("t", 0, size), ("u", 1, 0), *((*one, "unknown_topic_or_partition") for one in missing)]
+
+
+def test_a_request_that_is_larger_than_any_session_has_none_and_ends_the_one_it_names(polls, monkeypatch):
+    monkeypatch.setattr(fetch, "MAX_PARTITIONS", 2)
+    polls.answer(polls.begin([("t", 0, 0), ("t", 1, 0)], min_bytes=0, session_epoch=0))
+    (session_id,) = polls.broker.fetch_sessions._sessions
+    asked = [("t", 0, 0), ("t", 1, 0), ("u", 0, 0)]
+    assert len(polls.answer(polls.begin(asked, min_bytes=0, session_epoch=0, session_id=session_id))) == 3
+    assert len(polls.broker.fetch_sessions) == 0
 
 
 def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):

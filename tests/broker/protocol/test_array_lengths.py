@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -140,9 +141,9 @@ def test_no_length_anywhere_in_a_request_ends_the_process() -> None:
 
 @pytest.mark.parametrize("there", [0, 1, 2, 8, 127, 128, 254, 255])
 def test_only_the_byte_255_stands_for_no_struct(there: int) -> None:
-    """DescribeTopicPartitions 0 with a cursor (KIP-893). A check that took other bytes for null than kio would hold other
-    array lengths against the request than those that are read."""
-    kind = load_request_schema(75, 0)
+    """DescribeTopicPartitions 0 with a cursor (KIP-893). A check that took other bytes for null than kio would hold
+    other array lengths against the request than those that are read."""
+    kind: Any = load_request_schema(75, 0)
     head, cursor = b"\2\2t\0" + struct.pack(">i", 2000), b"\2t" + struct.pack(">i", 0) + b"\0"
     body = head + bytes([there]) + (b"" if there == 255 else cursor) + b"\0"
     check = array_check(kind)
