@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32
-from kafkalog_spark.log.kernels.primitives import JIT, copy_bytes
+from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel_for
 
 
 class F(IntEnum):
@@ -120,7 +120,7 @@ _SIGNATURE = types.int64(
 )  # fmt: skip
 
 
-@njit(_SIGNATURE, **JIT)
+@kernel_for(_SIGNATURE)
 def encode_records(  # type: ignore[no-untyped-def]
     rows, key_offsets, key_data, key_valid, key_bit, value_offsets, value_data, value_valid, value_bit,
     lists, lists_valid, lists_bit, name_offsets, name_data, name_valid, name_bit,

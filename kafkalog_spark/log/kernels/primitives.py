@@ -6,6 +6,7 @@ Numba compiles these into the kernels that call them. Nothing here checks bounds
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.caching import FunctionCache
+from numba.core.typeinfer import register_dispatcher
 from numba.extending import intrinsic
 
 from kafkalog_spark.log.kernels import compile_cache
@@ -42,6 +44,19 @@ def kernel(function: Any) -> Any:
     if JIT["cache"]:
         compiled._cache = _LoadedAsItIs(function)
     return compiled
+
+
+def kernel_for(signature: Any) -> Callable[[Any], Any]:
+    """As `kernel`, but ready when its module is imported, for these types and no others."""
+
+    def compiled_at_once(function: Any) -> Any:
+        compiled = kernel(function)
+        with register_dispatcher(compiled):
+            compiled.compile(signature)
+        compiled.disable_compile()
+        return compiled
+
+    return compiled_at_once
 
 
 @intrinsic

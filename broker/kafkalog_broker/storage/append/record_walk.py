@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog_broker.storage.append.llvm import load_llvm
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 from kafkalog_spark.log.format.records import ManyHeaders, RecordFault, fault, read_records
@@ -26,7 +27,8 @@ PLAIN_RECORDS = 4
 """
 
 PLAIN_WHILE_LOADING = 1000
-"""Up to so many records nobody waits until the compiled walk is there: 0.3 s when it was compiled before, else 2 s."""
+"""Up to so many records nobody waits until the compiled walk is there: 0.3 s when it was compiled before, else some
+seconds."""
 
 PLAIN_HEADERS = 1000
 """Headers that all records together may have for a plain walk, which takes 0.5 us for each; one record of a megabyte
@@ -103,10 +105,11 @@ def load_kernel() -> Any:
     if _kernel is None:
         with _kernel_lock:
             if _kernel is None:
+                load_llvm()
                 from kafkalog_broker.storage.append import record_walk_kernel
 
                 _kernel = record_walk_kernel
-                # Numba stays, and is 75 thousand objects: a full collection would take 50 ms longer, with all waiting.
+                # Numba stays, and is tens of thousands of objects: a full collection would have all wait for them.
                 gc.freeze()
     return _kernel
 
