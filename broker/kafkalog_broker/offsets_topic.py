@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
 from kafkalog_broker.coordinator_log import CoordinatorLog
-from kafkalog_broker.groups.offset_batches import ProducerEpoch, Record, encode_batch
+from kafkalog_broker.groups.offset_batches import EncodedRecords, ProducerEpoch, Record, encode_batch
 
 
 class OffsetsTopic(CoordinatorLog):
@@ -18,7 +18,9 @@ class OffsetsTopic(CoordinatorLog):
     def configured_partitions(self) -> int:
         return self._broker.config.offsets_topic_num_partitions
 
-    def append(self, partition: int, records: Sequence[Record], transaction: ProducerEpoch | None = None) -> None:
+    def append(
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+    ) -> None:
         """One batch. In the page cache on return: as safe as a record acknowledged with the default flush policy."""
         now_ms = self._broker.clock.now_ms()
         self.log(partition).append_records(encode_batch(records, now_ms, transaction=transaction), now_ms)

@@ -8,7 +8,8 @@ for partition in asked:
 
 Work that is a generator, which yields between its steps, is driven by `in_turns`.
 
-What cannot be cut into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`).
+`async for partition in turn.spread(asked)` does the same. Work that is a generator, which yields between its steps, is
+driven by `in_turns`. What cannot be cut into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`).
 
 All who want the loop for longer than a slice stand in one line, so that their turns do not add up. A round of the loop
 (whatever is ready runs, then sockets are looked at) holds the slices of some who begin, and one turn of somebody who
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator, Iterable
 from time import perf_counter
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -47,13 +48,18 @@ STALE_S = 0.02
 """After this long a round is over even if nobody said so: longer than one in which everybody just gets in line."""
 
 
+ITEMS = 16
+"""Items of `Turn.spread` between two looks at the clock: of some 10 microseconds each."""
+
+
 class Turn:
     """Begins when it is made. Not for more than one request."""
 
-    __slots__ = ("_end",)
+    __slots__ = ("_end", "_items")
 
     def __init__(self) -> None:
         self._end = perf_counter() + FIRST_S
+        self._items = 0
 
     @property
     def over(self) -> bool:
@@ -63,6 +69,16 @@ class Turn:
     async def next(self) -> None:
         """Let others go, then begin again."""
         self._end = await line().go_on()
+
+    async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items; others go between two of them when a turn is over. May be nested: all items count together."""
+        for item in items:
+            yield item
+            self._items += 1
+            if self._items >= ITEMS:
+                self._items = 0
+                if self.over:
+                    await self.next()
 
 
 async def in_turns(steps: Generator[None, None, T], turn: Turn | None = None) -> T:

@@ -16,6 +16,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch, TopicPartition
+from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
@@ -28,40 +29,48 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 @api(24, 0, 5)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked = request.entity
+    asked, turn = request.entity, Turn()
     if request.version < _SEVERAL_FROM:
         producer = ProducerIdAndEpoch(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
         topics = asked.v3_and_below_topics
-        codes = _add(broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, verify_only=False)
-        return _answer_one(request, topics, codes.__getitem__)
+        codes = await _add(
+            broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, turn, verify_only=False
+        )
+        return await _answer_one(request, topics, codes.__getitem__, turn)
     results = []
-    for transaction in asked.transactions:
+    async for transaction in turn.spread(asked.transactions):
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-        codes = _add(
-            broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP,
+        codes = await _add(
+            broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP, turn,
             verify_only=transaction.verify_only,
         )  # fmt: skip
-        results.append(_result(request, transaction, codes.__getitem__))
+        results.append(await _result(request, transaction, codes.__getitem__, turn))
     response = response_module(request).AddPartitionsToTxnResponse
     return entity(response, error_code=ErrorCode.none, results_by_transaction=tuple(results))
 
 
-def _add(
+async def _add(
     broker: Broker,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     topics: Any,
     client_version: int,
+    turn: Turn,
     *,
     verify_only: bool,
 ) -> Codes:
-    wanted = frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
-    missing = {one for one in wanted if not _exists(broker, one)}
+    """Others have their turn while the partitions are gathered; what the coordinator then does is one step."""
+    codes: dict[TopicPartition, ErrorCode] = {}
+    missing = False
+    async for topic in turn.spread(topics):
+        async for index in turn.spread(topic.partitions):
+            one = TopicPartition(topic.name, index)
+            exists = _exists(broker, one)
+            missing = missing or not exists
+            codes[one] = ErrorCode.operation_not_attempted if exists else ErrorCode.unknown_topic_or_partition
     if missing:
-        return {
-            one: ErrorCode.unknown_topic_or_partition if one in missing else ErrorCode.operation_not_attempted
-            for one in wanted
-        }
+        return codes
+    wanted = frozenset(codes)
     try:
         if verify_only:
             return broker.transactions.verify_partitions(transactional_id, producer, wanted)
@@ -78,26 +87,30 @@ def _exists(broker: Broker, partition: TopicPartition) -> bool:
 
 
 @on_error(24)
-def failed(request: Request, code: ErrorCode) -> Any:
+async def failed(request: Request, code: ErrorCode) -> Any:
     if request.version < _SEVERAL_FROM:
-        return _answer_one(request, request.entity.v3_and_below_topics, lambda partition: code)
+        return await _answer_one(request, request.entity.v3_and_below_topics, lambda partition: code, Turn())
     return entity(response_module(request).AddPartitionsToTxnResponse, error_code=code, results_by_transaction=())
 
 
-def _answer_one(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> Any:
+async def _answer_one(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn) -> Any:
     response = response_module(request).AddPartitionsToTxnResponse
-    return entity(response, results_by_topic_v3_and_below=_topics(request, topics, code_of))
+    return entity(response, results_by_topic_v3_and_below=await _topics(request, topics, code_of, turn))
 
 
-def _result(request: Request, transaction: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> Any:
+async def _result(
+    request: Request, transaction: Any, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn
+) -> Any:
     return entity(
         response_module(request).AddPartitionsToTxnResult,
         transactional_id=transaction.transactional_id,
-        topic_results=_topics(request, transaction.topics, code_of),
+        topic_results=await _topics(request, transaction.topics, code_of, turn),
     )
 
 
-def _topics(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> tuple[Any, ...]:
+async def _topics(
+    request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn
+) -> tuple[Any, ...]:
     module = response_module(request)
 
     def told(partition: TopicPartition) -> ErrorCode:
@@ -107,17 +120,21 @@ def _topics(request: Request, topics: Any, code_of: Callable[[TopicPartition], E
         return code
 
     return tuple(
-        entity(
-            module.AddPartitionsToTxnTopicResult,
-            name=topic.name,
-            results_by_partition=tuple(
-                entity(
-                    module.AddPartitionsToTxnPartitionResult,
-                    partition_index=index,
-                    partition_error_code=told(TopicPartition(topic.name, index)),
-                )
-                for index in topic.partitions
-            ),
-        )
-        for topic in topics
+        [
+            entity(
+                module.AddPartitionsToTxnTopicResult,
+                name=topic.name,
+                results_by_partition=tuple(
+                    [
+                        entity(
+                            module.AddPartitionsToTxnPartitionResult,
+                            partition_index=index,
+                            partition_error_code=told(TopicPartition(topic.name, index)),
+                        )
+                        async for index in turn.spread(topic.partitions)
+                    ]
+                ),
+            )
+            async for topic in turn.spread(topics)
+        ]
     )

@@ -8,6 +8,7 @@ from kafkalog_broker.admin.topic_changes import check_assignment
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 @api(45, 0, 1)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked = request.entity
+    asked, turn = request.entity, Turn()
     module = response_module(request)
     responses = []
-    for topic in asked.topics:
+    async for topic in turn.spread(asked.topics):
         partitions = []
-        for partition in topic.partitions:
+        async for partition in turn.spread(topic.partitions):
             code, what = ErrorCode.none, None
             try:
                 _check(broker, topic.name, partition.partition_index, partition.replicas)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.turn import Turn
 
 PREFERRED, UNCLEAN = 0, 1  # election types
 Outcome = tuple[ErrorCode, str | None]
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @api(43, 0, 2)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked = request.entity
+    asked, turn = request.entity, Turn()
     module = response_module(request)
     kind = getattr(asked, "election_type", PREFERRED)
     known = kind in (PREFERRED, UNCLEAN)
@@ -32,14 +33,19 @@ async def handle(request: Request, broker: Broker) -> Any:
         module.ElectLeadersResponse,
         error_code=ErrorCode.none if known else ErrorCode.invalid_request,
         replica_election_results=tuple(
-            entity(
-                module.ReplicaElectionResult,
-                topic=name,
-                partition_result=tuple(
-                    _result(module, index, _outcome(broker, name, index, kind)) for index in partitions
-                ),
-            )
-            for name, partitions in results
+            [
+                entity(
+                    module.ReplicaElectionResult,
+                    topic=name,
+                    partition_result=tuple(
+                        [
+                            _result(module, index, _outcome(broker, name, index, kind))
+                            async for index in turn.spread(partitions)
+                        ]
+                    ),
+                )
+                async for name, partitions in turn.spread(results)
+            ]
         ),
     )
 

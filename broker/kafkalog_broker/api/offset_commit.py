@@ -12,7 +12,9 @@ v10   topics by id: UNKNOWN_TOPIC_ID
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -20,6 +22,7 @@ from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.rebalance import write_error
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
@@ -30,45 +33,48 @@ _MS = timedelta(milliseconds=1)
 
 
 class _Asked(NamedTuple):
-    """One partition of the request: what is to be committed, or why nothing is."""
+    """What is to be committed, and for each partition of the request why it is not: NONE for those that are."""
 
-    commit: CommittedPartition | None
-    code: ErrorCode
+    wanted: list[CommittedPartition]
+    codes: list[ErrorCode]
 
 
 @api(8, 2, 10)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked = _asked(request, broker)
-    wanted = tuple(part.commit for part in asked if part.commit is not None)
-    codes = iter(await _commit(request, broker, wanted) if wanted else [])
-    return _answer(request, [part.code if part.commit is None else next(codes) for part in asked])
+    turn = Turn()
+    wanted, codes = await _asked(request, broker, turn)
+    committed = iter(await _commit(request, broker, tuple(wanted), turn) if wanted else [])
+    return await _answer(request, (code or next(committed) for code in codes), turn)
 
 
-def _asked(request: Request, broker: Broker) -> list[_Asked]:
-    found = []
+async def _asked(request: Request, broker: Broker, turn: Turn) -> _Asked:
+    found = _Asked([], [])
     by_id = request.version >= _TOPIC_IDS_FROM
     unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-    for asked_topic in request.entity.topics:
+    async for asked_topic in turn.spread(request.entity.topics):
         if by_id:
             topic = None if asked_topic.topic_id is None else broker.topics.by_id(asked_topic.topic_id)
         else:
             topic = broker.topics.get(asked_topic.name)
-        for part in asked_topic.partitions:
+        async for part in turn.spread(asked_topic.partitions):
             index = part.partition_index
             if topic is None:
-                found.append(_Asked(None, unknown))
+                found.codes.append(unknown)
             elif not 0 <= index < topic.partitions:
-                found.append(_Asked(None, ErrorCode.unknown_topic_or_partition))
+                found.codes.append(ErrorCode.unknown_topic_or_partition)
             else:
                 commit = CommittedPartition(
                     topic.name, index, part.committed_offset, getattr(part, "committed_leader_epoch", -1),
                     part.committed_metadata, topic.id,
                 )  # fmt: skip
-                found.append(_Asked(commit, ErrorCode.none))
+                found.wanted.append(commit)
+                found.codes.append(ErrorCode.none)
     return found
 
 
-async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
+async def _commit(
+    request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...], turn: Turn
+) -> list[ErrorCode]:
     asked = request.entity
     retention = getattr(asked, "retention_time", None)
     commit = CommitRequest(
@@ -81,7 +87,8 @@ async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedP
         knows_group_id_not_found=request.version >= _GROUP_ID_NOT_FOUND_FROM,
     )
     try:
-        codes: list[ErrorCode] = broker.groups.commit(commit)
+        prepared = await in_turns(broker.groups.prepare_commit(commit), turn)
+        codes: list[ErrorCode] = broker.groups.commit(commit, prepared)
         # As for any append, an answer waits for the disk where flush.messages of the topic is 1.
         await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
@@ -90,25 +97,29 @@ async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedP
 
 
 @on_error(8)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, [code] * sum(len(topic.partitions) for topic in request.entity.topics))
+async def failed(request: Request, code: ErrorCode) -> Any:
+    return await _answer(request, repeat(code), Turn())
 
 
-def _answer(request: Request, codes: list[ErrorCode]) -> Any:
+async def _answer(request: Request, codes: Iterator[ErrorCode], turn: Turn) -> Any:
+    """codes: of all partitions, in the order of the request."""
     module = response_module(request)
-    left = iter(codes)
-    topics = tuple(
+    topics = [
         entity(
             module.OffsetCommitResponseTopic,
             name=getattr(topic, "name", None),
             topic_id=getattr(topic, "topic_id", None),
             partitions=tuple(
-                entity(
-                    module.OffsetCommitResponsePartition, partition_index=part.partition_index, error_code=next(left)
-                )
-                for part in topic.partitions
+                [
+                    entity(
+                        module.OffsetCommitResponsePartition,
+                        partition_index=part.partition_index,
+                        error_code=next(codes),
+                    )
+                    async for part in turn.spread(topic.partitions)
+                ]
             ),
         )
-        for topic in request.entity.topics
-    )
-    return entity(module.OffsetCommitResponse, topics=topics)
+        async for topic in turn.spread(request.entity.topics)
+    ]
+    return entity(module.OffsetCommitResponse, topics=tuple(topics))

@@ -1,54 +1,71 @@
 """47 OffsetDelete, version 0: forget what a group has committed to some partitions (KIP-496).
 
-Offsets of topics that a member subscribes to stay: GROUP_SUBSCRIBED_TO_TOPIC.
+Offsets of topics that a member subscribes to stay: GROUP_SUBSCRIBED_TO_TOPIC. A partition named several times counts
+once. Of many partitions others have their turn in between, and the group's state is looked at anew each time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.rebalance import write_error
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
 
+AT_ONCE = 200
+"""Partitions of which a group is made to forget the offsets before others may have their turn: some 2 ms."""
+
 
 @api(47, 0, 0)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked = request.entity
-    known: list[tuple[str, int]] = []
-    for wanted in asked.topics:
+    asked, turn = request.entity, Turn()
+    known: dict[tuple[str, int], ErrorCode] = {}
+    async for wanted in turn.spread(asked.topics):
         topic = broker.topics.get(wanted.name)
-        for part in wanted.partitions:
+        async for part in turn.spread(wanted.partitions):
             if topic is not None and 0 <= part.partition_index < topic.partitions:
-                known.append((wanted.name, part.partition_index))
+                known[wanted.name, part.partition_index] = ErrorCode.none
     try:
-        codes = broker.groups.delete_offsets(asked.group_id, known)
+        if not known:
+            broker.groups.delete_offsets(asked.group_id, [])
+        for some in _parts(known):
+            known.update(zip(some, broker.groups.delete_offsets(asked.group_id, some), strict=True))
+            if turn.over:
+                await turn.next()
     except BrokerError as error:
         return failed(request, write_error(error.code))
-    by_partition = dict(zip(known, codes, strict=True))
     module = response_module(request)
-    topics = tuple(
+    topics = [
         entity(
             module.OffsetDeleteResponseTopic,
             name=wanted.name,
             partitions=tuple(
-                entity(
-                    module.OffsetDeleteResponsePartition,
-                    partition_index=part.partition_index,
-                    error_code=by_partition.get(
-                        (wanted.name, part.partition_index), ErrorCode.unknown_topic_or_partition
-                    ),
-                )
-                for part in wanted.partitions
+                [
+                    entity(
+                        module.OffsetDeleteResponsePartition,
+                        partition_index=part.partition_index,
+                        error_code=known.get((wanted.name, part.partition_index), ErrorCode.unknown_topic_or_partition),
+                    )
+                    async for part in turn.spread(wanted.partitions)
+                ]
             ),
         )
-        for wanted in asked.topics
-    )
-    return entity(module.OffsetDeleteResponse, error_code=ErrorCode.none, topics=topics)
+        async for wanted in turn.spread(asked.topics)
+    ]
+    return entity(module.OffsetDeleteResponse, error_code=ErrorCode.none, topics=tuple(topics))
+
+
+def _parts(known: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    left = iter(list(known))
+    while some := list(islice(left, AT_ONCE)):
+        yield some
 
 
 @on_error(47)

@@ -8,6 +8,7 @@ v5  the commit adds the group to the transaction
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
@@ -18,6 +19,7 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, verify
+from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
@@ -28,12 +30,12 @@ _LOAD_IN_PROGRESS_FROM = 2
 
 @api(28, 0, 5)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked = request.entity
+    asked, turn = request.entity, Turn()
     codes: dict[TopicPartition, ErrorCode] = {}
     wanted = []
-    for topic in asked.topics:
+    async for topic in turn.spread(asked.topics):
         known = broker.topics.get(topic.name)
-        for part in topic.partitions:
+        async for part in turn.spread(topic.partitions):
             index = part.partition_index
             if known is None or not 0 <= index < known.partitions:
                 codes[TopicPartition(topic.name, index)] = ErrorCode.unknown_topic_or_partition
@@ -49,29 +51,32 @@ async def handle(request: Request, broker: Broker) -> Any:
                 )
             )
     if wanted:
-        told = _commit(request, broker, tuple(wanted))
+        told = await _commit(request, broker, tuple(wanted), turn)
         await broker.flush_offsets(request.entity.group_id)
-        codes |= {TopicPartition(part.topic, part.partition): code for part, code in zip(wanted, told, strict=True)}
-    return _answer(request, codes)
+        async for part, code in turn.spread(zip(wanted, told, strict=True)):
+            codes[TopicPartition(part.topic, part.partition)] = code
+    return await _answer(request, codes.__getitem__, turn)
 
 
-def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
+async def _commit(
+    request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...], turn: Turn
+) -> list[ErrorCode]:
     asked = request.entity
+    commit = TransactionalCommit(
+        group_id=asked.group_id,
+        producer_id=asked.producer_id,
+        producer_epoch=asked.producer_epoch,
+        partitions=partitions,
+        member_id=getattr(asked, "member_id", ""),
+        generation=getattr(asked, "generation_id", -1),
+        group_instance_id=getattr(asked, "group_instance_id", None),
+    )
     try:
         if not asked.group_id:
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
-        _verify(request, broker)
-        codes: list[ErrorCode] = broker.groups.commit_in_transaction(
-            TransactionalCommit(
-                group_id=asked.group_id,
-                producer_id=asked.producer_id,
-                producer_epoch=asked.producer_epoch,
-                partitions=partitions,
-                member_id=getattr(asked, "member_id", ""),
-                generation=getattr(asked, "generation_id", -1),
-                group_instance_id=getattr(asked, "group_instance_id", None),
-            )
-        )
+        prepared = await in_turns(broker.groups.prepare_commit(commit), turn)
+        _verify(request, broker)  # nothing may wait between this and the commit
+        codes: list[ErrorCode] = broker.groups.commit_in_transaction(commit, prepared)
     except BrokerError as error:
         return [write_error(error.code)] * len(partitions)
     return codes
@@ -91,39 +96,34 @@ def _verify(request: Request, broker: Broker) -> None:
 
 
 @on_error(28)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(
-        request,
-        {
-            TopicPartition(topic.name, part.partition_index): code
-            for topic in request.entity.topics
-            for part in topic.partitions
-        },
-    )
+async def failed(request: Request, code: ErrorCode) -> Any:
+    return await _answer(request, lambda partition: code, Turn())
 
 
-def _answer(request: Request, codes: dict[TopicPartition, ErrorCode]) -> Any:
+async def _answer(request: Request, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn) -> Any:
     module = response_module(request)
 
     def told(topic: str, index: int) -> ErrorCode:
-        code = codes[TopicPartition(topic, index)]
+        code = code_of(TopicPartition(topic, index))
         if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
             return ErrorCode.coordinator_not_available
         return code
 
-    topics = tuple(
+    topics = [
         entity(
             module.TxnOffsetCommitResponseTopic,
             name=topic.name,
             partitions=tuple(
-                entity(
-                    module.TxnOffsetCommitResponsePartition,
-                    partition_index=part.partition_index,
-                    error_code=told(topic.name, part.partition_index),
-                )
-                for part in topic.partitions
+                [
+                    entity(
+                        module.TxnOffsetCommitResponsePartition,
+                        partition_index=part.partition_index,
+                        error_code=told(topic.name, part.partition_index),
+                    )
+                    async for part in turn.spread(topic.partitions)
+                ]
             ),
         )
-        for topic in request.entity.topics
-    )
-    return entity(module.TxnOffsetCommitResponse, topics=topics)
+        async for topic in turn.spread(request.entity.topics)
+    ]
+    return entity(module.TxnOffsetCommitResponse, topics=tuple(topics))

@@ -31,7 +31,8 @@ from kafkalog_broker.groups.messages import (
     SyncRequest,
     TransactionalCommit,
 )
-from kafkalog_broker.groups.offset_batches import OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.groups.offset_batches import EncodedRecords, OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.groups.prepared_commit import PreparedCommit, PreparingCommit, prepare_commit
 from kafkalog_broker.groups.rebalance import write_error
 from kafkalog_broker.groups.timers import Scheduler
 
@@ -45,7 +46,7 @@ class Append(Protocol):
     """Appends records to a partition of __consumer_offsets, as one batch. Raises BrokerError when it cannot."""
 
     def __call__(
-        self, partition: int, records: Sequence[Record], transaction: ProducerEpoch | None = None, /
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None, /
     ) -> None: ...
 
 
@@ -101,7 +102,7 @@ class GroupCoordinator:
         if partition in self._shards or self._stopped:
             return
 
-        def write(records: Sequence[Record], transaction: ProducerEpoch | None = None) -> None:
+        def write(records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None) -> None:
             self._append(partition, records, transaction)
 
         self._shards[partition] = GroupShard(
@@ -192,9 +193,14 @@ class GroupCoordinator:
 
     # offsets. The empty group id is allowed here: old clients use it to commit without a group.
 
-    def commit(self, request: CommitRequest) -> list[ErrorCode]:
+    def prepare_commit(self, request: CommitRequest | TransactionalCommit) -> PreparingCommit:
+        """What `commit` or `commit_in_transaction` is to write, in steps of some 0.1 ms: a generator that returns it.
+        Whether the group takes it is looked at only then."""
+        return prepare_commit(request, self.config.offset_metadata_max_bytes, self._clock.now_ms())
+
+    def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
         """One code a partition. Raises BrokerError when the whole request is refused."""
-        return self._shard(request.group_id).commit(request)
+        return self._shard(request.group_id).commit(request, prepared)
 
     def fetch(
         self, group_id: str, topics: Sequence[FetchedTopic] | None, *, require_stable: bool = False
@@ -206,9 +212,11 @@ class GroupCoordinator:
         """All topics that the group has committed offsets of, with the partitions. Raises BrokerError."""
         return self._shard(group_id).committed_topics(group_id)
 
-    def commit_in_transaction(self, commit: TransactionalCommit) -> list[ErrorCode]:
+    def commit_in_transaction(
+        self, commit: TransactionalCommit, prepared: PreparedCommit | None = None
+    ) -> list[ErrorCode]:
         """One code a partition. Raises BrokerError when the whole request is refused."""
-        return self._named_shard(commit.group_id).commit_in_transaction(commit)
+        return self._named_shard(commit.group_id).commit_in_transaction(commit, prepared)
 
     def check_loaded(self, partition: int) -> None:
         """Raise BrokerError COORDINATOR_LOAD_IN_PROGRESS while a partition is read: a marker written now may be missed

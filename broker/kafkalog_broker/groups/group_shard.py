@@ -18,7 +18,6 @@ from kafkalog_broker.groups.membership import Membership, check_generation, new_
 from kafkalog_broker.groups.messages import (
     NO_MEMBER,
     CommitRequest,
-    CommittedPartition,
     DescribedGroup,
     DescribedMember,
     FetchedOffset,
@@ -30,8 +29,9 @@ from kafkalog_broker.groups.messages import (
 )
 from kafkalog_broker.groups.offset_batches import ProducerEpoch, Record
 from kafkalog_broker.groups.offset_expiry import expired_offsets
-from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, group_key, offset_key, offset_value
+from kafkalog_broker.groups.offset_records import OffsetKey, group_key, offset_key
 from kafkalog_broker.groups.offset_store import OffsetStore
+from kafkalog_broker.groups.prepared_commit import PreparedCommit, prepare_commit, prepared_at_once
 from kafkalog_broker.groups.rebalance import Rebalances, Write
 from kafkalog_broker.groups.timers import Scheduler, Timers
 
@@ -85,7 +85,7 @@ class GroupShard:
 
     # OffsetCommit and OffsetFetch
 
-    def commit(self, request: CommitRequest) -> list[ErrorCode]:
+    def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
         """One code a partition, in their order. Raises BrokerError when the whole request is refused."""
         group = self.groups.get(request.group_id)
         if group is None:
@@ -95,34 +95,16 @@ class GroupShard:
             member = group.members.get(request.member_id)
             if member is not None:  # a commit is a sign of life
                 self._rebalances.expect_heartbeat(group, member)
-        now = self._now_ms()
-        expire = -1 if request.retention_ms < 0 else now + request.retention_ms
-        codes, records, committed = self._offsets_of(request.group_id, request.partitions, now, expire)
-        if records:
-            self._write(records)
+        prepared = prepared or self._prepared(request)
+        if prepared.records:
+            self._write(prepared.records)
             self._begin_simple_group(request.group_id)
-            for key, value in committed:
+            for key, value in prepared.committed:
                 self.offsets.put(key, value)
-        return codes
+        return prepared.codes
 
-    def _offsets_of(
-        self, group_id: str, partitions: Sequence[CommittedPartition], now: int, expire: int = -1
-    ) -> tuple[list[ErrorCode], list[Record], list[tuple[OffsetKey, OffsetAndMetadata]]]:
-        """A code for each partition; records and offsets of those that can be committed."""
-        codes: list[ErrorCode] = []
-        records: list[Record] = []
-        committed = []
-        for part in partitions:
-            metadata = part.metadata or ""
-            if len(metadata) > self._config.offset_metadata_max_bytes:
-                codes.append(ErrorCode.offset_metadata_too_large)
-                continue
-            codes.append(ErrorCode.none)
-            value = OffsetAndMetadata(part.offset, now, part.leader_epoch, metadata, expire, part.topic_id)
-            key = OffsetKey(group_id, part.topic, part.partition)
-            records.append((offset_key(*key), offset_value(value)))
-            committed.append((key, value))
-        return codes, records, committed
+    def _prepared(self, request: CommitRequest | TransactionalCommit) -> PreparedCommit:
+        return prepared_at_once(prepare_commit(request, self._config.offset_metadata_max_bytes, self._now_ms()))
 
     def _begin_simple_group(self, group_id: str) -> None:
         if group_id not in self.groups:
@@ -131,7 +113,9 @@ class GroupShard:
 
     # offsets in transactions
 
-    def commit_in_transaction(self, commit: TransactionalCommit) -> list[ErrorCode]:
+    def commit_in_transaction(
+        self, commit: TransactionalCommit, prepared: PreparedCommit | None = None
+    ) -> list[ErrorCode]:
         """Offsets that count when the producer's transaction commits. One code a partition.
 
         Raises BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH.
@@ -141,13 +125,13 @@ class GroupShard:
             _check_transactional_commit(group, commit)
         elif commit.generation >= 0:
             raise BrokerError(ErrorCode.illegal_generation, f"there is no group {commit.group_id!r}")
-        codes, records, committed = self._offsets_of(commit.group_id, commit.partitions, self._now_ms())
-        if records:
-            self._write(records, ProducerEpoch(commit.producer_id, commit.producer_epoch))
+        prepared = prepared or self._prepared(commit)
+        if prepared.records:
+            self._write(prepared.records, ProducerEpoch(commit.producer_id, commit.producer_epoch))
             self._begin_simple_group(commit.group_id)
-            for key, value in committed:
+            for key, value in prepared.committed:
                 self.offsets.put_pending(commit.producer_id, key, value)
-        return codes
+        return prepared.codes
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Its marker is in the log."""

@@ -34,21 +34,40 @@ class ProducerEpoch(NamedTuple):
     epoch: int
 
 
+class EncodedRecords:
+    """The records of one batch, encoded as they are added. `data` begins with room for the header."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(layout.BATCH_OVERHEAD)
+        self._count = 0
+
+    def add(self, key: bytes, value: bytes | None) -> None:
+        write_record(self.data, self._count, key, value)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+
 def encode_batch(
-    records: Sequence[Record],
+    records: Sequence[Record] | EncodedRecords,
     timestamp_ms: int,
     *,
     base_offset: int = 0,
     leader_epoch: int = 0,
     transaction: ProducerEpoch | None = None,
 ) -> bytes:
-    """One uncompressed v2 batch whose records all have `timestamp_ms`. `records` must not be empty.
+    """One uncompressed v2 batch whose records all have `timestamp_ms`. `records` must not be empty, and of encoded ones
+    the memory becomes the batch's.
 
     transaction: the batch is part of that producer's open transaction.
     """
-    data = bytearray(layout.BATCH_OVERHEAD)
-    for delta, (key, value) in enumerate(records):
-        write_record(data, delta, key, value)
+    if isinstance(records, EncodedRecords):
+        data = records.data
+    else:
+        data = bytearray(layout.BATCH_OVERHEAD)
+        for delta, (key, value) in enumerate(records):
+            write_record(data, delta, key, value)
     fields = header_fields(
         base_offset, base_offset + len(records) - 1, len(records), timestamp_ms, timestamp_ms,
         attributes=0 if transaction is None else layout.ATTRIBUTE_TRANSACTIONAL, leader_epoch=leader_epoch,

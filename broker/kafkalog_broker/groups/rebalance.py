@@ -15,7 +15,7 @@ from kafkalog_broker.groups.group import Group, Member
 from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_state import GroupEvent, GroupState
 from kafkalog_broker.groups.messages import JoinAnswer, SyncAnswer
-from kafkalog_broker.groups.offset_batches import ProducerEpoch, Record
+from kafkalog_broker.groups.offset_batches import EncodedRecords, ProducerEpoch, Record
 from kafkalog_broker.groups.offset_records import group_key, group_value
 from kafkalog_broker.groups.timers import Timers
 
@@ -26,7 +26,9 @@ class Write(Protocol):
     """Appends records to the group's partition of __consumer_offsets, as part of a transaction or of none. Raises
     BrokerError."""
 
-    def __call__(self, records: Sequence[Record], transaction: ProducerEpoch | None = None, /) -> None: ...
+    def __call__(
+        self, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None, /
+    ) -> None: ...
 
 
 _WRITE_ERRORS = {

@@ -14,7 +14,7 @@ from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
-from kafkalog_broker.groups.offset_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
+from kafkalog_broker.groups.offset_batches import EncodedRecords, OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
 from kafkalog_broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 
 
@@ -62,7 +62,9 @@ class MemoryLog:
         self.batches: dict[int, list[bytes]] = {}
         self.failure: ErrorCode | None = None
 
-    def append(self, partition: int, records: Sequence[Record], transaction: ProducerEpoch | None = None) -> None:
+    def append(
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+    ) -> None:
         if self.failure is not None:
             raise BrokerError(self.failure, "the log says no")
         batch = encode_batch(records, self._clock.now_ms(), transaction=transaction)
