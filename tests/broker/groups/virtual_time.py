@@ -14,7 +14,14 @@ from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
-from kafkalog_broker.groups.offset_batches import EncodedRecords, OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
+from kafkalog_broker.groups.offset_batches import (
+    EncodedRecords,
+    OffsetsBatch,
+    ProducerEpoch,
+    Record,
+    decode_batches,
+    encode_batch,
+)
 from kafkalog_broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 
 

@@ -1,0 +1,175 @@
+"""Requests of thousands of partitions let others go in between; what a coordinator does of them is still one step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafkalog_broker import turn as turn_module
+from kafkalog_broker.api import (
+    add_partitions_to_txn,
+    alter_partition_reassignments,
+    elect_leaders,
+    offset_commit,
+    offset_delete,
+    txn_offset_commit,
+)
+from kafkalog_broker.config.internal_topics import TRANSACTION_TOPIC
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.groups.offset_records import OffsetKey
+from kafkalog_broker.groups.prepared_commit import AT_ONCE
+from kafkalog_broker.turn import ITEMS
+from tests.broker.api.admin_scenario import create, new_topic
+from tests.broker.api.broker_in_process import BrokerInProcess
+from tests.broker.api.entities import request_entity
+from tests.broker.api.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, error_answer
+
+MANY = 1_600
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    """What was done by others while a request had its turn over. `do` is called at each."""
+
+    class Turns(list[int]):
+        do: Any = None
+
+    found = Turns()
+
+    class Short(turn_module.Turn):
+        over = property(lambda self: True)  # type: ignore[assignment]
+
+        async def next(self) -> None:
+            found.append(1)
+            if found.do is not None:
+                found.do()
+
+    for module in (
+        add_partitions_to_txn, alter_partition_reassignments, elect_leaders, offset_commit, offset_delete,
+        txn_offset_commit,
+    ):  # fmt: skip
+        monkeypatch.setattr(module, "Turn", Short)
+    return found
+
+
+@pytest.fixture
+def process(tmp_path):
+    with BrokerInProcess(tmp_path / "data") as process:
+        key, _, values = create(new_topic("t", 2))
+        process.ask(request_entity(key, 7, values, {}))
+        yield process
+
+
+def commits(*numbers, offset=10):
+    partitions = [
+        {
+            "partition_index": number,
+            "committed_offset": offset,
+            "committed_leader_epoch": -1,
+            "committed_metadata": None,
+        }
+        for number in numbers
+    ]
+    return commit_values(topics=[{"name": "orders", "topic_id": None, "partitions": partitions}])
+
+
+def test_offsets_are_committed_in_many_turns_and_one_batch(turns):
+    broker = FakeBroker()
+    batches = broker.world.log.batches
+    turns.do = lambda: seen.append(sum(map(len, batches.values())))
+    seen: list[int] = []
+    answer = call(broker, COMMIT, 8, **commits(*[0, 1] * (MANY // 2)))
+    assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"none"}
+    assert len(turns) == 2 * (MANY + 1) // ITEMS + MANY // AT_ONCE, "looked up, made, answered"
+    assert sorted(set(seen)) == [0, 1]
+    assert len(broker.world.log.records()) == MANY, "as in Kafka, of which the last counts"
+    assert broker.flushed == ["g"]
+
+
+def test_a_commit_is_taken_by_the_group_as_it_is_when_it_is_written(turns):
+    """A later commit that comes in between is written before, and so it is in memory."""
+    broker = FakeBroker()
+
+    def another() -> None:
+        turns.do = None
+        broker.groups.commit(CommitRequest("g", (CommittedPartition("orders", 0, 77),)))
+
+    turns.do = another
+    call(broker, COMMIT, 8, **commits(*[0] * MANY, offset=10))
+    assert len(broker.world.log.records()) == 1 + MANY
+    assert broker.groups._shard("g").offsets.get(OffsetKey("g", "orders", 0)).offset == 10
+
+
+def test_a_commit_that_is_refused_lets_others_go_too(turns):
+    answer = error_answer(COMMIT, 8, ErrorCode.coordinator_not_available, **commits(*[0] * MANY))
+    assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"coordinator_not_available"}
+    assert len(turns) == (MANY + 1) // ITEMS
+
+
+def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
+    broker = FakeBroker()
+    broker.topics["orders"] = replace(broker.topics["orders"], partitions=MANY)
+    call(broker, COMMIT, 8, **commits(*range(MANY)))
+    del turns[:]
+    named = [{"partition_index": number % MANY} for number in range(2 * MANY)]
+    answer = call(broker, OFFSET_DELETE, 0, group_id="g", topics=[{"name": "orders", "partitions": named}])
+    assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"none"}
+    assert len(turns) == 2 * (2 * MANY + 1) // ITEMS + MANY // offset_delete.AT_ONCE
+    assert sum(value is None for _, value in broker.world.log.records()) == MANY
+
+
+def test_partitions_are_added_to_a_transaction_in_one_step(process, turns):
+    process.run(process.broker.ensure_topic(TRANSACTION_TOPIC, 50, {}))
+    process.run(process.broker.producer_id_is_there())
+    begun = process.broker.transactions.init_producer_id("x", 60_000, None)
+    named = {
+        "v3_and_below_transactional_id": "x",
+        "v3_and_below_producer_id": begun.producer_id,
+        "v3_and_below_producer_epoch": begun.epoch,
+        "v3_and_below_topics": [{"name": "t", "partitions": [0, 1] * (MANY // 2)}],
+    }
+    open_ones = []
+    turns.do = lambda: open_ones.append(len(process.broker.transactions.describe("x").partitions))
+    (told,) = process.ask(request_entity(24, 3, named, {})).results_by_topic_v3_and_below
+    assert {one.partition_error_code.name for one in told.results_by_partition} == {"none"}
+    assert len(turns) == 2 * (MANY + 1) // ITEMS
+    assert set(open_ones) == {0, 2}
+
+
+def test_offsets_of_a_transaction_are_committed_in_many_turns(process, turns):
+    named = [
+        {"partition_index": number % 3, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": None}
+        for number in range(MANY)
+    ]
+    asked = {
+        "transactional_id": "x", "group_id": "g", "producer_id": 7, "producer_epoch": 0, "generation_id": -1,
+        "member_id": "", "group_instance_id": None, "topics": [{"name": "t", "partitions": named}],
+    }  # fmt: skip
+    (topic,) = process.ask(request_entity(28, 3, asked, {})).topics
+    codes = [one.error_code.name for one in topic.partitions]
+    assert set(codes[2::3]) == {"unknown_topic_or_partition"}
+    assert len(set(codes)) == 2, "who has no transaction is refused for all that is there"
+    there = sum(number % 3 < 2 for number in range(MANY))
+    assert len(turns) >= 2 * (MANY + 1) // ITEMS + there // AT_ONCE
+
+
+def test_leaders_are_elected_in_many_turns(process, turns):
+    asked = {"election_type": 0, "topic_partitions": [{"topic": "t", "partitions": [0] * MANY}], "timeout": 1000}
+    (told,) = process.ask(request_entity(43, 2, asked, {})).replica_election_results
+    assert {one.error_code.name for one in told.partition_result} == {"election_not_needed"}
+    assert len(turns) == (MANY + 1) // ITEMS
+
+
+def test_reassignments_are_looked_at_in_many_turns(process, turns):
+    partitions = [{"partition_index": 0, "replicas": [process.broker.node_id]}] * MANY
+    asked = {
+        "timeout": 1000,
+        "allow_replication_factor_change": True,
+        "topics": [{"name": "t", "partitions": partitions}],
+    }
+    (told,) = process.ask(request_entity(45, 1, asked, {})).responses
+    assert {one.error_code.name for one in told.partitions} == {"none"}
+    assert len(turns) == (MANY + 1) // ITEMS
