@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
@@ -282,11 +282,11 @@ class Broker:
         default.replication.factor is. Raises BrokerError."""
         return await topic_changes.ensure_topic(self, topic_changes.NewTopic(name, partitions, 1, configs=configs))
 
-    def update_config(self, config: BrokerConfig) -> None:
-        """Dynamic properties have changed: logs and new connections go by them from now on."""
+    def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
+        """Dynamic properties have changed: new connections go by them at once, and logs, in steps."""
         self.config = config
-        self.logs.update_config(config)
         self.network.limits = _network_limits(config, self._open_files)
+        yield from self.logs.updating_config(config)
 
     async def producer_id_is_there(self) -> None:
         """Return when producer_ids.next() will give an id in this turn of the loop. Raises BrokerError."""

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kio.schema.metadata.v12.request import MetadataRequest
 
+from kafkalog_broker import server
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC, internal_topic_configs
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
@@ -25,8 +26,10 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE
+from tests.broker.api.broker_in_process import BrokerInProcess
 
 SECONDS = 30
+BACKLOG = "socket.listen.backlog.size"
 
 
 def alter_broker(broker: RunningBroker, **values: str) -> None:
@@ -273,6 +276,25 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
         await again.stop()
 
     asyncio.run(go())
+
+
+def test_a_burst_of_connections_waits_in_the_backlog(tmp_path: Path) -> None:
+    """Kafka's backlog of 50 is emptied by a thread that does nothing else. Here a round of the loop may come between,
+    and TCP tries again after a second where the backlog is full."""
+    burst = min(200, socket.SOMAXCONN)
+    with BrokerInProcess(tmp_path / "data") as process, contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", process.broker.network.listeners[0].port)
+        for _ in range(burst):  # the loop does not run, so none is accepted
+            stack.enter_context(socket.create_connection(address, timeout=0.9))
+        process.run(asyncio.sleep(0))
+
+
+@pytest.mark.parametrize(
+    ("properties", "backlog"), [({}, max(socket.SOMAXCONN, 50)), ({BACKLOG: "7"}, 7), ({BACKLOG: "50"}, 50)]
+)
+def test_a_backlog_that_somebody_chose_is_taken(properties: dict[str, str], backlog: int) -> None:
+    config = BrokerConfig.from_properties({"log.dirs": "unused", **properties})
+    assert server._network_limits(config, 1024).backlog == backlog
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.topic_properties import TOPIC_PROPERTIES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
@@ -55,7 +55,9 @@ class Plan:
     levels: Mapping[str, int]
 
 
-def plan(broker: Broker, kind: ResourceType, name: str, changes: Iterable[Change], *, replace: bool) -> Plan:
+async def plan(
+    broker: Broker, kind: ResourceType, name: str, changes: Iterable[Change], turn: Turn, *, replace: bool
+) -> Plan:
     """What the resource's overrides become. `replace`: all that is not set is removed (AlterConfigs).
 
     Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST.
@@ -80,23 +82,24 @@ def plan(broker: Broker, kind: ResourceType, name: str, changes: Iterable[Change
         own = broker.config.dynamic_default if name == ALL_BROKERS else broker.config.dynamic_broker
         overrides = _changed({} if replace else own, listed, BROKER_PROPERTIES)
         _check_dynamic(overrides)
-        _check_cleaner_threads(broker.config.log_cleaner_threads, _with(broker, name, overrides).log_cleaner_threads)
+        config = await _with(broker, name, overrides, turn)
+        _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
         return Plan(kind, name, overrides, {})
     raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
 
 
-async def apply(broker: Broker, planned: Plan) -> None:
+async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
     """Make it so, for anything but a topic. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
     if planned.kind is ResourceType.BROKER_LOGGER:
         for name, level in planned.levels.items():
             set_level(name, level)
     else:
-        config = _with(broker, planned.name, planned.overrides)
+        config = await _with(broker, planned.name, planned.overrides, turn)
         try:
             await broker.run_blocking(broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
-        broker.update_config(config)
+        await in_turns(broker.updating_config(config), turn)
         whose = f"broker {planned.name}" if planned.name else "all brokers"
         # Names only: a value may be a password.
         names = ", ".join(sorted(planned.overrides)) or "nothing is set"
@@ -157,12 +160,12 @@ async def alter_each(
                     raise BrokerError(ErrorCode.invalid_request, "Each resource must appear at most once.")
                 if kind is None:
                     raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {number}")
-                planned = plan(broker, kind, name, changes_of(resource), replace=replace)
+                planned = await plan(broker, kind, name, changes_of(resource), turn, replace=replace)
                 if kind is ResourceType.TOPIC and not validate_only:
                     topics[name] = planned.overrides
                     places.append(len(outcomes))
                 elif not validate_only:
-                    await apply(broker, planned)
+                    await apply(broker, planned, turn)
                 outcomes.append((ErrorCode.none, None))
             except BrokerError as error:
                 outcomes.append((error.code, error.what))
@@ -172,13 +175,13 @@ async def alter_each(
     return outcomes
 
 
-def _with(broker: Broker, name: str, overrides: Mapping[str, str]) -> BrokerConfig:
+async def _with(broker: Broker, name: str, overrides: Mapping[str, str], turn: Turn) -> BrokerConfig:
     """The broker's configuration with these overrides. Raises BrokerError (INVALID_REQUEST), also where a topic's own
     settings would contradict them."""
     default, own = broker.config.dynamic_default, broker.config.dynamic_broker
     try:
         config = broker.config.with_dynamic(*((overrides, own) if name == ALL_BROKERS else (default, overrides)))
-        for topic in broker.topics:
+        async for topic in turn.spread(list(broker.topics)):
             if topic.configs:
                 LogConfig.of(config, topic.configs)
     except ConfigError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
+from kafkalog_broker.storage.partition.file_handles import MANY_OPEN, FileHandle
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ TURN_EVERY = 16
 """Partitions between two looks at the clock: about 0.5 ms. Few requests have as many."""
 
 MAX_SLICES = 32
-"""How many files a response can keep open until the consumer has taken it: with 1 MB a partition, 32 MB."""
+"""How many files a response can keep open until the consumer has taken it: with 1 MB a partition, 32 MB. When all
+responses together keep so many open that descriptors may run out (MANY_OPEN), a response has no more than
+READ_AT_ONCE_BYTES, or one batch that is larger, read at once."""
+
+_ALL = 1 << 62
 
 
 @dataclass(slots=True)
@@ -69,8 +74,12 @@ async def read_all(
 
     find_log raises BrokerError for a partition that is not here or offline; that becomes its answer.
     """
-    fetched, left, total, errors = [], max_bytes, 0, False
+    fetched: list[FetchedPartition] = []
+    total, errors = 0, False
     at_once, slices = READ_AT_ONCE_BYTES, MAX_SLICES
+    if FileHandle.open_now >= MANY_OPEN:
+        max_bytes, at_once = min(max_bytes, READ_AT_ONCE_BYTES), _ALL
+    left = max_bytes
     for number, asked in enumerate(partitions, 1):
         if not number % TURN_EVERY and turn.over:
             await turn.next()

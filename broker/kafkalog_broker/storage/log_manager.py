@@ -12,7 +12,7 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -382,12 +382,16 @@ class LogManager:
 
     def update_config(self, config: BrokerConfig) -> None:
         """The broker's defaults have changed: so may every log's configuration."""
+        for _ in self.updating_config(config):
+            pass
+
+    def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
+        """As `update_config`, in steps, a topic at a time: 40 us each. Logs that are opened meanwhile have it."""
         self._table.config = config
         self.cleaner.reconfigure(config)
-        configs = {topic.name: self._table.config_of(topic) for topic in self._topics}
-        for log in self.logs():
-            if log.topic in configs:
-                log.update_config(configs[log.topic])
+        for topic in list(self._topics):
+            self.update_topic_config(topic.name)
+            yield
 
     # ---- now and then
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,9 @@ class AdminBroker:
     async def run_computing(self, function: Any, *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
 
-    def update_config(self, config: BrokerConfig) -> None:
+    def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
         self.config = config
-        self.logs.update_config(config)
+        yield from self.logs.updating_config(config)
 
     def log(self, topic: str, partition: int) -> Any:
         log = self.logs.get(topic, partition)

@@ -60,7 +60,7 @@ def test_a_resource_that_is_named_thousands_of_times_is_described_once(broker, l
     again = described(broker, (BROKER, "1", None), version=version)
     assert again == (first,)
     assert len(listed) == 2, "until the configuration changes"
-    broker.update_config(broker.config.with_dynamic({"log.retention.ms": "5"}, {}))
+    list(broker.updating_config(broker.config.with_dynamic({"log.retention.ms": "5"}, {})))
     (changed,) = described(broker, (BROKER, "1", None), version=version)
     assert [entry.value for entry in changed.configs if entry.name == "log.retention.ms"] == ["5"]
 

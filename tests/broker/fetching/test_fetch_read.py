@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching import fetch_read
 from kafkalog_broker.fetching.fetch_read import MAX_SLICES, READ_AT_ONCE_BYTES, read_all
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.file_handles import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_broker.turn import Turn
 from tests.broker.storage.storage_helpers import NOW, log_bytes, new_log
 from tests.log.batch_builder import V2Record, batch
@@ -64,6 +65,34 @@ def test_a_response_holds_a_bounded_number_of_files_open(logs):
     assert [bool(one.answer.records) for one in found.partitions] == [True] * MAX_SLICES + [False] * 3
     assert found.size == sum(one.size for one in found.partitions)
     assert not found.has_errors
+
+
+def test_when_responses_hold_many_files_open_those_that_follow_hold_none(logs, monkeypatch):
+    """10,000 connections that do not read what they asked for took 32 descriptors each."""
+    made, log_of = logs
+    for partition, size in enumerate([100, READ_AT_ONCE_BYTES, 100]):
+        log_of(partition, size)
+    held = fetched(made)
+    before = FileHandle.open_now
+    monkeypatch.setattr(fetch_read, "MANY_OPEN", before)
+    found = fetched(made)
+    assert [bool(one.answer.records) for one in found.partitions] == [True, False, True]
+    found = fetched({1: made[1]})
+    assert [type(piece) for one in found.partitions for piece in one.answer.records] == [bytes]
+    assert records(found.partitions[0]) == log_bytes(made[1]), "one batch is given whole, however large"
+    assert FileHandle.open_now == before
+    del held
+
+
+def test_open_files_are_counted(tmp_path):
+    (tmp_path / "file").write_bytes(b"data")
+    before = FileHandle.open_now
+    with pytest.raises(FileNotFoundError):
+        FileHandle(str(tmp_path / "none"))
+    handles = [FileHandle(str(tmp_path / "file")) for _ in range(3)]
+    assert FileHandle.open_now == before + 3
+    del handles[1:]
+    assert FileHandle.open_now == before + 1
 
 
 def test_a_log_that_is_offline_is_an_error_of_its_partition_only(logs):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -388,3 +389,27 @@ def test_of_two_transactions_with_the_same_partition_the_later_record_stays() ->
         assert found is not None
         assert found.offset == 20, "whichever ends last"
         assert not store.is_pending(key)
+
+
+def test_a_commit_looks_at_the_transactions_that_hold_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each plain commit walked all open transactions: thousands, where exactly-once pipelines run."""
+    looked = 0
+
+    class Counted(dict[int, Any]):
+        def __getitem__(self, producer_id: int) -> Any:
+            nonlocal looked
+            looked += 1
+            return super().__getitem__(producer_id)
+
+        def __iter__(self) -> Any:
+            raise AssertionError("all transactions are walked")
+
+    store = OffsetStore()
+    monkeypatch.setattr(store, "_pending", Counted())
+    for producer_id in range(1000):
+        store.put_pending(producer_id, OffsetKey("g", "orders", producer_id), OffsetAndMetadata(10, 0))
+    store.put(OffsetKey("g", "payments", 0), OffsetAndMetadata(5, 0))
+    store.put(OffsetKey("h", "orders", 7), OffsetAndMetadata(5, 0))
+    assert looked == 0
+    store.put(OffsetKey("g", "orders", 7), OffsetAndMetadata(5, 0))
+    assert looked == 1

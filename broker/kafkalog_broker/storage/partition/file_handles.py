@@ -16,6 +16,10 @@ MAX_OPEN = 512
 """Descriptors. Leaves room for connections and for segments being written under the usual limit of 1,024. A file that
 was dropped is opened again in 5 us."""
 
+MANY_OPEN = 2 * MAX_OPEN
+"""Descriptors, of which as many as MAX_OPEN are held by responses that consumers have not taken yet: then those that
+follow hold none."""
+
 
 def is_passing(error: BaseException) -> bool:
     """Whether the process, or the host, only has too many files open at the moment: what was to be opened is as good as
@@ -27,14 +31,21 @@ class FileHandle:
     """A read-only descriptor."""
 
     __slots__ = ("fd",)
+    open_now = 0
+    """How many there are in this process."""
+    _counting = threading.RLock()  # __del__ may come at any time, also while this thread is counting
 
     def __init__(self, path: str) -> None:
         self.fd = -1
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with FileHandle._counting:
+            FileHandle.open_now += 1
 
     def __del__(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
+            with FileHandle._counting:
+                FileHandle.open_now -= 1
 
     def read(self, position: int, size: int) -> bytes:
         """The bytes [position, position + size), fewer only at the end of the file."""
