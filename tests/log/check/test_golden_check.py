@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,10 +58,26 @@ def unseen(root: Path, partition: str, how_many: int | None) -> list[str]:
         for at in sorted(places):
             for mask in MASKS:
                 path.write_bytes(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
-                if not check_log_dirs([root]).findings.errors:
+                if not check_log_dirs([root]).findings.errors and not _is_true(path, at // 8):
                     missed.append(f"{path.name} byte {at} xor {mask:#x}")
         path.write_bytes(data)
     return missed
+
+
+def _is_true(path: Path, entry: int) -> bool:
+    """Whether an entry of an offset index, changed as it is, still leads to its offset: the position of a batch before
+    it, as brokers before Kafka 4.1 wrote it where several batches were appended together."""
+    if path.suffix != ".index":
+        return False
+    base, log = int(path.stem), path.with_suffix(".log").read_bytes()
+    offset, position = struct.unpack_from(">ii", path.read_bytes(), 8 * entry)
+    found, at = [], 0
+    while at < len(log):
+        base_offset, size = struct.unpack_from(">qi", log, at)
+        found.append((at, base_offset + struct.unpack_from(">i", log, at + 23)[0]))  # lastOffsetDelta
+        at += 12 + size
+    positions, last_offsets = zip(*found, strict=True)
+    return position in positions and base + offset in last_offsets[positions.index(position) :]
 
 
 def test_no_changed_byte_of_a_log_or_its_indexes_stays_unseen(golden_copy: Callable[..., Path]) -> None:
