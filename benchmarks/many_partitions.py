@@ -187,7 +187,9 @@ def large(report: Report, session: SparkSession, rounds: int) -> None:
 def served(topic: str) -> Iterator[str]:
     """The address of a broker that has a copy of the topic's log directory: it writes into what it serves."""
     with tempfile.TemporaryDirectory(dir=home()) as directory:
-        copy = shutil.copytree(log_dir(topic), Path(directory) / "data", copy_function=shutil.copyfile)
+        copy = Path(directory) / "data"
+        identity = shutil.ignore_patterns("meta.properties")  # no broker's: this one writes its own
+        shutil.copytree(log_dir(topic), copy, ignore=identity, copy_function=shutil.copyfile)
         with running_broker({"log.retention.ms": -1}, log_dir=copy) as broker:
             yield broker.bootstrap
 
