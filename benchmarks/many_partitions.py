@@ -5,6 +5,7 @@
     1,000 partitions, 1.4 kB a trigger   s of a trigger, memory of the process that plans
     4 partitions of 250,000 records      rows per second, against the ceiling: each has a task of its own
 
+The first and the last beside format("kafka"), to which this project's broker serves a copy of the same files.
 Alongside each count() a source in Python that does nothing, with as many tasks as the topic has partitions: what
 Spark takes when partitions do not share tasks. The logs are written by this project's own writer, in
 ~/.cache/kafkalog-bench.
@@ -12,20 +13,23 @@ Spark takes when partitions do not share tasks. The logs are written by this pro
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import statistics
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from benchmarks.data import home
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SparkSession
+from kafkalog_broker.testing import running_broker
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.planning import plan, tasks_of
+from tests.interop.connector import Connector
 from tests.source.made_logs import MadeBatch, write_batches
 
 NOTHING = "benchmarks.sources:Nothing"
@@ -33,6 +37,8 @@ CEILING = "benchmarks.sources:Ceiling"
 DAEMON = {"spark.python.daemon.module": "kafkalog_spark.daemon"}
 FIRST_TIMESTAMP = 1_700_000_000_000
 TRIGGERS = 6
+CONNECTOR_SECONDS = 600
+"""The connector has so long for a query. It takes 280 s for 1,000 partitions where nothing else runs."""
 
 # topic -> partitions, record batches of each, records of a batch, bytes of a value
 TOPICS: Mapping[str, tuple[int, int, int, int]] = {
@@ -177,6 +183,46 @@ def large(report: Report, session: SparkSession, rounds: int) -> None:
     )
 
 
+@contextlib.contextmanager
+def served(topic: str) -> Iterator[str]:
+    """The address of a broker that has a copy of the topic's log directory: it writes into what it serves."""
+    with tempfile.TemporaryDirectory(dir=home()) as directory:
+        copy = Path(directory) / "data"
+        identity = shutil.ignore_patterns("meta.properties")  # no broker's: this one writes its own
+        shutil.copytree(log_dir(topic), copy, ignore=identity, copy_function=shutil.copyfile)
+        with running_broker({"log.retention.ms": -1}, log_dir=copy) as broker:
+            yield broker.bootstrap
+
+
+def connected(report: Report, ours: SparkSession, theirs: SparkSession, topic: str, action: str, rounds: int) -> None:
+    """One line: a query beside format("kafka"), which is given CONNECTOR_SECONDS."""
+    partitions, batches, records, _ = TOPICS[topic]
+    counted = {"action": action, **({"expect": partitions * batches * records} if action == "count" else {})}
+    with served(topic) as bootstrap:
+        kafka = {"subscribe": topic, "kafka.bootstrap.servers": bootstrap}
+        runs = {
+            "kafkalog": partial(ours.run, "kafkalog", {"subscribe": topic}, path=str(log_dir(topic)), **counted),
+            "kafka": partial(theirs.run, "kafka", kafka, within=CONNECTOR_SECONDS, **counted),
+        }
+        try:
+            seconds = in_turn(runs, rounds=rounds, warmups=1 if rounds > 1 else 0)
+        except RuntimeError as error:
+            if "cancel" not in str(error):
+                raise
+            seconds = {"kafkalog": [runs["kafkalog"]()], "kafka": []}
+    figures: dict[str, object] = {"kafkalog_seconds": round(statistics.median(seconds["kafkalog"]), 2)}
+    if seconds["kafka"]:
+        figures["kafka_seconds"] = round(statistics.median(seconds["kafka"]), 2)
+        figures["x_kafka"] = round(ratio(seconds["kafka"], seconds["kafkalog"]), 2)
+    else:
+        figures["kafka_seconds"] = f"more than {CONNECTOR_SECONDS}, cancelled"
+    report.add(
+        "many_partitions",
+        f"{action} of {partitions} partitions of {batches * records} records, beside the connector",
+        **figures,
+    )
+
+
 def main(report: Report, rounds: int = 3) -> None:
     """All of them, with Spark's default settings; limit(1) with kafkalog's daemon module too."""
     for topic in TOPICS:
@@ -189,6 +235,11 @@ def main(report: Report, rounds: int = 3) -> None:
         counted(report, session, "wide", rounds=1)
     with SparkSession(DAEMON) as session:
         limited(report, session, "spark.python.daemon.module=kafkalog_spark.daemon", rounds)
+    connector = Connector.install()
+    with SparkSession() as session, SparkSession(connector.conf, connector.python) as theirs:
+        session.run("kafkalog", {"subscribe": "many"}, path=str(log_dir("many")), action="count")  # as a session in use
+        connected(report, session, theirs, "large", "noop", rounds)
+        connected(report, session, theirs, "many", "count", rounds=1)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ this project. The first argument is a JSON object of Spark settings. Request:
      "register": "module:Class" | null, "conf": {...}, "to": directory for parquet and stream,
      "sink": {"format", "options", "to"} for save,
      "checkpoint": directory for stream, latency and follow, "records": how many latency waits for,
-     "during": seconds that follow runs}
+     "during": seconds that follow runs, "within": seconds after which Spark's jobs are cancelled | null}
 
 format "range" is no source: rows of spark.range as option `value` makes them (options rows, tasks).
 
@@ -26,6 +26,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 import time
 
 
@@ -42,12 +43,23 @@ def main() -> None:
     print(json.dumps({"version": spark.version}), file=answers)
     for line in sys.stdin:
         request = json.loads(line)
+        ended = threading.Event()
+        if request.get("within"):
+            threading.Thread(target=cancel, args=(spark, request["within"], ended), daemon=True).start()
         try:
             answer = run(spark, request)
         except Exception as error:  # noqa: BLE001  the text goes to the parent, which raises
             answer = {"error": f"{type(error).__name__}: {error}"[:4000]}
+        ended.set()
         print(json.dumps(answer), file=answers)
     spark.stop()
+
+
+def cancel(spark, seconds, ended):  # type: ignore[no-untyped-def]
+    """What still runs after so long; a query may have several jobs, one after the other."""
+    while not ended.wait(seconds):
+        spark.sparkContext.cancelAllJobs()
+        seconds = 1
 
 
 def load(spark, request):  # type: ignore[no-untyped-def]

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-LOOPBACK_AND_QUIET = {
+LOOPBACK_AND_PATIENT = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.python.authenticate.socketTimeout": "300s",  # 15 s for the connection that brings rows to Python
 }
 
 
@@ -24,7 +25,7 @@ def new_session(master: str, settings: Mapping[str, str] | None = None, log_leve
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName("kafkalog tests")
-    for name, value in {**LOOPBACK_AND_QUIET, **(settings or {})}.items():
+    for name, value in {**LOOPBACK_AND_PATIENT, **(settings or {})}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(log_level)

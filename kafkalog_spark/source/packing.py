@@ -21,6 +21,12 @@ OPEN_COST = 16 << 10
 one whose worker has to be started 1 s; so some 250 partitions are worth a task, as 4 MB of records are."""
 
 
+_MORE_FOR_WHOLE_ROUNDS = 4
+"""A task may be filled up to a fourth more than that, so that the number of tasks is a multiple of the cores: with at
+least two rounds, that is as far as the nearest multiple can be away. A fifth task on two cores makes a third round, in
+which a core has nothing to do; where Spark ends each worker (limit, then count) it is a second of 3.3."""
+
+
 def pack_size(total: int, max_partition_bytes: int) -> int:
     """Bytes that a task of small pieces is filled up to, when all pieces together have `total`."""
     return min(max_partition_bytes, max(SMALL_SPLIT, total // TASKS_WISHED))
@@ -37,22 +43,29 @@ def packed(
 ) -> list[slice]:
     """Which pieces, in their order, go into one task each. `sizes`: bytes of each piece; `offsets`: how many it has.
 
-    At least `min_partitions` tasks, if there are as many pieces, and TASKS_A_CORE for each of `cores`; no task that
-    holds several pieces has more than `max_records_per_partition` offsets.
+    At least `min_partitions` tasks, if there are as many pieces, and TASKS_A_CORE for each of `cores`; a multiple of
+    `cores` where pieces are small enough for that; no task that holds several pieces has more than
+    `max_records_per_partition` offsets.
     """
     least = max(TASKS_A_CORE * cores, min_partitions or 0)
     costs = [size + OPEN_COST for size in sizes]
     total = sum(costs)
     most = pack_size(total, max_partition_bytes)
-    share = total / least
+    share = total / max(least, round(total / most / cores) * cores)
+    most = min(max_partition_bytes, most + most // _MORE_FOR_WHOLE_ROUNDS)
     tasks: list[slice] = []
     first = filled = held = 0
+    wished = share
     for i, cost in enumerate(costs):
-        too_large = filled + cost > most or filled + cost / 2 > share  # whichever side of its share is nearer
+        too_large = filled + cost > most or filled + cost / 2 > wished  # whichever side is nearer
         too_many = max_records_per_partition is not None and held + offsets[i] > max_records_per_partition
         too_few = len(tasks) + 1 + len(costs) - i <= least  # every piece from here on has to begin a task
         if i > first and (too_large or too_many or too_few):
             tasks.append(slice(first, i))
+            left = (
+                wished - filled
+            )  # less than a piece: the next task makes up for it, so that there are as many as wished
+            wished = share + (left if abs(left) <= cost else 0)
             first, filled, held = i, 0, 0
         filled += cost
         held += offsets[i]

@@ -132,30 +132,83 @@ def test_functions_of_other_projects_are_left_to_numba() -> None:
     assert compile_cache.KernelCacheLocator.from_function(json.dumps, json.__file__) is None
 
 
-def test_a_change_in_any_kernel_makes_all_of_them_anew(tmp_path: Path) -> None:
-    """Numba compares the file of the kernel only; the kernels call functions of other files."""
-    code = (
-        "from kafkalog_spark.log.kernels import compile_cache as c; import kafkalog_broker.storage as s;"
-        "print(c.sources_digest('kafkalog_spark.log.kernels'), c.sources_digest('kafkalog_broker.storage'))"
-    )
+# What the stamps of these modules are in a new process; with "then" a file is changed after its kernels are loaded.
+STAMPS = """
+import importlib, sys
+from pathlib import Path
+from kafkalog_spark.log.kernels import compile_cache
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+if sys.argv[1]:
+    with Path(sys.argv[1]).open("a") as opened:
+        opened.write("# changed\\n")
+print(*(compile_cache.sources_digest(name) for name in sys.argv[2:]))
+"""
 
-    def digests() -> list[str]:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(
-            [sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, check=True
-        ).stdout.split()
 
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """Both packages, in a directory where they can be changed."""
     for root, package in ((ROOT, "kafkalog_spark"), (ROOT / "broker", "kafkalog_broker")):
         for file in (root / package).rglob("*.py"):
             copy = tmp_path / file.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(file.read_bytes())
-    before = digests()
-    with (tmp_path / "kafkalog_broker" / "storage" / "offset_map_kernel.py").open("a") as opened:
+    return tmp_path
+
+
+def named(copied: Path, file: str) -> Path:
+    (found,) = copied.rglob(file)
+    return found
+
+
+def stamps(copied: Path, files: list[str], then: str = "") -> dict[str, str]:
+    """Of the kernels in each of `files`. Without the compiler, unless a file is changed `then`: some imports would
+    compile for 20 s."""
+    modules = [".".join(named(copied, file).relative_to(copied).with_suffix("").parts) for file in files]
+    ran = subprocess.run(
+        [sys.executable, "-c", STAMPS, str(named(copied, then)) if then else "", *modules],
+        env={**os.environ, "PYTHONPATH": str(copied), "NUMBA_DISABLE_JIT": "0" if then else "1"},
+        cwd="/", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return dict(zip(files, ran.stdout.split(), strict=True))
+
+
+def change(file: Path) -> None:
+    with file.open("a") as opened:
         opened.write("# changed\n")
-    middle = digests()
-    assert middle[0] == before[0]
-    assert middle[1] != before[1]
-    with (tmp_path / "kafkalog_spark" / "log" / "kernels" / "primitives.py").open("a") as opened:
-        opened.write("# changed\n")
-    assert all(new != old for new, old in zip(digests(), middle, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changed", "anew"),
+    [
+        ("primitives.py", {"decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py"}),
+        ("record_fields.py", {"record_walk_kernel.py", "cleaner_kernel.py"}),  # an inlined helper
+        ("layout.py", {"encode.py", "record_walk_kernel.py", "cleaner_kernel.py"}),  # constants, not of a kernel
+        ("offset_map_kernel.py", {"cleaner_kernel.py"}),
+        ("rows.py", {"decode_v2.py"}),
+    ],
+)
+def test_a_change_in_a_file_makes_the_kernels_anew_that_have_something_of_it(
+    copied: Path, changed: str, anew: set[str]
+) -> None:
+    """Numba compares the file of the kernel only; the kernels call functions, and have constants, of other files."""
+    files = ["decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py"]
+    before = stamps(copied, files)
+    change(named(copied, changed))
+    after = stamps(copied, files)
+    assert {file for file in files if after[file] != before[file]} == anew
+
+
+def test_what_a_process_compiles_from_a_file_that_was_changed_since_does_not_pass_for_the_new_one(copied: Path) -> None:
+    """Kernels are compiled when they are first called, long after their helpers were loaded."""
+    before = stamps(copied, ["decode_v2.py"])
+    assert stamps(copied, ["decode_v2.py"], then="rows.py") == before
+    assert stamps(copied, ["decode_v2.py"]) != before
+
+
+def test_a_kernel_whose_helper_has_changed_is_not_taken_from_the_cache(copied: Path) -> None:
+    assert call(copied)[1] == 0
+    assert call(copied)[1] == 1
+    change(named(copied, "primitives.py"))
+    assert call(copied)[1] == 0

@@ -13,12 +13,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests.spark.streams import start_query
 from tests.spark_session import new_session
+
+BOTH_EXECUTORS = {  # begin with both, however long one of them takes to start
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+}
 
 
 def main(log_dir: str, result: str) -> None:
     os.environ["SPARK_WORKER_DIR"] = str(Path(result).with_name("work"))  # not into the current directory
-    spark = new_session("local-cluster[2,1,1024]")
+    spark = new_session("local-cluster[2,1,1024]", BOTH_EXECUTORS)
     try:
         df = (
             spark.read.format("kafkalog")
@@ -30,7 +36,7 @@ def main(log_dir: str, result: str) -> None:
         table = df.toArrow()
         executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
         assert len(executors) == 3, f"the driver and two executors, not {len(executors)}"
-        query = (
+        query = start_query(
             spark.readStream.format("kafkalog")
             .option("allTopics", True)
             .option("startingOffsets", "earliest")
@@ -39,8 +45,8 @@ def main(log_dir: str, result: str) -> None:
             .select("topic", "partition", "offset", "value")
             .writeStream.format("parquet")
             .option("checkpointLocation", result + ".checkpoint")
-            .trigger(availableNow=True)
-            .start(result + ".stream")
+            .trigger(availableNow=True),
+            result + ".stream",
         )
         query.awaitTermination()
         assert len(query.recentProgress) > 2

@@ -8,20 +8,21 @@ from __future__ import annotations
 import sys
 
 from tests.spark.killed_with_parent import kill_with_parent
+from tests.spark.streams import start_query
 from tests.spark_session import new_session
 
 
 def main(log_dir: str, out: str, checkpoint: str, *options: str) -> None:
     spark = new_session("local[2]")
     reader = spark.readStream.format("kafkalog").options(**dict(option.split("=", 1) for option in options))
-    (
+    query = start_query(
         reader.load(log_dir)
         .selectExpr("partition", "offset", "cast(value as string) as value")
         .writeStream.format("parquet")
-        .option("checkpointLocation", checkpoint)
-        .start(out)
-        .awaitTermination()
+        .option("checkpointLocation", checkpoint),
+        out,
     )
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

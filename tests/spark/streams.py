@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,23 @@ from typing import Any
 import pytest
 
 from tests.source.driver import SUBSCRIPTIONS
+
+NO_TIME = "Python worker failed to connect back"
+"""What Spark says when the process that it starts for a stream's source is not there after 10 s (4.0 to 4.3: a constant
+of PythonWorkerFactory.createSimpleWorker, which no setting changes). Starting Python takes that long on a machine that
+does other things too, and the query has not begun by then."""
+
+
+def start_query(writer: Any, *path: str) -> Any:
+    """`writer.start(*path)`, anew where Spark gave the source's process no time. A query that has its sources, or that
+    has failed to get them for another reason."""
+    for _ in range(10):
+        query = writer.start(*path)
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.01)
+        if NO_TIME not in str(query.exception()):
+            break
+    return query
 
 
 class Collected:
@@ -40,7 +58,7 @@ def started(frame: Any, checkpoint: Path, **trigger: Any) -> Collected:
     """Start it; `trigger`: as of DataStreamWriter.trigger."""
     collected = Collected()
     writer = frame.writeStream.foreachBatch(collected).option("checkpointLocation", str(checkpoint))
-    collected.query = (writer.trigger(**trigger) if trigger else writer).start()
+    collected.query = start_query(writer.trigger(**trigger) if trigger else writer)
     return collected
 
 
@@ -68,7 +86,7 @@ def failure(frame: Any, checkpoint: Path) -> str:
 
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     with pytest.raises(StreamingQueryException) as caught:
-        writer.trigger(availableNow=True).start().awaitTermination(120)
+        start_query(writer.trigger(availableNow=True)).awaitTermination(120)
     text = str(caught.value)
     assert "kafkalog_spark.errors." in text
     assert "Traceback" not in text

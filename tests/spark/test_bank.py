@@ -30,7 +30,12 @@ def audit_with_spark(spark: Any, directory: Path, rounds: int, seed: int) -> Cou
         frame = frame_of(spark, broker.log_dir, subscribe=bank.TOPIC, startingOffsets="earliest",
                          isolationLevel="read_committed")  # fmt: skip
         with running(frame, directory / "checkpoint") as stream:
-            outcomes = rounds_of_crashes(broker, rounds, seed, live)
+
+            def met() -> bool:
+                assert stream.query.exception() is None
+                return bool(stream.values)
+
+            outcomes = rounds_of_crashes(broker, rounds, seed, live, met)
             assert stream.query.exception() is None
         audit(broker, outcomes)
     final = read_with_spark(spark, broker.log_dir)
@@ -42,6 +47,7 @@ def audit_with_spark(spark: Any, directory: Path, rounds: int, seed: int) -> Cou
     return sum((told.ways for told in outcomes), start=Counter[str]())
 
 
+@pytest.mark.timeout(900)  # each wait for something has its own limit; with several users a machine needs minutes
 def test_spark_sees_no_transfer_that_is_not_committed_while_the_broker_crashes(tmp_path: Path, spark: Any) -> None:
     audit_with_spark(spark, tmp_path, rounds=2, seed=3)
 

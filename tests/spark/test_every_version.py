@@ -12,12 +12,12 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, golden_logs
 from tests.log.rows import plain_rows
 from tests.source.made_logs import append, numbers
 from tests.spark.loads import fails, load, values
+from tests.spark.streams import start_query
 
 pytestmark = pytest.mark.matrix
 
@@ -37,18 +37,12 @@ def refused_without(there: bool, sentence: str) -> Iterator[None]:
 
 
 def run_to_the_end(writer: Any, path: Path) -> None:
-    """Start the stream and wait for its end. Again, from its checkpoint, where Spark gave a Python process no time: it
-    waits 10 s for one to connect, which starting Python takes on a machine that runs other things too."""
-    for attempt in range(5):
-        query = writer.start(str(path))
-        try:
-            query.awaitTermination(300)
-            return
-        except StreamingQueryException as error:
-            if attempt == 4 or "Python worker failed to connect back" not in str(error):
-                raise
-        finally:
-            query.stop()
+    """Start the stream and wait for its end."""
+    query = start_query(writer, str(path))
+    try:
+        query.awaitTermination(300)
+    finally:
+        query.stop()
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])

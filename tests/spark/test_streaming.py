@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.log.format.layout import Codec
 from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
-from tests.spark.streams import failure, frame_of, offsets_of, ran, running
+from tests.spark.streams import failure, frame_of, offsets_of, ran, running, start_query
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_small_batches_come_with_their_plan_and_are_the_rows_of_a_batch_read(spa
 
     more()
     stream = frame_of(spark, logs, startingOffsets="earliest").writeStream.foreachBatch(seen)
-    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query = start_query(stream.option("checkpointLocation", str(tmp_path / "checkpoint")))
     try:
         end, batches = time.monotonic() + 60, 1
         query.processAllAvailable()
@@ -104,12 +104,11 @@ def test_columns_and_headers(spark: Any, golden: Path, tmp_path: Path) -> None:
         spark.read.format("kafkalog").options(**options).load(str(golden)).orderBy("partition", "offset").collect()
     )
     found: list[Any] = []
-    query = (
+    query = start_query(
         frame_of(spark, golden, startingOffsets="earliest", **options)
         .writeStream.foreachBatch(lambda frame, _: found.extend(frame.orderBy("partition", "offset").collect()))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
     query.awaitTermination(120)
     assert len(expected) > 0
@@ -120,11 +119,10 @@ def test_a_schema_of_ones_own(spark: Any, logs: Path, tmp_path: Path) -> None:
     reader = spark.readStream.format("kafkalog").option("allTopics", True).schema("offset bigint, value string")
     frame = reader.option("startingOffsets", "earliest").load(str(logs))
     found: list[Any] = []
-    query = (
+    query = start_query(
         frame.writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
     query.awaitTermination(120)
     assert sorted((row.offset, row.value) for row in found) == sorted(

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafkalog_broker.testing import RunningBroker
 from tests.source.live_load import PARTITIONS, TOPIC, Load
-from tests.spark.streams import frame_of
+from tests.spark.streams import frame_of, start_query
 
 ROOT = Path(__file__).parents[2]
 RATE = 1_000  # records a second
@@ -106,12 +106,12 @@ def kill_rounds(spark: Any, directory: Path, *, rounds: int, seed: int, broker_t
         load.stop.set()
         load.join(150)
     frame = frame_of(spark, broker.log_dir, subscribe=TOPIC, startingOffsets="earliest")
-    last = (
+    last = start_query(
         frame.selectExpr("partition", "offset", "cast(value as string) as value")
         .writeStream.format("parquet")
         .option("checkpointLocation", str(copying.checkpoint))
-        .trigger(availableNow=True)
-        .start(str(copying.out))
+        .trigger(availableNow=True),
+        str(copying.out),
     )
     last.awaitTermination(120)
     deleted = {int(name.stem) for name in (broker.log_dir / f"{TOPIC}-0").glob("*.log")}

@@ -8,7 +8,7 @@
 
 Numba knows the first three, and of the zips only those whose name ends in .zip and whose user has a home; without a
 place it refuses to compile at all. What it has compiled it takes for current while the file of the kernel is unchanged,
-whatever has become of the functions that the kernel calls; here all files of kernels count.
+whatever has become of the functions that the kernel calls; here every file counts that the kernel's file imports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import pkgutil
+import re
 import stat
 import sys
 import tempfile
@@ -28,7 +28,8 @@ from numba import config
 from numba.core import caching
 
 _OURS = ("kafkalog_spark", "kafkalog_broker")
-_KERNELS = "kafkalog_spark.log.kernels"
+_IMPORT = re.compile(rb"^from (kafkalog_(?:spark|broker)[\w.]*) import \(?([^()\n]*(?:\n {4}[^()\n]*)*)", re.MULTILINE)
+"""`from a.b import c, d` of our packages, at the top of a module, over several lines too."""
 _log = logging.getLogger(__name__)
 
 
@@ -94,15 +95,42 @@ def _is_private(directory: str) -> bool:
 
 
 @cache
-def sources_digest(package: str) -> str:
-    """SHA-256 of the files of kernels in kafkalog_spark, and of those in `package` (the broker's end in _kernel)."""
+def sources_digest(module: str) -> str:
+    """SHA-256 over the file of a module that has kernels and every file of ours that it imports, directly or not: what
+    they define, functions and constants alike, is compiled into the kernels. The module is loaded, or about to be."""
     digest = hashlib.sha256()
-    for name in sorted({_KERNELS, package}):
-        loaded = sys.modules[name]
-        for module in sorted(module.name for module in pkgutil.iter_modules(loaded.__path__)):
-            if name == _KERNELS or module.endswith("_kernel"):
-                digest.update(pkgutil.get_data(name, f"{module}.py") or b"")  # also from a zip
+    for name in sorted(_with_imports(module)):
+        digest.update(f"{name} {_source(name)[0]}\n".encode())
     return digest.hexdigest()
+
+
+def _with_imports(module: str) -> set[str]:
+    found = {module}
+    waiting = [module]
+    while waiting:
+        new = set(_source(waiting.pop())[1]) - found
+        found |= new
+        waiting += new
+    return found
+
+
+@cache
+def _source(module: str) -> tuple[str, tuple[str, ...]]:
+    """(SHA-256 of a module's file, the modules of ours that it imports).
+
+    Each file is read once, when the first kernel that needs it is defined: a file that is changed later, while this
+    process lives, is not what is in its memory, and what it compiles must not pass for that file's.
+    """
+    spec = sys.modules[module].__spec__
+    loader: Any = getattr(spec, "loader", None)
+    if spec is None or spec.origin is None or not hasattr(loader, "get_data"):
+        return "", ()
+    text: bytes = loader.get_data(spec.origin)  # also from a zip
+    imported: list[str] = []
+    for line in _IMPORT.finditer(text):
+        source, names = line[1].decode(), line[2].decode()
+        imported += [source, *(f"{source}.{name}" for name in re.findall(r"\w+", names))]
+    return hashlib.sha256(text).hexdigest(), tuple(name for name in imported if name in sys.modules)
 
 
 class KernelCacheLocator:
@@ -116,11 +144,10 @@ class KernelCacheLocator:
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Self | None:
         """None: not ours, or no place."""
-        package = py_func.__module__.rpartition(".")[0]
-        if package.partition(".")[0] not in _OURS:
+        if py_func.__module__.partition(".")[0] not in _OURS:
             return None
-        digest = sources_digest(package)
-        directory = cache_directory(py_file, f"{package}-{digest[:16]}")
+        digest = sources_digest(py_func.__module__)
+        directory = cache_directory(py_file, f"{py_func.__module__}-{digest[:16]}")
         return None if directory is None else cls(py_func, directory, digest)
 
     def ensure_cache_path(self) -> None:
