@@ -7,7 +7,7 @@ COPY pyproject.toml README.md LICENSE pyspark_kafkalog.py ./
 COPY kafkalog_spark kafkalog_spark
 COPY broker broker
 RUN pip install --no-cache-dir '.[broker]' \
- && python -c 'from kafkalog_broker.storage.record_walk import load_kernel; load_kernel(); import kafkalog_broker.storage.cleaner' \
+ && python -c 'from kafkalog_broker.storage.append.record_walk import load_kernel; load_kernel(); import kafkalog_broker.storage.compaction.cleaner' \
  && useradd --system kafkalog && install -d -o kafkalog /var/lib/kafkalog
 USER kafkalog
 VOLUME /var/lib/kafkalog

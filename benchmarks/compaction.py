@@ -21,15 +21,15 @@ from benchmarks.decode import one_core
 from benchmarks.report import Report, in_turn, rate
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.cleaner import Cleaner
-from kafkalog_broker.storage.cleaning import CleaningRequest
-from kafkalog_broker.storage.log import Log, LogIdentity
-from kafkalog_broker.storage.log_segment import LogSegment
-from kafkalog_broker.storage.producer_state import LastRecord
+from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.compaction.cleaning import CleaningRequest
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.producer_state import LastRecord
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_spark.log.layout import Codec
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
 
 NOW = 1_700_000_000_000
 UNCOMPRESSED = 100_000_000

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from benchmarks.data import LARGE_VALUES, OTHER_CODECS, SMALL_VALUES, Topic, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
-from kafkalog_spark.log.decompress import Output, decompress
-from kafkalog_spark.log.layout import ATTRIBUTE_CODEC, ATTRIBUTES_AT, LENGTH_AT, LOG_OVERHEAD, RECORDS_AT
+from kafkalog_spark.log.format.layout import ATTRIBUTE_CODEC, ATTRIBUTES_AT, LENGTH_AT, LOG_OVERHEAD, RECORDS_AT
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.scratch import Scratch
+from kafkalog_spark.log.read.decompress import Output, decompress
+from kafkalog_spark.log.read.scratch import Scratch
 
 PARTITION = 0  # a quarter of a topic is enough for one core
 NO_LIMIT = 1 << 40
@@ -48,7 +48,7 @@ def timed(run: Callable[[], object]) -> float:
 
 def scan(path: Path, topic: Topic, columns: tuple[str, ...] | None) -> None:
     """Read one partition; raises RuntimeError when a row is missing."""
-    from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition
+    from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 
     log = LogDirs.open(path).partition(topic.name, PARTITION)
     request = ScanRequest() if columns is None else ScanRequest(columns=columns)

@@ -22,7 +22,7 @@ FOR_TASKS = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
     "kafkalog_spark.source.stream_reader",
-    "kafkalog_spark.log.partition_scan",
+    "kafkalog_spark.log.read.partition_scan",
     "kafkalog_spark.sink.writers",
     "kafkalog_spark.sink.task_writer",
 )

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.layout import MAX_INT32
+from kafkalog_spark.log.format.layout import MAX_INT32
 
 Parser = Callable[[str, str], Any]
 

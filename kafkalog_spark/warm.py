@@ -10,17 +10,17 @@ import time
 
 import numpy as np
 
-from kafkalog_spark.log import layout
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.kernels.choose import first_out_of_order
 from kafkalog_spark.log.kernels.decode_legacy import decode_legacy, inspect_message_set
 from kafkalog_spark.log.kernels.decode_v2 import decode_v2
 from kafkalog_spark.log.kernels.header_rows import rows_from_headers
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.log.kernels.sweep import end_of_records, sweep
-from kafkalog_spark.log.layout import H
-from kafkalog_spark.log.row_buffers import RowBuffers
-from kafkalog_spark.log.run_decoder import Chosen
-from kafkalog_spark.log.scratch import Scratch
+from kafkalog_spark.log.read.row_buffers import RowBuffers
+from kafkalog_spark.log.read.run_decoder import Chosen
+from kafkalog_spark.log.read.scratch import Scratch
 
 
 def warm() -> None:
@@ -46,10 +46,10 @@ def warm() -> None:
 def _warm_encoder() -> None:
     import pyarrow as pa
 
-    from kafkalog_spark.log.encoder_columns import key_column
     from kafkalog_spark.log.kernels.partition import choose_slots
-    from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
-    from kafkalog_spark.log.record_schema import HEADERS_TYPE
+    from kafkalog_spark.log.read.record_schema import HEADERS_TYPE
+    from kafkalog_spark.log.write.encoder_columns import key_column
+    from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
 
     records = pa.table(
         {

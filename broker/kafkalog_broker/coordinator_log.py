@@ -10,7 +10,7 @@ from kafkalog_broker.groups.offset_batches import OffsetsBatch, decode_batches
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
-    from kafkalog_broker.storage.log import Log
+    from kafkalog_broker.storage.partition.log import Log
 
 
 class CoordinatorLog:

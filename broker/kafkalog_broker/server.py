@@ -39,9 +39,9 @@ from kafkalog_broker.net.late_timers import LateTimer, sleep
 from kafkalog_broker.net.limits import NetworkLimits, connections_within, raise_open_files_limit
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.offsets_topic import OffsetsTopic
-from kafkalog_broker.storage.log import Log
 from kafkalog_broker.storage.log_dir import LogDirs, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_broker.transaction_ends import TransactionEnds

@@ -18,7 +18,7 @@ from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
-    from kafkalog_broker.storage.log import Log
+    from kafkalog_broker.storage.partition.log import Log
     from kafkalog_broker.transactions_topic import TransactionsTopic
 
 _logger = logging.getLogger(__name__)

@@ -19,23 +19,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import CorruptFile, NotALogDirectory, UnknownPartition, UnsupportedFormat
-from kafkalog_spark.log import names
-from kafkalog_spark.log.checkpoint import (
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     read_offset_checkpoint,
 )
-from kafkalog_spark.log.log_end import LogEnd
-from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE
-from kafkalog_spark.log.names import DirKind
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.path_patterns import expanded_paths
-from kafkalog_spark.log.replicas import chosen_places
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
+from kafkalog_spark.log.format.names import DirKind
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.path_patterns import expanded_paths
+from kafkalog_spark.log.read.replicas import chosen_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkalog_spark.log.partition_scan import ScanRequest
+    from kafkalog_spark.log.read.partition_scan import ScanRequest
 
 _MARKS = (META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE)
 """A directory with one of these is a log directory even when it holds no partition yet."""
@@ -141,8 +141,8 @@ class LogDirs:
 
         request, or its fields as keywords (columns=, timestamp_from_ms=, read_committed= ...): see ScanRequest.
         """
-        from kafkalog_spark.log.last_stable_offset import last_stable_offset
-        from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition
+        from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+        from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
         if topic is not None and topic not in self.topics:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
-from kafkalog_spark.log import names
+from kafkalog_spark.log.format import names
 from kafkalog_spark.log.log_dir import PartitionPlace
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit_plan import TopicPartition, lay_out, place, place_again

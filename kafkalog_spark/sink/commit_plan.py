@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
-from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.sink.manifest import StagedFile, TaskManifest
 from kafkalog_spark.sink.sink_record import NewTopic, PlannedSegment
 from kafkalog_spark.sink.staging import joined_file

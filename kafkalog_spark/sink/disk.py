@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from kafkalog_spark.log import names
-from kafkalog_spark.log.durable import fsync_directory, replace_file
-from kafkalog_spark.log.segment_restamp import restamp_segment
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.durable import fsync_directory, replace_file
+from kafkalog_spark.log.write.segment_restamp import restamp_segment
 
 _COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
 _FLUSHES_AT_ONCE = 8

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.compress import compression_level
-from kafkalog_spark.log.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
-from kafkalog_spark.log.names import is_internal, valid_topic_name
+from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
+from kafkalog_spark.log.format.names import is_internal, valid_topic_name
+from kafkalog_spark.log.write.compress import compression_level
 from kafkalog_spark.option_text import (
     GivenOptions,
     Option,

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptLog, CorruptSnapshot, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log import names
-from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.log.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
+from kafkalog_spark.log.format.offset_index import load_offset_index
+from kafkalog_spark.log.format.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
+from kafkalog_spark.log.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from kafkalog_spark.log.format.time_index import load_time_index
 from kafkalog_spark.log.log_dir import PartitionPlace
-from kafkalog_spark.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
-from kafkalog_spark.log.offset_index import load_offset_index
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
-from kafkalog_spark.log.segment_headers import checked_headers
-from kafkalog_spark.log.segment_writer import SegmentWriter
-from kafkalog_spark.log.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from kafkalog_spark.log.time_index import load_time_index
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.write.segment_headers import checked_headers
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 FIRST_EPOCH = 0
 """Leader epoch of a log that has none yet."""

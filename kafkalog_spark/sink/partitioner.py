@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
-from kafkalog_spark.log.encoder_columns import key_column
+from kafkalog_spark.log.write.encoder_columns import key_column
 
 _EMPTY_I32, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
 

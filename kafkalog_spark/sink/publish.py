@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, CorruptLog, UnsupportedFormat
-from kafkalog_spark.log import names
-from kafkalog_spark.log.checkpoint import (
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     format_leader_epochs,
     format_offset_checkpoint,
     read_offset_checkpoint,
 )
-from kafkalog_spark.log.partition_metadata import (
+from kafkalog_spark.log.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
     format_partition_metadata,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.partition_metadata import uuid_from_text, uuid_to_text
+from kafkalog_spark.log.format.partition_metadata import uuid_from_text, uuid_to_text
 from kafkalog_spark.sink.staging import is_staging_name
 
 RECORD_FILE = "kafkalog.sink.json"

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kafkalog_spark.log import names
+from kafkalog_spark.log.format import names
 
 _PREFIX = "kafkalog.sink-"
 _JOB_SUFFIX = ".job"

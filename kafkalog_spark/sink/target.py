@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kafkalog_spark.errors import BrokerOwnsDirectory, KafkalogError, LogDirLocked, NotALogDirectory, OptionError
-from kafkalog_spark.log import names
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from kafkalog_spark.log.format.names import DirKind, parse_partition_dir, parse_segment_file
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.log_dir_lock import LogDirLock
-from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE, read_meta_properties
-from kafkalog_spark.log.names import DirKind, parse_partition_dir, parse_segment_file
+from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.sink.patience import Patience
 from kafkalog_spark.sink.sink_record import RECORD_FILE, read_record
 from kafkalog_spark.sink.staging import job_of

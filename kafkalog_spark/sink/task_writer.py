@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord, JobEnded
-from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.record_encoder import BatchParams, EncodeBuffers, encode_runs
+from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.manifest import StagedFile, TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, topic_fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
-from kafkalog_spark.log.replicas import chosen_places
+from kafkalog_spark.log.read.replicas import chosen_places
 from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.subscription import assigned_partitions, check_said

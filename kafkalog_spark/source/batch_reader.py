@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError
-from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.source.bounds import OffsetRange, rebind
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.joined import joined
@@ -102,7 +102,7 @@ def rows_of_splits(
     """The rows of several splits, one after the other, in batches joined where they are small. `rows_of` is called with
     a split, `request` and the buffers (ScanSpace) that all splits use in turn."""
     # the kernels are loaded where records are decoded, and nowhere else
-    from kafkalog_spark.log.scan_space import ScanSpace
+    from kafkalog_spark.log.read.scan_space import ScanSpace
 
     space = ScanSpace()
     yield from until_spark_has_enough(joined(chain.from_iterable(rows_of(split, request, space) for split in splits)))
@@ -123,7 +123,7 @@ def scan_range(
     its start is looked up when it is read, and only now it is. Whatever else is gone by the time it is read raises
     DataLoss, or is logged with fail_on_data_loss=False.
     """
-    from kafkalog_spark.log.partition_scan import ScanStatistics, scan_partition
+    from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
 
     while True:
         statistics = ScanStatistics()
@@ -163,7 +163,7 @@ def _overtaken(log: PartitionLog, asked: OffsetRange, statistics: Any) -> bool:
 
 def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> Any:
     """Options and pushed filters as what the log's scan understands."""
-    from kafkalog_spark.log.partition_scan import ScanRequest
+    from kafkalog_spark.log.read.partition_scan import ScanRequest
 
     return ScanRequest(
         columns=columns,

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
-from kafkalog_spark.log.batch_header import BatchHeader
-from kafkalog_spark.log.last_stable_offset import aborted_transactions
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.format.batch_header import BatchHeader
+from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile
 
 _LOOK = 1 << 20
 """Bytes of batches without anything to read that are looked through for one that has: markers and aborted records of

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kafkalog_spark.errors import DataLoss
-from kafkalog_spark.log.partition_metadata import uuid_to_text
+from kafkalog_spark.log.format.partition_metadata import uuid_to_text
 from kafkalog_spark.source.bounds import OffsetRange, clip
 from kafkalog_spark.source.offset_range_limit import EARLIEST, LATEST, TopicPartition, set_text, tp_text
 

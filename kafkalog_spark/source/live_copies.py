@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafkalog_spark.log.replicas import Copy, Replicas, best, check_one_topic, leader_epoch, refuse_copies, report
+from kafkalog_spark.log.read.replicas import Copy, Replicas, best, check_one_topic, leader_epoch, refuse_copies, report
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.log.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from kafkalog_spark.log.last_stable_offset import StableOffsetWalk
+from kafkalog_spark.log.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace, offset_checkpoint
-from kafkalog_spark.log.log_end import LogEnd
-from kafkalog_spark.log.partition_log import LISTINGS, PartitionLog
-from kafkalog_spark.log.path_patterns import expanded_paths, is_pattern
-from kafkalog_spark.log.replicas import topic_id_of
+from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.path_patterns import expanded_paths, is_pattern
+from kafkalog_spark.log.read.replicas import topic_id_of
 from kafkalog_spark.source.assigned_places import open_log_dirs
 from kafkalog_spark.source.live_copies import LiveCopies
 from kafkalog_spark.source.offset_range_limit import TopicPartition

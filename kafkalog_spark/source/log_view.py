@@ -8,8 +8,8 @@ from functools import partial
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import PartitionPlace
-from kafkalog_spark.log.log_end import LogEnd
-from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.source.bounds import LogView
 from kafkalog_spark.source.options import ReadOptions
 
@@ -46,7 +46,7 @@ def _end_for_readers(log: PartitionLog, options: ReadOptions, fixed_end: int | N
         if ends_before_last_segment(log, fixed_end):
             return log.segments[-1].base_offset
         return log.log_end_offset  # what was below the LSO stays below it
-    from kafkalog_spark.log.last_stable_offset import last_stable_offset
+    from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 
     return last_stable_offset(log) if options.read_committed else log.log_end_offset
 
@@ -58,6 +58,6 @@ def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
 
 def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
     # reading records needs the kernels: loaded only when a bound is a timestamp
-    from kafkalog_spark.log.partition_scan import offset_for_timestamp
+    from kafkalog_spark.log.read.partition_scan import offset_for_timestamp
 
     return offset_for_timestamp(log, timestamp)

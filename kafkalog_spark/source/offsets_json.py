@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.layout import MAX_INT32
+from kafkalog_spark.log.format.layout import MAX_INT32
 from kafkalog_spark.source.offset_range_limit import EARLIEST, LATEST, SpecificOffsets, TopicPartition
 
 MAX_INT64 = 2**63 - 1

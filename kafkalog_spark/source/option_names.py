@@ -6,7 +6,7 @@ rules are those of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`
 
 from __future__ import annotations
 
-from kafkalog_spark.log.replicas import REPLICAS
+from kafkalog_spark.log.read.replicas import REPLICAS
 from kafkalog_spark.option_text import Option
 from kafkalog_spark.source import option_values as values
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.record_schema import COLUMNS
-from kafkalog_spark.log.replicas import Replicas
+from kafkalog_spark.log.read.record_schema import COLUMNS
+from kafkalog_spark.log.read.replicas import Replicas
 from kafkalog_spark.option_text import GivenOptions, Option, is_nearly, unknown_option
 from kafkalog_spark.source.bounds import NoMatch
 from kafkalog_spark.source.offset_range_limit import (

@@ -48,7 +48,7 @@ class Kernels:
         return self._loaded
 
     def load(self) -> None:
-        from kafkalog_spark.log import partition_scan  # noqa: F401 - the kernels come with it
+        from kafkalog_spark.log.read import partition_scan  # noqa: F401 - the kernels come with it
 
         self._loaded = True
 

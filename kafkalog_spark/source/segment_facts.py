@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.segment_file import SegmentFile
-from kafkalog_spark.log.segment_time import position_for_timestamp
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_time import position_for_timestamp
 from kafkalog_spark.source.bounds import OffsetRange
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import ReadOptions

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.record_schema import COLUMNS
+from kafkalog_spark.log.read.record_schema import COLUMNS
 
 # Built from classes: StructType.fromDDL needs a SparkContext, which workers do not have.
 _HEADERS = ArrayType(

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from kafkalog_spark.errors import MalformedOffsets
-from kafkalog_spark.log.layout import MAX_INT32
+from kafkalog_spark.log.format.layout import MAX_INT32
 from kafkalog_spark.source.offset_range_limit import EARLIEST, TopicPartition
 from kafkalog_spark.source.offsets_json import LEGAL_TOPIC, MAX_INT64, PARTITION_NUMBER, offsets_by_topic
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from kafkalog_spark.errors import DataLoss, OptionError
-from kafkalog_spark.log.log_end import LogEnd
-from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.source.admission import BatchDelay, Limits, limited_ends, now_ms, shares
 from kafkalog_spark.source.batch_walk import bytes_of, end_of_bytes, holds_records
 from kafkalog_spark.source.bounds import LogView, OffsetRange, resolve_bounds
@@ -251,6 +251,6 @@ def _specific(
 
 def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
     # reading records needs the kernels: loaded only when the start is a timestamp
-    from kafkalog_spark.log.partition_scan import offset_for_timestamp
+    from kafkalog_spark.log.read.partition_scan import offset_for_timestamp
 
     return offset_for_timestamp(log, timestamp)

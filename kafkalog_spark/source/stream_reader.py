@@ -26,8 +26,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.replicas import topic_id_of
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.replicas import topic_id_of
 from kafkalog_spark.source.admission import Limits
 from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.data_loss import created_again, deleted

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError, UnknownPartition
-from kafkalog_spark.log.names import is_internal
+from kafkalog_spark.log.format.names import is_internal
 from kafkalog_spark.source.offset_range_limit import TopicPartition, cut_text
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.storage import log_flush
+from kafkalog_broker.storage.partition import log_flush
 
 
 class WatchedLock:

@@ -24,7 +24,7 @@ from kafkalog_broker.storage.log_dir import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.names import CLEAN_SHUTDOWN_FILE
+from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE
 
 SECONDS = 30
 

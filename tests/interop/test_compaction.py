@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 from confluent_kafka import Producer
 
-from kafkalog_broker.storage.cleaner import Cleaner
-from kafkalog_broker.storage.log import Log, LogIdentity
-from kafkalog_broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from tests.broker.storage.cleaner_helpers import Host, request
 from tests.broker.storage.kafka_compaction import compacted, compare
 from tests.broker.storage.storage_helpers import NOW, log_config

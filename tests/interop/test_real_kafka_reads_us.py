@@ -19,12 +19,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.log.encoded_batch import control_batch
-from kafkalog_spark.log.layout import Codec, ControlType, TimestampType
-from kafkalog_spark.log.partition_writer import PartitionWriter
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
-from kafkalog_spark.log.record_schema import HEADERS_TYPE
-from kafkalog_spark.log.rolling import SegmentConfig
+from kafkalog_spark.log.format.layout import Codec, ControlType, TimestampType
+from kafkalog_spark.log.read.record_schema import HEADERS_TYPE
+from kafkalog_spark.log.write.encoded_batch import control_batch
+from kafkalog_spark.log.write.partition_writer import PartitionWriter
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.rolling import SegmentConfig
 from tests.golden_data import Row, parse_dump
 from tests.interop.real_kafka import RealKafka, available, classpath
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.names import segment_name
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests.log.batch_builder import V2Record, batch
 from tests.log.rows import ALL_COLUMNS, plain_rows
 

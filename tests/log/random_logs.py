@@ -15,12 +15,12 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from kafkalog_spark.log.encoded_batch import batches_of
-from kafkalog_spark.log.names import segment_name
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.producer_snapshot import ProducerEntry, write_producer_snapshot
-from kafkalog_spark.log.segment_writer import SegmentWriter
-from kafkalog_spark.log.transaction_index import AbortedTransaction, format_transaction
+from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, write_producer_snapshot
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.log import batch_builder, legacy_builder
 from tests.log.batch_builder import ABORT, COMMIT, LEADER_CHANGE, TRANSACTIONAL, V2Record
 from tests.log.legacy_builder import LegacyRecord

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.layout import CRC_AT, Codec
-from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.format.layout import CRC_AT, Codec
+from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests.log import legacy_builder
 from tests.log.batch_builder import (
     CONTROL,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
-from kafkalog_spark.log import segment_scan
-from kafkalog_spark.log.batch_order import follower_lies, ordered_headers
-from kafkalog_spark.log.log_end import LogEnd
-from kafkalog_spark.log.names import SegmentFiles
-from kafkalog_spark.log.partition_scan import ScanRequest, ScanStatistics, scan_partition
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.format.names import SegmentFiles
+from kafkalog_spark.log.read import segment_scan
+from kafkalog_spark.log.read.batch_order import follower_lies, ordered_headers
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.log.batch_builder import batch
 from tests.log.damaged_log import check_place, log_path, open_log, patched, read_all, records, write_segments
 from tests.log.rows import plain_rows

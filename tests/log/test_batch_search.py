@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log import batch_search
-from kafkalog_spark.log.batch_search import find_batch
-from kafkalog_spark.log.names import SegmentFiles
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.format.names import SegmentFiles
+from kafkalog_spark.log.read import batch_search
+from kafkalog_spark.log.read.batch_search import find_batch
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.log.batch_builder import V2Record, batch
 from tests.log.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, write_segments
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
-from kafkalog_spark.log import scratch
-from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.read import scratch
 from tests.log import legacy_builder
 from tests.log.batch_builder import V2Record, batch, compressed, encoded, sealed, varint
 from tests.log.damaged_log import AFTER, BEFORE, TIME, check_place, read_all, records, write_segments

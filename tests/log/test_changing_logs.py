@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, NotALogDirectory
-from kafkalog_spark.log.names import segment_name
-from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests.log.batch_builder import (
     batch,
 )

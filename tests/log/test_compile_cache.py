@@ -27,7 +27,7 @@ from kafkalog_spark.log.kernels import compile_cache
 if "nowhere" in sys.argv:
     compile_cache.temporary_directory = lambda: "/proc/kafkalog"
 from kafkalog_spark.log.kernels.choose import first_out_of_order
-from kafkalog_spark.log.layout import H
+from kafkalog_spark.log.format.layout import H
 first_out_of_order(np.empty((0, len(H)), np.int64), -1, 0, 1)
 stats = first_out_of_order.stats
 print(json.dumps([stats.cache_path, sum(stats.cache_hits.values()), compile_cache.__file__]))

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kafkalog_spark.log.compress import DEFAULT_LEVELS, LEVEL_RANGES, compress, compression_level
-from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.write.compress import DEFAULT_LEVELS, LEVEL_RANGES, compress, compression_level
 from tests.golden_data import golden_logs
 from tests.log import plain_decoder
 

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar, UnsupportedFormat
-from kafkalog_spark.log import compress
-from kafkalog_spark.log import decompress as decompress_module
-from kafkalog_spark.log.decompress import Output, decompress
-from kafkalog_spark.log.layout import Codec
-from kafkalog_spark.log.scratch import Scratch
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.read import decompress as decompress_module
+from kafkalog_spark.log.read.decompress import Output, decompress
+from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.log.write import compress
 from tests.log import legacy_builder
 from tests.log.batch_builder import LZ4, SNAPPY, ZSTD, compressed
 from tests.log.compressed_streams import lz4_linked_blocks, xerial_blocks

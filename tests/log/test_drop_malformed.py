@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.batch_header import BatchHeader
-from kafkalog_spark.log.layout import CRC_AT, LENGTH_AT, MAGIC_AT, RECORD_COUNT_AT, Codec
+from kafkalog_spark.log.format.batch_header import BatchHeader
+from kafkalog_spark.log.format.layout import CRC_AT, LENGTH_AT, MAGIC_AT, RECORD_COUNT_AT, Codec
+from kafkalog_spark.log.format.names import SegmentFiles
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.names import SegmentFiles
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_scan import ScanRequest, ScanStatistics, scan_partition
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
 from tests.golden_data import KAFKA_4_3
 
 Damage = Callable[[bytearray, BatchHeader], None]
@@ -48,7 +48,7 @@ def zero_the_batch(data: bytearray, batch: BatchHeader) -> None:
 
 def lie_about_the_count(data: bytearray, batch: BatchHeader) -> None:
     # with a right CRC: only the records themselves tell
-    from kafkalog_spark.log.batch_header import computed_crc
+    from kafkalog_spark.log.format.batch_header import computed_crc
 
     count = struct.unpack_from(">i", data, batch.position + RECORD_COUNT_AT)[0]
     struct.pack_into(">i", data, batch.position + RECORD_COUNT_AT, count + 1)

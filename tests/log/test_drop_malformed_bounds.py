@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
-from kafkalog_spark.log.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.layout import MAX_INT64
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_scan import ScanRequest, ScanStatistics, offset_for_timestamp, scan_partition
-from kafkalog_spark.log.segment_time import largest_timestamp
+from kafkalog_spark.log.format.layout import MAX_INT64
+from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.segment_time import largest_timestamp
 from tests.log.batch_builder import ABORT, TRANSACTIONAL, batch, control
 from tests.log.damaged_log import TIME, check_place, open_log, patched, records, write_segments
 from tests.log.rows import plain_rows

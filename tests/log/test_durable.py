@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.durable import fsync_directory, replace_file
+from kafkalog_spark.log.format.durable import fsync_directory, replace_file
 
 
 def test_the_whole_content_is_replaced(tmp_path):

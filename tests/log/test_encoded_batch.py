@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
-from kafkalog_spark.log.encoded_batch import batches_of, control_batch, restamp
-from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.write.encoded_batch import batches_of, control_batch, restamp
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.plain_decoder import decode_batches, decode_log
 

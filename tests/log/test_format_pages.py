@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.batch_header import check_crc, parse_header
-from kafkalog_spark.log.checkpoint import parse_leader_epochs, parse_offset_checkpoint
-from kafkalog_spark.log.meta_properties import parse_meta_properties
-from kafkalog_spark.log.names import DirKind, parse_partition_dir, parse_segment_file
-from kafkalog_spark.log.offset_index import parse_offset_index
-from kafkalog_spark.log.partition_metadata import parse_partition_metadata
-from kafkalog_spark.log.producer_snapshot import parse_producer_snapshot
-from kafkalog_spark.log.time_index import parse_time_index
-from kafkalog_spark.log.transaction_index import parse_transaction_index
+from kafkalog_spark.log.format.batch_header import check_crc, parse_header
+from kafkalog_spark.log.format.checkpoint import parse_leader_epochs, parse_offset_checkpoint
+from kafkalog_spark.log.format.meta_properties import parse_meta_properties
+from kafkalog_spark.log.format.names import DirKind, parse_partition_dir, parse_segment_file
+from kafkalog_spark.log.format.offset_index import parse_offset_index
+from kafkalog_spark.log.format.partition_metadata import parse_partition_metadata
+from kafkalog_spark.log.format.producer_snapshot import parse_producer_snapshot
+from kafkalog_spark.log.format.time_index import parse_time_index
+from kafkalog_spark.log.format.transaction_index import parse_transaction_index
 from tests.golden_data import GOLDEN
 
 PAGES = Path(__file__).parents[2] / "docs" / "format"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.format.names import SegmentFiles
+from kafkalog_spark.log.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.names import SegmentFiles
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
-from kafkalog_spark.log.segment_file import SegmentFile
-from kafkalog_spark.log.transaction_index import load_transaction_index
+from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.rows import ALL_COLUMNS, plain_rows
 

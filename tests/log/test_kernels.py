@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from kafkalog_spark.log.batch_header import parse_header
+from kafkalog_spark.log.format.batch_header import parse_header
+from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.kernels import primitives
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE, TOO_FAR, crc_of
 from kafkalog_spark.log.kernels.rows import is_member
 from kafkalog_spark.log.kernels.sweep import SMALL_BATCH, SweepStatus, end_of_records, sweep
-from kafkalog_spark.log.layout import H
 from tests.golden_data import golden_logs
 from tests.log.batch_builder import V2Record, batch, encoded, varint
 

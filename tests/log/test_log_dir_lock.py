@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from kafkalog_spark.errors import LogDirLocked
-from kafkalog_spark.log.log_dir_lock import LogDirLock
+from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
 HOLDER = """
 import sys
-from kafkalog_spark.log.log_dir_lock import LogDirLock
+from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 lock = LogDirLock.acquire(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.meta_properties import (
+from kafkalog_spark.log.format.meta_properties import (
     META_PROPERTIES_FILE,
     MetaProperties,
     format_meta_properties,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_spark.log.names import (
+from kafkalog_spark.log.format.names import (
     DirKind,
     PartitionDir,
     SegmentFileName,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
 
 RECORDS = 30
 

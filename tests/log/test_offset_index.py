@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
-from kafkalog_spark.log.index_file import read_entries
-from kafkalog_spark.log.offset_index import (
+from kafkalog_spark.log.format.index_file import read_entries
+from kafkalog_spark.log.format.offset_index import (
     ENTRY_SIZE,
     OffsetIndex,
     OffsetIndexWriter,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.log_end import find_log_end
-from kafkalog_spark.log.offset_index import OffsetPosition
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_scan import scan_partition
+from kafkalog_spark.log.format.offset_index import OffsetPosition
+from kafkalog_spark.log.read.log_end import find_log_end
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from tests.golden_data import KAFKA_2_8, DumpedBatch, GoldenLog, golden_logs
 
 CODECS = ("gzip", "snappy", "lz4")

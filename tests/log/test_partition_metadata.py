@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.log.partition_metadata import (
+from kafkalog_spark.log.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
     format_partition_metadata,

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, InvalidRecord
-from kafkalog_spark.log import partition_writer
-from kafkalog_spark.log.checkpoint import EpochEntry, read_leader_epochs
-from kafkalog_spark.log.encoded_batch import EncodedBatch, batches_of
-from kafkalog_spark.log.layout import Codec
-from kafkalog_spark.log.partition_writer import PartitionWriter
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
-from kafkalog_spark.log.rolling import SegmentConfig
-from kafkalog_spark.log.segment_writer import SegmentWriter
+from kafkalog_spark.log.format.checkpoint import EpochEntry, read_leader_epochs
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.write import partition_writer
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of
+from kafkalog_spark.log.write.partition_writer import PartitionWriter
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.rolling import SegmentConfig
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.plain_decoder import decode_log
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.path_patterns import expanded_paths
+from kafkalog_spark.log.read.path_patterns import expanded_paths
 from tests.source.made_logs import append, numbers
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptSnapshot, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.producer_snapshot import (
+from kafkalog_spark.log.format.producer_snapshot import (
     ProducerEntry,
     format_producer_snapshot,
     parse_producer_snapshot,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import InvalidRecord
-from kafkalog_spark.log.encoded_batch import EncodedBatch
-from kafkalog_spark.log.layout import Codec, TimestampType
-from kafkalog_spark.log.record_encoder import (
+from kafkalog_spark.log.format.layout import Codec, TimestampType
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
+from kafkalog_spark.log.write.record_encoder import (
     BatchParams,
     EncodeBuffers,
     encode_batches,

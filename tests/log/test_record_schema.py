@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.record_schema import COLUMNS, record_schema
+from kafkalog_spark.log.read.record_schema import COLUMNS, record_schema
 from tests.log.damaged_log import BEFORE, TOPIC, write_segments
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError
-from kafkalog_spark.log.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.partition_scan import ScanRequest, ScanStatistics, offset_for_timestamp, scan_partition
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.log.batch_builder import ABORT, COMMIT, TRANSACTIONAL, V2Record, batch, control
 from tests.log.damaged_log import TIME, log_path, open_log, write_segments
 from tests.log.rows import plain_rows

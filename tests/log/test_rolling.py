@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.rolling import should_roll
+from kafkalog_spark.log.write.rolling import should_roll
 
 EMPTY: dict[str, Any] = {
     "size": 0, "base_offset": 100, "first_timestamp": None, "created_ms": 1000, "indexes_full": False,

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalog_spark.log import row_buffers, run_decoder, scan_space, segment_scan
-from kafkalog_spark.log.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read import row_buffers, run_decoder, scan_space, segment_scan
+from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from tests.log.random_logs import (
     NEWEST,
     SPAN,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.scratch import Scratch
+from kafkalog_spark.log.read.scratch import Scratch
 
 MEBI = 1 << 20
 

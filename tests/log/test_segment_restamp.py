@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.layout import Codec
-from kafkalog_spark.log.partition_writer import PartitionWriter
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches, encode_runs
-from kafkalog_spark.log.segment_restamp import restamp_segment
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.write.partition_writer import PartitionWriter
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches, encode_runs
+from kafkalog_spark.log.write.segment_restamp import restamp_segment
 
 START = 1_700_000_000_000
 

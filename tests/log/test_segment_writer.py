@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptBatch, SegmentFull
-from kafkalog_spark.log import segment_writer
-from kafkalog_spark.log.encoded_batch import EncodedBatch, batches_of
-from kafkalog_spark.log.offset_index import check_offset_index, parse_offset_index
-from kafkalog_spark.log.segment_writer import SegmentWriter
-from kafkalog_spark.log.time_index import check_time_index, parse_time_index
+from kafkalog_spark.log.format.offset_index import check_offset_index, parse_offset_index
+from kafkalog_spark.log.format.time_index import check_time_index, parse_time_index
+from kafkalog_spark.log.write import segment_writer
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.legacy_builder import message
 from tests.log.plain_decoder import decode_log

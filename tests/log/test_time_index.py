@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
-from kafkalog_spark.log.time_index import (
+from kafkalog_spark.log.format.time_index import (
     ENTRY_SIZE,
     TimeIndex,
     TimeIndexWriter,

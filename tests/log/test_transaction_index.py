@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptIndex
-from kafkalog_spark.log.transaction_index import (
+from kafkalog_spark.log.format.transaction_index import (
     ENTRY_SIZE,
     AbortedTransaction,
     TransactionIndexWriter,

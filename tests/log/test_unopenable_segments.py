@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import DataLoss, NotALogDirectory
-from kafkalog_spark.log.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.names import segment_name
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from tests.log.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, open_log, write_segments
 from tests.log.rows import plain_rows
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log import names
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.offset_index import check_offset_index
+from kafkalog_spark.log.format.time_index import check_time_index
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.offset_index import check_offset_index
-from kafkalog_spark.log.record_schema import HEADERS_TYPE
-from kafkalog_spark.log.time_index import check_time_index
+from kafkalog_spark.log.read.record_schema import HEADERS_TYPE
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.disk import Disk

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord, UnknownPartition
-from kafkalog_spark.log.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
-from kafkalog_spark.log.encoded_batch import EncodedBatch
-from kafkalog_spark.log.partition_metadata import read_partition_metadata
-from kafkalog_spark.log.partition_writer import PartitionWriter
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
+from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
+from kafkalog_spark.log.write.partition_writer import PartitionWriter
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.manifest import TaskManifest
@@ -251,7 +251,7 @@ def test_a_new_topic_must_not_collide_with_another(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_a_running_broker_is_refused_with_the_other_road(tmp_path: Path) -> None:
-    from kafkalog_spark.log.log_dir_lock import LogDirLock
+    from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
     write(tmp_path, values("a", topic="t"))
     held = LogDirLock.acquire(tmp_path)

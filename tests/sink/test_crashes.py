@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
-from kafkalog_spark.log.durable import replace_file
+from kafkalog_spark.log.format.durable import replace_file
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.partition_writer import PartitionWriter
+from kafkalog_spark.log.write.partition_writer import PartitionWriter
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.disk import Disk
 from kafkalog_spark.sink.manifest import TaskManifest

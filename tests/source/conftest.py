@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from tests.source.made_logs import append, numbers, segment_offsets
 from tests.source.planned import RECORDS, SEGMENT_BYTES
 

@@ -11,9 +11,9 @@ from unittest import mock
 
 import pyarrow as pa
 
-from kafkalog_spark.log.layout import Codec, TimestampType
-from kafkalog_spark.log.partition_writer import PartitionWriter, SegmentConfig
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.format.layout import Codec, TimestampType
+from kafkalog_spark.log.write.partition_writer import PartitionWriter, SegmentConfig
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
 
 FIRST_TIMESTAMP = 1_700_000_000_000  # ms
 _ONE_BATCH = 1 << 20  # bytes; larger than anything made here

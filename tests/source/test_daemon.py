@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ["numba", "pyarrow", "pyspark.worker", "kafkalog_spark.log.partition_scan", "kafkalog_spark.sink.task_writer"]
+NEEDED = [
+    "numba",
+    "pyarrow",
+    "pyspark.worker",
+    "kafkalog_spark.log.read.partition_scan",
+    "kafkalog_spark.sink.task_writer",
+]
 
 
 def printed(code: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.log import scan_space
-from kafkalog_spark.log.row_buffers import RowBuffers
+from kafkalog_spark.log.read import scan_space
+from kafkalog_spark.log.read.row_buffers import RowBuffers
 from kafkalog_spark.source import joined, prefetch
 from tests.source.driver import Load
 from tests.source.made_logs import append

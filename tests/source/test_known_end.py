@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, OffsetOutOfRange
-from kafkalog_spark.log.log_end import LogEnd, find_log_end
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.source.driver import Load
 from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
 
@@ -56,7 +56,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(file.bytes_read - before)
         return found
 
-    monkeypatch.setattr("kafkalog_spark.log.partition_log.find_log_end", spy)
+    monkeypatch.setattr("kafkalog_spark.log.read.partition_log.find_log_end", spy)
     return seen
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.record_schema import COLUMN_TYPES, COLUMNS
+from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
     LATEST,

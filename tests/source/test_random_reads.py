@@ -19,7 +19,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, Not
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
-from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.format.layout import Codec
 from tests.source.driver import Load
 from tests.source.made_logs import (
     FIRST_TIMESTAMP,

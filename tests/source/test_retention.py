@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import DataLoss
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.source.driver import Load
 from tests.source.made_logs import append, delete_first_segment, numbers
 

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, LessThan
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.log_end import LogEnd, find_log_end
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.source.driver import Load
 from tests.source.made_logs import FIRST_TIMESTAMP, append, delete_partition, numbers, segment_offsets, write_batches
 from tests.source.made_logs import MadeBatch as Batch
@@ -51,7 +51,7 @@ def ends_found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(str(file.topic_partition))
         return find_log_end(file, *args, **keywords)
 
-    monkeypatch.setattr("kafkalog_spark.log.partition_log.find_log_end", spy)
+    monkeypatch.setattr("kafkalog_spark.log.read.partition_log.find_log_end", spy)
     return found
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.encoded_batch import control_batch
-from kafkalog_spark.log.last_stable_offset import StableOffsetWalk, last_stable_offset
-from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_writer import PartitionWriter, SegmentConfig
+from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk, last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.write.encoded_batch import control_batch
+from kafkalog_spark.log.write.partition_writer import PartitionWriter, SegmentConfig
 from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
 from tests.source.stream_driver import Query
 

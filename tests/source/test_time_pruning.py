@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import GreaterThanOrEqual
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.source.driver import Load, Scan
 from tests.source.made_logs import FIRST_TIMESTAMP, append
 

@@ -8,10 +8,10 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.log.encoded_batch import EncodedBatch, restamp
-from kafkalog_spark.log.layout import Codec
-from kafkalog_spark.log.partition_writer import PartitionWriter, SegmentConfig
-from kafkalog_spark.log.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, restamp
+from kafkalog_spark.log.write.partition_writer import PartitionWriter, SegmentConfig
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
 from tests.source.made_logs import FIRST_TIMESTAMP
 
 TEMPLATE_BYTES = 16 << 20  # of values, encoded once

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from kafkalog_spark.log.log_dir_lock import LogDirLock
+from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from tests.sink.sink_helpers import check_log, everything, read, texts
 from tests.spark.loads import fails
 

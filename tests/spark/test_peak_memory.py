@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.format.layout import Codec
 from tests.spark.large_segment import write_segment
 
 pytestmark = [

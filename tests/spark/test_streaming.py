@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.layout import Codec
+from kafkalog_spark.log.format.layout import Codec
 from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
 from tests.spark.streams import failure, frame_of, offsets_of, ran, running
 

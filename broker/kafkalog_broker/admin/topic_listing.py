@@ -11,7 +11,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
 from kafkalog_broker.storage.log_home import LogEntry
 from kafkalog_broker.storage.topic_registry import Topic
-from kafkalog_spark.log.names import is_internal
+from kafkalog_spark.log.format.names import is_internal
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker

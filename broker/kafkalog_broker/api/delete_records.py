@@ -8,7 +8,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.names import is_internal
+from kafkalog_spark.log.format.names import is_internal
 
 NO_LOW_WATERMARK = -1
 

@@ -28,7 +28,7 @@ from kafkalog_broker.turn import Turn, line
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
-    from kafkalog_broker.storage.log import Log
+    from kafkalog_broker.storage.partition.log import Log
 
 _FIRST_SESSION_VERSION = 7
 _FIRST_TOPIC_ID_VERSION = 13

@@ -22,7 +22,7 @@ from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.metadata_response import TopicMetadata, encode_metadata_response
 from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
 from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.names import is_internal
+from kafkalog_spark.log.format.names import is_internal
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker

@@ -28,18 +28,18 @@ from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.produce_request import ProduceRequest
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
-from kafkalog_broker.storage.append_validation import InvalidRecordErrors, ValidatedBatch, validate_batch
-from kafkalog_broker.storage.record_walk import TakesTooLong
-from kafkalog_broker.storage.validation_cost import bytes_at_once
+from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, ValidatedBatch, validate_batch
+from kafkalog_broker.storage.append.record_walk import TakesTooLong
+from kafkalog_broker.storage.append.validation_cost import bytes_at_once
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
 from kafkalog_broker.turn import Turn
-from kafkalog_spark.log import layout
-from kafkalog_spark.log.names import is_internal
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.names import is_internal
 
 if TYPE_CHECKING:
     from kafkalog_broker.server import Broker
-    from kafkalog_broker.storage.log import AppendInfo, Log
+    from kafkalog_broker.storage.partition.log import AppendInfo, Log
 
 _refused = LogRate(logging.getLogger(__name__))
 

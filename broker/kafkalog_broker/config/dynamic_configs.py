@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.durable import replace_file
+from kafkalog_spark.log.format.durable import replace_file
 
 FILE = "kafkalog.broker-configs.json"
 VERSION = 0

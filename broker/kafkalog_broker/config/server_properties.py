@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.log.meta_properties import parse_properties
+from kafkalog_spark.log.format.meta_properties import parse_properties
 
 # Without a configuration file: a broker for one machine and for tests. What differs from Kafka's defaults: only this
 # machine can connect, and a group's first rebalance does not wait 3 s for members that never come.

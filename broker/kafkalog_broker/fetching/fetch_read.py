@@ -15,7 +15,7 @@ from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.storage.log import Log
+    from kafkalog_broker.storage.partition.log import Log
 
 READ_COMMITTED = 1
 

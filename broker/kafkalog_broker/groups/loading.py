@@ -17,7 +17,7 @@ from kafkalog_broker.groups.offset_records import (
 )
 from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.format.layout import ControlType
 
 log = logging.getLogger(__name__)
 

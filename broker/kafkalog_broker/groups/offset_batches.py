@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log import layout
-from kafkalog_spark.log.batch_header import BatchHeader, check_crc, control_type, parse_header
-from kafkalog_spark.log.decompress import Output, decompress
-from kafkalog_spark.log.encoded_batch import batches_of, header_fields, seal
-from kafkalog_spark.log.layout import ControlType
-from kafkalog_spark.log.records import RecordView, read_records, write_record
-from kafkalog_spark.log.scratch import Scratch
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import BatchHeader, check_crc, control_type, parse_header
+from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.format.records import RecordView, read_records, write_record
+from kafkalog_spark.log.read.decompress import Output, decompress
+from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.log.write.encoded_batch import batches_of, header_fields, seal
 
 Record = tuple[bytes, bytes | None]
 """Key, and value or None for a tombstone."""

@@ -30,7 +30,7 @@ from kafkalog_broker.net.loop_watch import NOTED_S, rest_of
 from kafkalog_broker.net.response_stream import ResponseStream
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, PRODUCE, FrameAssembler
-from kafkalog_broker.storage.file_handles import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 if TYPE_CHECKING:
     from kafkalog_broker.net.listener import Network

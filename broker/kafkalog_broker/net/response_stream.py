@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.file_handles import FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 BUFFER_BYTES = 256 << 10
 """What is read and written at once: fits a core's cache, and is long enough that the calls do not count."""

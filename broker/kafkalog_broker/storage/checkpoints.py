@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.checkpoint import (
+from kafkalog_spark.log.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kafkalog_spark.log.durable import fsync_directory, replace_file
-from kafkalog_spark.log.names import CLEAN_SHUTDOWN_FILE
+from kafkalog_spark.log.format.durable import fsync_directory, replace_file
+from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE
 
 VERSION = 0
 

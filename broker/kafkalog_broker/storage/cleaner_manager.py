@@ -17,15 +17,15 @@ from typing import TypeVar
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.cleanable import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
-from kafkalog_broker.storage.cleaning import CleaningAborted
-from kafkalog_broker.storage.log import Log
+from kafkalog_broker.storage.compaction.cleanable import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
+from kafkalog_broker.storage.compaction.cleaning import CleaningAborted
 from kafkalog_broker.storage.log_home import Key, LogEntry
-from kafkalog_broker.storage.log_segment import LogSegment
 from kafkalog_broker.storage.log_table import CallSoon, LogTable
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log import names
-from kafkalog_spark.log.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalog_spark.log.durable import fsync_directory
-from kafkalog_spark.log.names import DELETE_DIR_SUFFIX
+from kafkalog_spark.log.format.durable import fsync_directory
+from kafkalog_spark.log.format.names import DELETE_DIR_SUFFIX
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.deletion import rename_for_deletion
 from kafkalog_broker.storage.log_home import LogEntry, LogHome
 from kafkalog_broker.storage.log_table import LogTable, storage_error
-from kafkalog_spark.log.durable import fsync_directory
+from kafkalog_spark.log.format.durable import fsync_directory
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.log import Log
+from kafkalog_broker.storage.partition.log import Log
 
 _log = logging.getLogger(__name__)
 

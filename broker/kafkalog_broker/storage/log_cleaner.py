@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.cleaner_manager import CleanerManager, LogToClean, OwnerThread
-from kafkalog_broker.storage.cleaning import CleanerStatistics, CleaningAborted, CleaningRequest
-from kafkalog_broker.storage.file_handles import is_passing
-from kafkalog_broker.storage.log_segment import LogSegment
+from kafkalog_broker.storage.compaction.cleaning import CleanerStatistics, CleaningAborted, CleaningRequest
+from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.log_table import LogTable, is_the_directorys
-from kafkalog_broker.storage.producer_state import LastRecord
-from kafkalog_broker.storage.throttler import Throttler
-from kafkalog_spark.log.durable import fsync_directory
+from kafkalog_broker.storage.partition.file_handles import is_passing
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_spark.log.format.durable import fsync_directory
 
 if TYPE_CHECKING:
-    from kafkalog_broker.storage.cleaned_segment import CleanedSegment
+    from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class LogCleaner:
         return end is not None
 
     def _clean(self, chosen: LogToClean) -> int:
-        from kafkalog_broker.storage.cleaner import Cleaner
+        from kafkalog_broker.storage.compaction.cleaner import Cleaner
 
         config, part, log = self._config, chosen.part, chosen.log
         try:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.log_dir_lock import LogDirLock
-from kafkalog_spark.log.meta_properties import (
+from kafkalog_spark.log.format.meta_properties import (
     META_PROPERTIES_FILE,
     VERSION_KRAFT,
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
-from kafkalog_spark.log.partition_metadata import uuid_to_text
+from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.storage.log_dir import LogDir
-from kafkalog_spark.log.names import LOG_SUFFIX
+from kafkalog_spark.log.format.names import LOG_SUFFIX
 
 
 class PartitionUsage(NamedTuple):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from kafkalog_broker.storage.checkpoints import LogDirCheckpoints, OffsetCheckpoint
 from kafkalog_broker.storage.housekeeping import Task
-from kafkalog_broker.storage.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.log import Log
 from kafkalog_broker.storage.log_dir import LogDir
+from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 _log = logging.getLogger(__name__)

@@ -27,21 +27,25 @@ from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown, write_cl
 from kafkalog_broker.storage.deletion import remove, rename_for_deletion
 from kafkalog_broker.storage.departure import Departure
 from kafkalog_broker.storage.flusher import RunBlocking
-from kafkalog_broker.storage.load_progress import LoadProgress, ProgressWatch
-from kafkalog_broker.storage.log import Log, LogIdentity
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_broker.storage.log_dir import LogDirError, LogDirs, new_uuid
 from kafkalog_broker.storage.log_dir_usage import LogDirUsage
 from kafkalog_broker.storage.log_home import Key, LogEntry
 from kafkalog_broker.storage.log_housekeeper import LogHousekeeper
-from kafkalog_broker.storage.log_loader import bytes_to_recover
 from kafkalog_broker.storage.log_table import CallSoon, LogConfigOf, LogTable, is_the_directorys, storage_error
 from kafkalog_broker.storage.new_partitions import NewPartitions
+from kafkalog_broker.storage.partition.log import Log, LogIdentity
 from kafkalog_broker.storage.partition_dirs import PartitionPlace, Reconciled, find_partition_dirs, reconcile
+from kafkalog_broker.storage.recovery.load_progress import LoadProgress, ProgressWatch
+from kafkalog_broker.storage.recovery.log_loader import bytes_to_recover
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.durable import fsync_directory
-from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata, write_partition_metadata
+from kafkalog_spark.log.format.durable import fsync_directory
+from kafkalog_spark.log.format.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    PartitionMetadata,
+    write_partition_metadata,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafkalog_broker.storage.log_home import Key, LogHome
-from kafkalog_spark.log.durable import fsync_directory
+from kafkalog_spark.log.format.durable import fsync_directory
 
 _log = logging.getLogger(__name__)
 

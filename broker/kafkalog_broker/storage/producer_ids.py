@@ -14,9 +14,9 @@ from pathlib import Path
 
 from kafkalog_broker.storage.flusher import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptSnapshot, UnsupportedFormat
-from kafkalog_spark.log.durable import replace_file
-from kafkalog_spark.log.names import PRODUCER_SNAPSHOT_SUFFIX
-from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.names import PRODUCER_SNAPSHOT_SUFFIX
+from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 
 _logger = logging.getLogger(__name__)
 

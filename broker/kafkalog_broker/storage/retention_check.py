@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_spark.log import names
-from kafkalog_spark.log.layout import NO_TIMESTAMP
-from kafkalog_spark.log.time_index import load_time_index
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.time_index import load_time_index
 
 
 def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:

@@ -29,9 +29,9 @@ from kio.schema.errors import ErrorCode
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_dir import LogDir, new_uuid
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.durable import replace_file
-from kafkalog_spark.log.names import MAX_TOPIC_NAME_LENGTH, valid_topic_name
-from kafkalog_spark.log.partition_metadata import uuid_from_text, uuid_to_text
+from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH, valid_topic_name
+from kafkalog_spark.log.format.partition_metadata import uuid_from_text, uuid_to_text
 
 _log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from kafkalog_broker.transactions.transaction_metadata import (
 )
 from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_broker.transactions.transaction_table import StateLog, TransactionTable
-from kafkalog_spark.log.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafkalog_spark.log.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
 

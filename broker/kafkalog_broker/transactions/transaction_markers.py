@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
-from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.format.layout import ControlType
 
 
 class EndMarker(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_state import MAY_FOLLOW, IllegalTransition, TransactionState
-from kafkalog_spark.log.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafkalog_spark.log.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 MAX_EPOCH = 2**15 - 1
 LAST_EPOCH = MAX_EPOCH - 1

@@ -21,7 +21,7 @@ from kafkalog_broker.protocol.wire import uvarint
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, TopicPartition, TransactionMetadata
 from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.errors import UnsupportedFormat
-from kafkalog_spark.log.layout import NO_PRODUCER_ID
+from kafkalog_spark.log.format.layout import NO_PRODUCER_ID
 
 KEY_VERSION = 0
 VALUE_VERSION = 1

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_spark.log import layout
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.checkpoint import EpochEntry
-from kafkalog_spark.log.header_windows import Table
-from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.layout import Codec, H
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.checkpoint import EpochEntry
+from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.format.layout import Codec, H
+from kafkalog_spark.log.read.header_windows import Table
 
 Rows = npt.NDArray[np.bool_]
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from kafkalog_spark.errors import CorruptIndex
-from kafkalog_spark.log import offset_index, time_index
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.header_windows import Table
-from kafkalog_spark.log.layout import NO_TIMESTAMP, H
+from kafkalog_spark.log.format import offset_index, time_index
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP, H
+from kafkalog_spark.log.read.header_windows import Table
 
 
 def padding(data: bytes, entries: int, entry_size: int) -> int:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log import names
 from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
 from kafkalog_spark.log.check.partition_check import TEMPORARY_SUFFIX, PartitionCheck, PartitionResult
-from kafkalog_spark.log.checkpoint import (
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -26,11 +26,11 @@ from kafkalog_spark.log.checkpoint import (
     TopicPartition,
     read_offset_checkpoint,
 )
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
-from kafkalog_spark.log.meta_properties import META_PROPERTIES_FILE, read_meta_properties
-from kafkalog_spark.log.names import DirKind
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.replicas import refuse_copies
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.replicas import refuse_copies
 
 CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,

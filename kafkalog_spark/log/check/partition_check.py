@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log import names
 from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.producer_check import ProducerCheck
 from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
-from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
-from kafkalog_spark.log.header_windows import Table, Window
-from kafkalog_spark.log.layout import H
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
-from kafkalog_spark.log.producer_snapshot import ProducerEntry, read_producer_snapshot
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, read_producer_snapshot
+from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.log.read.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.check.record_check import RecordCheck

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_spark.log import layout
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.header_windows import Table
-from kafkalog_spark.log.layout import MAX_INT32, H
-from kafkalog_spark.log.producer_snapshot import ProducerEntry
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import MAX_INT32, H
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.log.read.header_windows import Table
 
 
 class LastBatch(NamedTuple):

@@ -8,12 +8,12 @@ import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.decompress import MAX_DECOMPRESSED
-from kafkalog_spark.log.header_windows import Window
-from kafkalog_spark.log.layout import H
-from kafkalog_spark.log.row_buffers import RowBuffers
-from kafkalog_spark.log.run_decoder import Chosen, RunDecoder
-from kafkalog_spark.log.scratch import Scratch
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.row_buffers import RowBuffers
+from kafkalog_spark.log.read.run_decoder import Chosen, RunDecoder
+from kafkalog_spark.log.read.scratch import Scratch
 
 _COLUMNS = ("offset", "key", "value", "headers")
 """Without timestamps: what does not fit Spark's microseconds is good in Kafka."""

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import CorruptIndex, KafkalogError
-from kafkalog_spark.log import offset_index, time_index
-from kafkalog_spark.log.batch_search import find_batch_behind
 from kafkalog_spark.log.check.batch_check import BatchCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
-from kafkalog_spark.log.header_windows import Window
-from kafkalog_spark.log.index_file import read_entries
-from kafkalog_spark.log.layout import H
-from kafkalog_spark.log.log_end import judge_tail
-from kafkalog_spark.log.segment_file import SegmentFile
-from kafkalog_spark.log.transaction_index import AbortedTransaction, load_transaction_index
+from kafkalog_spark.log.format import offset_index, time_index
+from kafkalog_spark.log.format.index_file import read_entries
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction, load_transaction_index
+from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.log_end import judge_tail
+from kafkalog_spark.log.read.segment_file import SegmentFile
 
 
 @dataclass(slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log import layout
-from kafkalog_spark.log.batch_header import control_type
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.header_windows import Window
-from kafkalog_spark.log.layout import ControlType, H
-from kafkalog_spark.log.transaction_index import ENTRY_SIZE, AbortedTransaction
-from kafkalog_spark.log.transactions import TransactionState
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import control_type
+from kafkalog_spark.log.format.layout import ControlType, H
+from kafkalog_spark.log.format.transaction_index import ENTRY_SIZE, AbortedTransaction
+from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.transactions import TransactionState
 
 _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 

@@ -14,8 +14,8 @@ from enum import IntEnum
 import numpy as np
 from numba import njit, types
 
+from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32
 from kafkalog_spark.log.kernels.primitives import JIT, copy_bytes
-from kafkalog_spark.log.layout import BATCH_OVERHEAD, MAX_INT32
 
 
 class F(IntEnum):

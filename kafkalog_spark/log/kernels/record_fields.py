@@ -7,8 +7,8 @@ The rules are those of Java's DefaultRecord.readFrom, which broker and consumer 
 - any negative length of a key, a value or a header's value stands for null; a header's key has no negative length;
 - a record ends exactly where its length says.
 
-`kafkalog_spark.log.records` is the same in plain Python, and decode_v2 in one pass with its copying; tests hold the
-three together.
+`kafkalog_spark.log.format.records` is the same in plain Python, and decode_v2 in one pass with its copying; tests hold
+the three together.
 """
 
 from __future__ import annotations

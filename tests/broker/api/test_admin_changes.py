@@ -11,7 +11,7 @@ import pytest
 import kafkalog_broker
 from kafkalog_broker.admin.config_listing import logger_entries
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.log import Log
+from kafkalog_broker.storage.partition.log import Log
 from tests.broker.api.admin_broker import AdminBroker
 from tests.broker.api.admin_scenario import (
     APPEND,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.api import list_offsets
-from kafkalog_broker.storage.append_validation import validate_batch
+from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.admin_broker import AdminBroker
 from tests.broker.api.admin_scenario import create, new_topic
 from tests.broker.api.entities import request_entity

@@ -13,7 +13,7 @@ from kafkalog_broker.api import create_partitions, create_topics, delete_topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.storage import topic_registry
-from kafkalog_spark.log import durable
+from kafkalog_spark.log.format import durable
 from tests.broker.api.admin_broker import AdminBroker
 from tests.broker.api.admin_scenario import (
     SET,

@@ -9,7 +9,7 @@ import pytest
 from kafkalog_broker.admin import config_listing
 from kafkalog_broker.api import describe_configs, describe_producers, offset_fetch, write_txn_markers
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append_validation import validate_batch
+from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.admin_broker import AdminBroker
 from tests.broker.api.admin_scenario import BROKER, TOPIC, create, new_topic
 from tests.broker.api.broker_in_process import BrokerInProcess

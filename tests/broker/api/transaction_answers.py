@@ -9,9 +9,9 @@ from typing import Any
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.offset_batches import decode_batches
-from kafkalog_spark.log.batch_header import control_type, parse_header
-from kafkalog_spark.log.encoded_batch import batches_of
-from kafkalog_spark.log.transaction_index import load_transaction_index
+from kafkalog_spark.log.format.batch_header import control_type, parse_header
+from kafkalog_spark.log.format.transaction_index import load_transaction_index
+from kafkalog_spark.log.write.encoded_batch import batches_of
 from tests.broker.api.entities import plain
 
 OF_THE_RUN = {"last_timestamp", "transaction_start_time", "log_append_time", "timestamp", "port", "host"}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from kafkalog_spark.log import layout
-from kafkalog_spark.log.encoded_batch import header_fields, seal
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 8, 9, 10
 CREATE_TOPICS, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, TXN_OFFSET_COMMIT = 19, 22, 24, 25, 26, 27, 28

@@ -12,9 +12,9 @@ from kafkalog_broker.api import fetch
 from kafkalog_broker.fetching import fetch_read
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.storage.append_validation import validate_batch
+from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.format.layout import ControlType
 from tests.broker.api.broker_in_process import BrokerInProcess, _decoded
 from tests.broker.api.entities import request_entity
 from tests.log.batch_builder import V2Record, batch

@@ -26,7 +26,7 @@ from kafkalog_broker.groups.offset_records import (
     offset_value,
 )
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.layout import Codec, ControlType
+from kafkalog_spark.log.format.layout import Codec, ControlType
 from tests.golden_data import KAFKA_4_3, data_dir
 
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -205,8 +205,8 @@ def test_a_batch_is_read_as_it_was_written(records: list[Record], timestamp: int
 def test_compressed_batches_are_read() -> None:
     import zlib
 
-    from kafkalog_spark.log.encoded_batch import seal
-    from kafkalog_spark.log.layout import BATCH_OVERHEAD
+    from kafkalog_spark.log.format.layout import BATCH_OVERHEAD
+    from kafkalog_spark.log.write.encoded_batch import seal
 
     records: list[Record] = [(b"key", b"v" * 5000), (b"gone", None)]
     plain = encode_batch(records, 5)
@@ -218,7 +218,7 @@ def test_compressed_batches_are_read() -> None:
 
 
 def test_a_marker_is_told_from_records() -> None:
-    from kafkalog_spark.log.encoded_batch import control_batch
+    from kafkalog_spark.log.write.encoded_batch import control_batch
 
     marker = control_batch(ControlType.COMMIT, 5, 1, producer_id=9, producer_epoch=0, coordinator_epoch=0)
     (batch,) = decode_batches([marker.data])

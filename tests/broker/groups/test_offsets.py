@@ -17,7 +17,7 @@ from kafkalog_broker.groups.offset_records import (
     offset_value,
 )
 from kafkalog_broker.groups.offset_store import OffsetStore
-from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.format.layout import ControlType
 from tests.broker.groups.virtual_time import Client, World, subscription
 
 DAY_MS = 24 * 3600 * 1000

@@ -22,7 +22,7 @@ from kafkalog_broker.net.listener import Listener, Network
 from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
-from kafkalog_broker.storage.file_handles import FileHandle, FileSlice
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.fakes import Handler, framed
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kafkalog_broker.storage.append_validation import validate_batch
-from kafkalog_broker.storage.cleanable import LogFacts, Policy, SegmentFacts, cleanable
-from kafkalog_broker.storage.cleaner import Cleaner
-from kafkalog_broker.storage.cleaning import CleanerStatistics, CleaningRequest
-from kafkalog_broker.storage.log import Log
-from kafkalog_spark.log.layout import ControlType
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.compaction.cleanable import LogFacts, Policy, SegmentFacts, cleanable
+from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.compaction.cleaning import CleanerStatistics, CleaningRequest
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_spark.log.format.layout import ControlType
 from tests.broker.storage.storage_helpers import NOW, log_config, new_log
 from tests.log import plain_decoder
 from tests.log.batch_builder import TRANSACTIONAL, V2Record, batch

@@ -6,13 +6,13 @@ import shutil
 import uuid
 from pathlib import Path
 
-from kafkalog_broker.storage.cleanable import LogFacts, Policy, SegmentFacts, cleanable
-from kafkalog_broker.storage.cleaner import Cleaner
-from kafkalog_broker.storage.cleaning import CleaningRequest
-from kafkalog_broker.storage.log import Log, LogIdentity
-from kafkalog_broker.storage.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.layout import NO_TIMESTAMP
-from kafkalog_spark.log.transaction_index import load_transaction_index
+from kafkalog_broker.storage.compaction.cleanable import LogFacts, Policy, SegmentFacts, cleanable
+from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.compaction.cleaning import CleaningRequest
+from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.transaction_index import load_transaction_index
 from tests.broker.storage.cleaner_helpers import Host
 from tests.broker.storage.storage_helpers import log_config
 from tests.log import plain_decoder

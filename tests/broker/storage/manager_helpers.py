@@ -9,9 +9,9 @@ from pathlib import Path
 from kafkalog_broker.clock import ManualClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.log import Log
 from kafkalog_broker.storage.log_dir import LogDirs, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from tests.broker.storage.storage_helpers import read_all, validated
 

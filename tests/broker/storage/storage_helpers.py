@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.append_validation import ValidatedBatch, validate_batch
-from kafkalog_broker.storage.log import Log, LogIdentity
-from kafkalog_broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.append.append_validation import ValidatedBatch, validate_batch
+from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from tests.log.batch_builder import V2Record, batch
 
 NOW = 1_700_000_000_000

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage import recompression
-from kafkalog_broker.storage.append_validation import (
+from kafkalog_broker.storage.append import recompression
+from kafkalog_broker.storage.append.append_validation import (
     MAX_RECORD_ERRORS,
     MAX_RECORDS,
     MOST_PIECES,
     InvalidRecordErrors,
     validate_batch,
 )
-from kafkalog_broker.storage.record_walk import load_kernel
-from kafkalog_spark.log import layout
-from kafkalog_spark.log.batch_header import check_crc, parse_header
+from kafkalog_broker.storage.append.record_walk import load_kernel
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import check_crc, parse_header
 from tests.broker.storage.storage_helpers import NOW, log_config, sent
 from tests.log.batch_builder import (
     CODECS,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage import record_walk
-from kafkalog_broker.storage.append_validation import ValidatedBatch, validate_batch
+from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append.append_validation import ValidatedBatch, validate_batch
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.check.finding import Severity
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs

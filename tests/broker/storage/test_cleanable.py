@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.cleanable import LogFacts, Policy, SegmentFacts, SourceSize, cleanable, group_segments
-from kafkalog_spark.log.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_broker.storage.compaction.cleanable import (
+    LogFacts,
+    Policy,
+    SegmentFacts,
+    SourceSize,
+    cleanable,
+    group_segments,
+)
+from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 
 NOW = 1_000_000
 NEVER = 2**63 - 1

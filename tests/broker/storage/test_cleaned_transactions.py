@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from kafkalog_broker.storage.cleaned_transactions import CleanedTransactions
-from kafkalog_spark.log.layout import ControlType
-from kafkalog_spark.log.transaction_index import AbortedTransaction
+from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
+from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 

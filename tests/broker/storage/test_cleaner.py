@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkalog_broker.storage.append_validation import validate_batch
-from kafkalog_broker.storage.batch_builder import parsed_batch
-from kafkalog_broker.storage.cleaner import Cleaner
-from kafkalog_broker.storage.cleaning import CleaningAborted, CleaningRequest
-from kafkalog_broker.storage.file_handles import FileHandles
-from kafkalog_broker.storage.log_segment import LogSegment
-from kafkalog_broker.storage.segment_recovery import recover_segment
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.append.batch_builder import parsed_batch
+from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.compaction.cleaning import CleaningAborted, CleaningRequest
+from kafkalog_broker.storage.partition.file_handles import FileHandles
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.recovery.segment_recovery import recover_segment
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.batch_header import BatchHeader, parse_header
-from kafkalog_spark.log.layout import ControlType
-from kafkalog_spark.log.transaction_index import AbortedTransaction
+from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header
+from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction
 from tests.broker.storage.cleaner_helpers import (
     Host,
     append,

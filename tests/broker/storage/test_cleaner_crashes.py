@@ -15,11 +15,11 @@ from unittest import mock
 
 import pytest
 
-from kafkalog_broker.storage.log import Log
-from kafkalog_spark.log.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.layout import ControlType
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_scan import ScanRequest, scan_partition
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests.broker.storage.cleaner_helpers import (
     append,
     append_transactional,

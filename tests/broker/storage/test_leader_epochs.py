@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.leader_epochs import LeaderEpochs
-from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
+from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 
 END = 100
 

@@ -10,11 +10,11 @@ import struct
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append_validation import validate_batch
-from kafkalog_spark.log import layout
-from kafkalog_spark.log.batch_header import parse_header
-from kafkalog_spark.log.layout import ControlType
-from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import parse_header
+from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 from tests.broker.storage.storage_helpers import (
     NOW,
     log_bytes,
@@ -254,7 +254,7 @@ def test_one_fsync_serves_all_that_wait(tmp_path, monkeypatch):
     log = new_log(tmp_path, flush_messages=1)
     log.flush()
     synced = []  # type: ignore[var-annotated]
-    monkeypatch.setattr("kafkalog_broker.storage.log_segment.os.fdatasync", synced.append)
+    monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.os.fdatasync", synced.append)
     ends = [log.append(validated(1), NOW).last_offset + 1 for _ in range(5)]
     for end in ends:
         log.flush(end)
@@ -296,7 +296,7 @@ def test_a_flush_covers_segments_that_recovery_left_unflushed(tmp_path, monkeypa
     again = reopened(tmp_path, clean=False)
     assert again.recovery_point == 0
     synced = []  # type: ignore[var-annotated]
-    monkeypatch.setattr("kafkalog_broker.storage.log_segment.os.fsync", synced.append)
+    monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.os.fsync", synced.append)
     again.flush()
     assert len(synced) == 3 * 3 + 1  # .log, .index and .timeindex of the closed segments, and the directory
     assert again.recovery_point == 3

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.storage.cleaner_manager import OwnerThread
-from kafkalog_broker.storage.cleaning import CleaningAborted
+from kafkalog_broker.storage.compaction.cleaning import CleaningAborted
 from kafkalog_broker.storage.log_cleaner import LogCleaner
-from kafkalog_spark.log.segment_writer import SegmentWriter
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.broker.storage.cleaner_helpers import records_of, transient_files
 from tests.broker.storage.manager_helpers import NOW, Started, killed, started
 from tests.log.batch_builder import V2Record, batch
@@ -241,7 +241,7 @@ def test_a_disk_that_refuses_takes_the_directory_offline(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kafkalog_broker.storage.cleaned_segment.os.write", full)
+    monkeypatch.setattr("kafkalog_broker.storage.partition.cleaned_segment.os.write", full)
     assert not clean(broker)
     assert not broker.logs.is_online("orders", 0)
 

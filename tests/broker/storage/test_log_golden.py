@@ -17,14 +17,14 @@ import struct
 
 import pytest
 
-from kafkalog_broker.storage.append_validation import validate_batch
-from kafkalog_broker.storage.log import Log, LogIdentity
-from kafkalog_broker.storage.producer_replay import read_marker
-from kafkalog_spark.log import layout
-from kafkalog_spark.log.batch_header import parse_header
-from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
-from kafkalog_spark.log.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.partition_log import PartitionLog
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.recovery.producer_replay import read_marker
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import parse_header
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from tests.broker.storage.storage_helpers import TOPIC_ID, log_config
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.batch_builder import sealed

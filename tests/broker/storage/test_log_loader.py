@@ -6,14 +6,14 @@ import shutil
 
 import pytest
 
-from kafkalog_broker.storage.log_loader import LoadRequest, bytes_to_recover, load_log
-from kafkalog_spark.log import header_windows
-from kafkalog_spark.log.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs, write_leader_epochs
-from kafkalog_spark.log.encoded_batch import control_batch
-from kafkalog_spark.log.layout import ControlType
-from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
-from kafkalog_spark.log.segment_writer import SegmentWriter
-from kafkalog_spark.log.transaction_index import load_transaction_index
+from kafkalog_broker.storage.recovery.log_loader import LoadRequest, bytes_to_recover, load_log
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs, write_leader_epochs
+from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.log.format.transaction_index import load_transaction_index
+from kafkalog_spark.log.read import header_windows
+from kafkalog_spark.log.write.encoded_batch import control_batch
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.batch_builder import TRANSACTIONAL, V2Record, batch
 
@@ -360,7 +360,7 @@ def test_many_producers_in_one_window_keep_their_last_five_batches(tmp_path, mon
     """The shortcut of producer_replay gives what taking in every batch gives."""
     import random
 
-    from kafkalog_broker.storage import producer_replay
+    from kafkalog_broker.storage.recovery import producer_replay
 
     rng, sequences, data = random.Random(3), [0] * 4, []
     for offset in range(200):

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append_validation import validate_batch
-from kafkalog_broker.storage.file_handles import FileHandles
-from kafkalog_broker.storage.log import Log, LogIdentity
-from kafkalog_broker.storage.log_loader import LoadRequest, load_log
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.partition.file_handles import FileHandles
+from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from tests.broker.storage.storage_helpers import (
     NOW,
     TOPIC_ID,
@@ -145,7 +145,7 @@ def test_a_consumer_that_goes_on_needs_no_search(tmp_path, monkeypatch):
     for _ in range(50):
         log.append(validated(5), NOW)
     offset = log.read_range(0, 1000, up_to=log.high_watermark, at_least_one=True).next_offset
-    monkeypatch.setattr("kafkalog_broker.storage.log_segment.LogSegment.locate", None)
+    monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.LogSegment.locate", None)
     while offset < log.high_watermark:
         offset = log.read_range(offset, 1000, up_to=log.high_watermark, at_least_one=True).next_offset
     log.discard()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.storage.offset_map import ENTRY_SIZE, OffsetMap
+from kafkalog_broker.storage.compaction.offset_map import ENTRY_SIZE, OffsetMap
 from tests.log.batch_builder import V2Record, encoded
 from tests.log.legacy_builder import LegacyRecord, message_set
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog_broker.storage.producer_ids import BLOCK, FILE, ProducerIds
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.log.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 from tests.golden_data import GOLDEN
 
 

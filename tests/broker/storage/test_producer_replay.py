@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.producer_replay import read_marker
-from kafkalog_broker.storage.producer_state import Marker
+from kafkalog_broker.storage.partition.producer_state import Marker
+from kafkalog_broker.storage.recovery.producer_replay import read_marker
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.encoded_batch import control_batch
-from kafkalog_spark.log.layout import ControlType
+from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.write.encoded_batch import control_batch
 from tests.log.batch_builder import CONTROL, LEADER_CHANGE, V2Record, batch
 
 

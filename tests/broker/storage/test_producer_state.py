@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.producer_state import AppendFacts, Marker, ProducerState
-from kafkalog_spark.log.layout import MAX_INT32, ControlType
-from kafkalog_spark.log.producer_snapshot import ProducerEntry
-from kafkalog_spark.log.transaction_index import AbortedTransaction
+from kafkalog_broker.storage.partition.producer_state import AppendFacts, Marker, ProducerState
+from kafkalog_spark.log.format.layout import MAX_INT32, ControlType
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

@@ -13,13 +13,13 @@ from unittest import mock
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.cleaner import Cleaner
-from kafkalog_broker.storage.file_handles import FileHandles
-from kafkalog_broker.storage.log import Log
+from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.partition.file_handles import FileHandles
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.partition_log import PartitionLog
-from kafkalog_spark.log.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from tests.broker.storage.cleaner_helpers import Host, append, compacted_log, request
 from tests.broker.storage.storage_helpers import NOW
 from tests.log.plain_decoder import decode_batches

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from kafkalog_broker.groups.offset_batches import OffsetsBatch, decode_batches
-from kafkalog_broker.storage import record_walk
-from kafkalog_broker.storage.offset_map import OffsetMap
-from kafkalog_broker.storage.record_walk import find_timestamp, refused_records, renumbered, walk_records
+from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append.record_walk import find_timestamp, refused_records, renumbered, walk_records
+from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.layout import RECORDS_AT
+from kafkalog_spark.log.format.layout import RECORDS_AT
 from tests.log import plain_decoder
 from tests.log.batch_builder import V2Record, batch, encoded
 from tests.log.damaged_log import read_all, write_segments

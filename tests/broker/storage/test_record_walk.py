@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.storage import record_walk
-from kafkalog_broker.storage.record_walk import RecordFacts, find_timestamp, walk_records
+from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append.record_walk import RecordFacts, find_timestamp, walk_records
 from kafkalog_spark.errors import CorruptBatch
 from tests.log.batch_builder import V2Record, encoded, varint
 

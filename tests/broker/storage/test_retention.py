@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kafkalog_broker.storage.retention import UNLIMITED, Reason, RetentionPolicy, SegmentFacts, decide
+from kafkalog_broker.storage.partition.retention import UNLIMITED, Reason, RetentionPolicy, SegmentFacts, decide
 
 DAY = 24 * 3600 * 1000
 NOW = 100 * DAY

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kafkalog_broker.storage import retention
+from kafkalog_broker.storage.partition import retention
 from kafkalog_broker.storage.retention_check import may_be_due
 from tests.broker.storage.storage_helpers import NOW, log_config, new_log, validated
 

@@ -6,12 +6,12 @@ import struct
 import numpy as np
 import pytest
 
-from kafkalog_broker.storage.segment_recovery import OffsetOverflow, recover_segment, walk_segment
+from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow, recover_segment, walk_segment
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log import header_windows
-from kafkalog_spark.log.encoded_batch import batches_of
-from kafkalog_spark.log.layout import H
-from kafkalog_spark.log.segment_writer import SegmentWriter
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.read import header_windows
+from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.batch_builder import V2Record, batch, sealed
 

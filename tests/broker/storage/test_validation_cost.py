@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage import record_walk
-from kafkalog_broker.storage.append_validation import validate_batch
-from kafkalog_broker.storage.record_walk import TakesTooLong
-from kafkalog_broker.storage.validation_cost import (
+from kafkalog_broker.storage.append import record_walk
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.append.record_walk import TakesTooLong
+from kafkalog_broker.storage.append.validation_cost import (
     AT_ONCE,
     PACKED_AT_ONCE,
     PIECES_AT_ONCE,
     RECORDS_AT_ONCE,
     bytes_at_once,
 )
-from kafkalog_spark.log import layout
+from kafkalog_spark.log.format import layout
 from tests.broker.storage.storage_helpers import NOW, log_config, sent
 from tests.log.batch_builder import CODECS, GZIP, LZ4, NONE, SNAPPY, V2Record, batch, encoded, sealed
 from tests.log.compressed_streams import lz4_linked_blocks, xerial_blocks

@@ -1,0 +1,1 @@
+"""What batches go through before they are appended: validation, recompression, offsets."""

@@ -1,0 +1,254 @@
+"""What a producer's bytes must be before they go into a log, and what becomes of them (LogValidator).
+
+Pure and thread-safe: it may run in an executor, before the log decides about offsets and producer state. Kafka's rules,
+in its order: one v2 batch with base offset 0, no larger than max.message.bytes, with a right CRC; a record count that
+agrees with the offsets; no control batch; every record well-formed, with a key if the topic is compacted, and a
+timestamp within bounds. Of the records that break a rule the first hundred are listed, and how many there are; the
+batch fails as a whole. One rule is not Kafka's: a batch holds at most a million records (MAX_RECORDS).
+
+What is changed: the max timestamp when it is not what the records say, the timestamp type of a LogAppendTime topic,
+the codec where compression.type asks for another one, offset deltas that are not 0, 1, 2 ... The CRC is computed again
+only then. Base offset and leader epoch are stamped by the log; they lie outside the CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.append.recompression import rebuilt, target_codec, unpacked
+from kafkalog_broker.storage.append.record_walk import (
+    RecordFacts,
+    Refusal,
+    Refused,
+    TakesTooLong,
+    refused_records,
+    walk_records,
+)
+from kafkalog_broker.storage.append.validation_cost import PACKED_AT_ONCE, PIECES_AT_ONCE
+from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+
+if TYPE_CHECKING:
+    from kafkalog_broker.config.log_config import LogConfig
+
+LOG_APPEND_TIME = "LogAppendTime"
+"""The value of message.timestamp.type that makes the broker's clock the timestamp of all records."""
+
+MAX_RECORDS = 1_000_000
+"""Records of one batch. librdkafka makes no batch of more (batch.num.messages); Java's producer counts bytes, and 64 MB
+of records of 67 bytes and more are no more than so many. Seven bytes are enough for a record, so without a bound 64 MB
+would hold 9.5 million."""
+
+MAX_RECORD_ERRORS = 100
+"""Records that are listed in an answer. Kafka lists all: 65 MB for a million."""
+
+MOST_PIECES = 10_000
+"""Blocks or members of a compressed batch. Clients fill blocks of 32 KB and more, Java's before 1.0 of 1 KB (snappy).
+Each costs a microsecond or two of Python, however small it is, for which all other threads wait."""
+
+_I16 = struct.Struct(">h")
+_U32 = struct.Struct(">I")
+_I64 = struct.Struct(">q")
+_KNOWN_ATTRIBUTES = 0x7F
+_MAGIC = 2
+
+
+class ValidatedBatch(NamedTuple):
+    """One v2 batch that may be appended. Timestamps in ms.
+
+    data: the whole batch in memory of its own; the log stamps base offset and leader epoch into it.
+    record_count, max_timestamp, producer_id, producer_epoch, base_sequence, attributes: as its header says.
+    log_append_time_ms: the answer to the producer; -1 with CreateTime.
+    """
+
+    data: bytearray
+    record_count: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    attributes: int
+    log_append_time_ms: int = -1
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & layout.ATTRIBUTE_TRANSACTIONAL)
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 without sequences; 0 follows 2^31-1, within a batch too."""
+        if self.base_sequence < 0:
+            return layout.NO_SEQUENCE
+        return (self.base_sequence + self.record_count - 1) & layout.MAX_INT32
+
+
+class InvalidRecordErrors(BrokerError):
+    """Records of a batch that break a rule. errors: (index in the batch, what is wrong), Kafka's RecordErrors, of the
+    first ones; total: how many there are."""
+
+    def __init__(self, code: ErrorCode, errors: Sequence[tuple[int, str]], total: int) -> None:
+        shown = "; ".join(f"record {index}: {message}" for index, message in errors[:3])
+        more = f" ({total - len(errors)} more than are listed)" if total > len(errors) else ""
+        super().__init__(code, f"{total} of the batch's records are refused{more}, the first of them: {shown}")
+        self.errors = list(errors)
+        self.total = total
+
+
+def validate_batch(
+    data: bytes | memoryview,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    is_compacted: bool = False,
+    at_once: int | None = None,
+) -> ValidatedBatch:
+    """Check what a producer sent for one partition, and make of it what goes into the log.
+
+    at_once: bytes of unfolded records that the caller, the event loop, has the time for (see validation_cost); None in
+    a thread.
+
+    Raises BrokerError (message_too_large, corrupt_message, invalid_record, invalid_timestamp,
+    unsupported_compression_type) and InvalidRecordErrors; with `at_once` TakesTooLong, which says nothing of the batch.
+    Bytes after the batch that are no whole batch are left off.
+    """
+    view = memoryview(data)
+    size = _checked_size(view, config.max_message_bytes)
+    (
+        base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch,
+        base_sequence, count,
+    ) = layout.BATCH_HEADER.unpack_from(view)  # fmt: skip
+    batch = bytearray(view[:size])
+    found = crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :])
+    if found != crc:
+        raise BrokerError(
+            ErrorCode.corrupt_message, f"CRC-32C does not match: the header says {crc:#010x}, the bytes {found:#010x}"
+        )
+    if base_offset:
+        raise _invalid(f"the base offset of a batch that a producer sends is 0, this one has {base_offset}")
+    if count <= 0 or count != last_delta + 1:
+        raise _invalid(f"the header announces {count} records, and {last_delta} as the last one's offset delta")
+    if count > MAX_RECORDS:
+        raise _invalid(f"the batch has {count} records, at most {MAX_RECORDS} are taken; send smaller batches")
+    if attributes & layout.ATTRIBUTE_CONTROL:
+        raise _invalid("clients are not allowed to write control records")
+    if producer_id >= 0 and base_sequence < 0:
+        raise _invalid(f"producer id {producer_id} comes with base sequence {base_sequence}, it must not be negative")
+    codec = attributes & layout.ATTRIBUTE_CODEC
+    if codec > Codec.ZSTD:
+        raise BrokerError(ErrorCode.unsupported_compression_type, f"codec {codec} is not known (0 none ... 4 zstd)")
+    try:
+        records = memoryview(batch)[layout.RECORDS_AT :]
+        if codec and at_once is not None:
+            records = unpacked(codec, records, at_once, PIECES_AT_ONCE)
+        elif codec:
+            records = unpacked(codec, records, MAX_DECOMPRESSED, MOST_PIECES)
+        facts = walk_records(records, count, base_timestamp, at_once=at_once is not None)
+    except CorruptBatch as error:
+        if isinstance(error, UnfoldsTooFar) and at_once is not None:
+            raise TakesTooLong from None
+        raise _invalid(error.what) from error
+    _check_records(records, count, base_timestamp, attributes, facts, config, now_ms, is_compacted)
+
+    append_time = config.message_timestamp_type == LOG_APPEND_TIME
+    timestamp = now_ms if append_time else facts.max_timestamp
+    kept = attributes & _KNOWN_ATTRIBUTES & ~layout.ATTRIBUTE_LOG_APPEND_TIME
+    wanted = kept | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
+    target = target_codec(config.compression_type, codec)
+    if target != codec or not facts.in_sequence:
+        if at_once is not None and target and len(records) > PACKED_AT_ONCE:
+            raise TakesTooLong
+        batch, wanted = rebuilt(batch, records, target, wanted, timestamp, config, bool(facts.in_sequence))
+        if len(batch) > config.max_message_bytes:
+            raise _too_large(len(batch), config.max_message_bytes)
+    elif timestamp != max_timestamp or append_time:
+        _I16.pack_into(batch, layout.ATTRIBUTES_AT, wanted)
+        _I64.pack_into(batch, layout.MAX_TIMESTAMP_AT, timestamp)
+        _U32.pack_into(batch, layout.CRC_AT, crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :]))
+    else:
+        wanted = attributes
+    return ValidatedBatch(
+        batch, count, timestamp, producer_id, producer_epoch, base_sequence, wanted, now_ms if append_time else -1
+    )
+
+
+def _checked_size(view: memoryview, max_message_bytes: int) -> int:
+    """Size of the one batch in `view`."""
+    if len(view) < layout.LOG_OVERHEAD:
+        raise _invalid(f"{len(view)} bytes hold no batch")
+    (length,) = struct.unpack_from(">i", view, layout.LENGTH_AT)
+    size: int = length + layout.LOG_OVERHEAD
+    if len(view) > layout.MAGIC_AT and view[layout.MAGIC_AT] != _MAGIC:
+        raise _invalid(f"magic {view[layout.MAGIC_AT]}, only record batches v2 are taken")
+    if size < layout.BATCH_OVERHEAD:
+        raise BrokerError(
+            ErrorCode.corrupt_message, f"a batch of {size} bytes, it has at least {layout.BATCH_OVERHEAD}"
+        )
+    if size > max_message_bytes:
+        raise _too_large(size, max_message_bytes)
+    if size > len(view):
+        raise _invalid(f"the batch has {size} bytes, {len(view)} came")
+    if _is_whole_batch(view[size:]):
+        raise _invalid("a produce request holds exactly one batch for a partition, here another one follows")
+    return size
+
+
+def _is_whole_batch(rest: memoryview) -> bool:
+    """Anything less behind the batch is trimmed, as in Kafka."""
+    if len(rest) < layout.LOG_OVERHEAD:
+        return False
+    (length,) = struct.unpack_from(">i", rest, layout.LENGTH_AT)
+    return bool(0 <= length <= len(rest) - layout.LOG_OVERHEAD)
+
+
+def _check_records(
+    records: memoryview,
+    count: int,
+    base_timestamp: int,
+    attributes: int,
+    facts: RecordFacts,
+    config: LogConfig,
+    now_ms: int,
+    is_compacted: bool,
+) -> None:
+    """Raise InvalidRecordErrors for keys and timestamps. The walk has said whether a second look is needed."""
+    append_time_set = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
+    lowest, highest = -(2**63), 2**63 - 1
+    if config.message_timestamp_type != LOG_APPEND_TIME:
+        lowest = now_ms - config.message_timestamp_before_max_ms
+        highest = now_ms + config.message_timestamp_after_max_ms
+    out_of_bounds = facts.low <= facts.high and (facts.low < lowest or facts.high > highest)
+    if not out_of_bounds and not append_time_set and not (is_compacted and facts.null_keys):
+        return
+    found = refused_records(
+        records, count, base_timestamp, max(lowest, -(2**63)), min(highest, 2**63 - 1), needs_keys=is_compacted,
+        append_time_set=append_time_set, most=MAX_RECORD_ERRORS,
+    )  # fmt: skip
+    raise _record_errors(found, lowest, highest)
+
+
+def _record_errors(found: Refused, lowest: int, highest: int) -> InvalidRecordErrors:
+    texts = {
+        Refusal.NO_KEY: "a compacted topic takes no record without a key",
+        Refusal.APPEND_TIME_SET: "a producer does not set the timestamp type to LogAppendTime",
+        Refusal.TIMESTAMP: f"timestamp {{timestamp}} is out of range, it should be within {lowest}, {highest}",
+    }
+    errors = [(place, texts[kind].format(timestamp=timestamp)) for place, kind, timestamp in found.first]
+    code = ErrorCode.invalid_timestamp if found.timestamps else ErrorCode.invalid_record
+    return InvalidRecordErrors(code, errors, found.total)
+
+
+def _invalid(what: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_record, what)
+
+
+def _too_large(size: int, limit: int) -> BrokerError:
+    return BrokerError(
+        ErrorCode.message_too_large, f"a batch of {size} bytes, max.message.bytes of the topic is {limit}"
+    )

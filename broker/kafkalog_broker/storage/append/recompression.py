@@ -1,0 +1,90 @@
+"""The records of a batch, unpacked within bounds, and the batch made anew with another codec or other offset deltas."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from kafkalog_broker.storage.append.record_walk import renumbered
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED, MAX_PIECES, Output, decompress
+from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.log.write.compress import compress
+from kafkalog_spark.log.write.encoded_batch import seal
+
+if TYPE_CHECKING:
+    from kafkalog_broker.config.log_config import LogConfig
+
+PRODUCER = "producer"
+"""The value of compression.type that keeps a producer's codec."""
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_LEVELS = {
+    Codec.GZIP: "compression_gzip_level",
+    Codec.LZ4: "compression_lz4_level",
+    Codec.ZSTD: "compression_zstd_level",
+}
+
+_KEPT_SCRATCH = 4 << 20
+"""Bytes of the unpacking buffer that a thread keeps; most batches unfold to less. A larger one belongs to its caller
+alone, and is given back to the system when the caller lets go of the records."""
+
+_threads = threading.local()
+
+
+def target_codec(compression_type: str, source: int) -> int:
+    """The codec that a batch gets in the log."""
+    return source if compression_type == PRODUCER else _CODECS[compression_type]
+
+
+def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pieces: int = MAX_PIECES) -> memoryview:
+    """The uncompressed records; the view is good until the same thread calls again.
+
+    Raises CorruptBatch for a broken stream, UnfoldsTooFar for one that unfolds to more than `limit` bytes or consists
+    of more than `pieces` (see decompress).
+    """
+    scratch: Scratch | None = getattr(_threads, "scratch", None)
+    if scratch is None:
+        scratch = Scratch(64 << 10, most=MAX_DECOMPRESSED)
+    _threads.scratch = None  # until it is known how far it has grown
+    end = decompress(codec, records, Output(scratch, 0, limit, pieces=pieces))
+    if scratch.data.size <= _KEPT_SCRATCH:
+        _threads.scratch = scratch
+    return scratch.view[:end]
+
+
+def rebuilt(
+    batch: bytearray,
+    records: memoryview,
+    codec: int,
+    attributes: int,
+    max_timestamp: int,
+    config: LogConfig,
+    in_sequence: bool,
+) -> tuple[bytearray, int]:
+    """(batch, attributes) with the same records, producer id, epoch, sequence and transactional bit.
+
+    in_sequence: offset deltas are 0, 1, 2 ... already. Timestamps of records and the base timestamp stay.
+    """
+    (
+        base_offset, _, leader_epoch, magic, _, _, _, base_timestamp, _, producer_id, producer_epoch, base_sequence,
+        count,
+    ) = layout.BATCH_HEADER.unpack_from(batch)  # fmt: skip
+    plain = records if in_sequence else renumbered(records, count, base_timestamp)
+    level = getattr(config, _LEVELS[Codec(codec)], None) if codec in _LEVELS else None
+    packed = compress(Codec(codec), plain, level)
+    attributes = attributes & ~layout.ATTRIBUTE_CODEC | codec
+    made = bytearray(layout.BATCH_OVERHEAD) + packed
+    fields = (
+        base_offset, 0, leader_epoch, magic, 0, attributes, count - 1, base_timestamp, max_timestamp, producer_id,
+        producer_epoch, base_sequence, count,
+    )  # fmt: skip
+    seal(made, 0, len(made), fields)
+    return made, attributes

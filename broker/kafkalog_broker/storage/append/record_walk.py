@@ -1,0 +1,263 @@
+"""What the records of one v2 batch say, and whether they are what the format allows (DefaultRecord.readFrom).
+
+Small batches are walked in plain Python: a compiled walk pays from a few records on, and a broker that has seen none
+of those does not hold Numba in memory. Both give the same answers.
+
+Everything here may be called from several threads at once. Compiled walks let go of the interpreter meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.records import ManyHeaders, RecordFault, fault, read_records
+from kafkalog_spark.log.format.records import renumbered as plain_renumbered
+
+PLAIN_RECORDS = 4
+"""Up to so many records the plain walk is as quick as the call of the compiled one (about 2 us a record, 4 us a call).
+"""
+
+PLAIN_WHILE_LOADING = 1000
+"""Up to so many records nobody waits until the compiled walk is there: 0.3 s when it was compiled before, else 2 s."""
+
+PLAIN_HEADERS = 1000
+"""Headers that all records together may have for a plain walk, which takes 0.5 us for each; one record of a megabyte
+has room for 500,000."""
+
+_UNSEEN = np.empty(0, np.uint8)
+
+
+class TakesTooLong(Exception):
+    """The event loop has not the time for this batch: it is for a thread. Says nothing against the batch."""
+
+
+class F(IntEnum):
+    """Places in the facts of a walk: int64[len(F)]."""
+
+    COUNT = 0  # records that are whole and well-formed
+    AT = 1  # position after them
+    MAX_TIMESTAMP = 2  # ms, -1 when no record has one
+    MAX_INDEX = 3  # of the first record with it, -1
+    LOW = 4  # smallest timestamp of the records that have one
+    HIGH = 5  # largest
+    IN_SEQUENCE = 6  # 1: offset deltas are 0, 1, 2 ...
+    NULL_KEYS = 7
+
+
+class RecordFacts(NamedTuple):
+    """What a batch's records say. Timestamps in ms; `low` is above `high` when no record has a timestamp."""
+
+    records: int
+    end: int
+    max_timestamp: int
+    max_index: int
+    low: int
+    high: int
+    in_sequence: int
+    null_keys: int
+
+
+class Refusal(IntEnum):
+    """Which rule a record breaks (LogValidator.validateRecord)."""
+
+    NO_KEY = 1  # in a compacted topic
+    APPEND_TIME_SET = 2  # by a producer
+    TIMESTAMP = 3  # out of bounds
+
+
+class Rules(IntEnum):
+    """Entries of the kernel's rules, int64[len(Rules)]."""
+
+    LOWEST = 0  # timestamp, ms
+    HIGHEST = 1
+    NEEDS_KEYS = 2  # 0 or 1
+    APPEND_TIME_SET = 3  # 0 or 1
+    REFUSED_TIMESTAMPS = 4  # out: how many records break another rule than NO_KEY
+
+
+class Refused(NamedTuple):
+    """Records that break a rule: (place, rule, timestamp) of the first ones, how many there are in all, and of how many
+    the timestamp or its type is wrong."""
+
+    first: list[tuple[int, Refusal, int]]
+    total: int
+    timestamps: int
+
+
+_kernel: Any = None
+_kernel_lock = threading.Lock()
+_loading: threading.Thread | None = None
+
+
+def load_kernel() -> Any:
+    """Import the compiled walk, once. Blocks for as long as that takes."""
+    global _kernel
+    if _kernel is None:
+        with _kernel_lock:
+            if _kernel is None:
+                from kafkalog_broker.storage.append import record_walk_kernel
+
+                _kernel = record_walk_kernel
+                # Numba stays, and is 75 thousand objects: a full collection would take 50 ms longer, with all waiting.
+                gc.freeze()
+    return _kernel
+
+
+def _kernel_for(count: int, at_once: bool = False) -> Any:
+    """The compiled walk, or None where the plain one is to do. The first batch that is not tiny has it loaded."""
+    if count <= PLAIN_RECORDS or _kernel is not None:
+        return None if count <= PLAIN_RECORDS else _kernel
+    if count > PLAIN_WHILE_LOADING and not at_once:
+        return load_kernel()
+    _load_soon()
+    if count > PLAIN_WHILE_LOADING:
+        raise TakesTooLong
+    return None
+
+
+def _load_soon() -> None:
+    global _loading
+    if _loading is None:
+        _loading = threading.Thread(target=load_kernel, name="load-record-walk")
+        _loading.start()
+
+
+def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_once: bool = False) -> RecordFacts:
+    """Walk the uncompressed records `payload` of a batch that announces `count`.
+
+    Raises CorruptBatch when they are not exactly `count` well-formed records. at_once: the caller is the event loop; it
+    gets TakesTooLong where the compiled walk is wanted and not loaded yet.
+    """
+    if count > len(payload):  # a record takes 7 bytes: no walk is needed to see a count that lies, or that is huge
+        raise fault(RecordFault.TOO_FEW, 0, count)
+    kernel = _kernel_for(count, at_once)
+    if kernel is None:
+        try:
+            return _plain_facts(payload, count, base_timestamp)
+        except ManyHeaders:
+            if at_once and _kernel is None:
+                _load_soon()
+                raise TakesTooLong from None
+            kernel = load_kernel()
+    facts = np.empty(len(F), np.int64)
+    status = kernel.walk(_array(payload), 0, len(payload), count, base_timestamp, facts)
+    found = RecordFacts(*facts.tolist())
+    if status:
+        raise fault(RecordFault(status), found.records, count)
+    return found
+
+
+def find_timestamp(
+    payload: memoryview, count: int, base_timestamp: int, wanted: int, lowest_delta: int
+) -> tuple[int, int] | None:
+    """(timestamp, offset delta) of the first record with a timestamp of at least `wanted` ms and an offset delta of at
+    least `lowest_delta`; None when there is none. Raises CorruptBatch."""
+    kernel = _kernel_for(count)
+    if kernel is None:
+        try:
+            for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
+                if record.timestamp >= wanted and record.offset_delta >= lowest_delta:
+                    return record.timestamp, record.offset_delta
+            return None
+        except ManyHeaders:
+            kernel = load_kernel()
+    found = np.empty(2, np.int64)
+    status = kernel.find_timestamp(_array(payload), 0, len(payload), count, base_timestamp, wanted, lowest_delta, found)
+    if status < 0:
+        raise CorruptBatch("a record is malformed")
+    return (int(found[0]), int(found[1])) if status else None
+
+
+def refused_records(
+    payload: memoryview,
+    count: int,
+    base_timestamp: int,
+    lowest: int,
+    highest: int,
+    *,
+    needs_keys: bool,
+    append_time_set: bool,
+    most: int,
+) -> Refused:
+    """The first `most` records that break a rule, of records that walk_records has passed.
+
+    lowest, highest: bounds of timestamps, ms, int64; those without a timestamp are within them.
+    """
+    kernel = _kernel_for(count)
+    if kernel is None:
+        try:
+            return _plainly_refused(payload, count, base_timestamp, lowest, highest, needs_keys, append_time_set, most)
+        except ManyHeaders:
+            kernel = load_kernel()
+    rules = np.array([lowest, highest, needs_keys, append_time_set, 0], np.int64)
+    found = np.empty((most, 3), np.int64)
+    total = int(kernel.refused(_array(payload), 0, len(payload), count, base_timestamp, rules, found))
+    first = [(place, Refusal(kind), timestamp) for place, kind, timestamp in found[: min(total, most)].tolist()]
+    return Refused(first, total, int(rules[Rules.REFUSED_TIMESTAMPS]))
+
+
+def renumbered(payload: memoryview, count: int, base_timestamp: int) -> memoryview | bytes:
+    """The records, which walk_records has passed, with offset deltas 0, 1, 2 ..."""
+    kernel = _kernel_for(count)
+    if kernel is None:
+        return plain_renumbered(payload, count, base_timestamp)
+    source = _array(payload)
+    out = np.empty(int(kernel.renumbered(source, 0, len(payload), count, np.empty(0, np.uint8))), np.uint8)
+    kernel.renumbered(source, 0, len(payload), count, out)
+    return out.data
+
+
+def _array(payload: memoryview) -> npt.NDArray[np.uint8]:
+    data = np.frombuffer(payload, np.uint8) if len(payload) else _UNSEEN.view()
+    data.flags.writeable = False
+    return data
+
+
+def _plain_facts(payload: memoryview, count: int, base_timestamp: int) -> RecordFacts:
+    max_timestamp, max_index, low, high, in_sequence, null_keys = -1, -1, 2**63 - 1, -(2**63), 1, 0
+    for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
+        timestamp = record.timestamp
+        if timestamp > max_timestamp:
+            max_timestamp, max_index = timestamp, record.place
+        if timestamp != NO_TIMESTAMP:
+            low, high = min(low, timestamp), max(high, timestamp)
+        if record.offset_delta != record.place:
+            in_sequence = 0
+        null_keys += record.key_size < 0
+    return RecordFacts(count, len(payload), max_timestamp, max_index, low, high, in_sequence, null_keys)
+
+
+def _plainly_refused(
+    payload: memoryview,
+    count: int,
+    base_timestamp: int,
+    lowest: int,
+    highest: int,
+    needs_keys: bool,
+    append_time_set: bool,
+    most: int,
+) -> Refused:
+    first: list[tuple[int, Refusal, int]] = []
+    total = timestamps = 0
+    for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
+        if needs_keys and record.key_size < 0:
+            kind = Refusal.NO_KEY
+        elif append_time_set:
+            kind = Refusal.APPEND_TIME_SET
+        elif record.timestamp != NO_TIMESTAMP and not lowest <= record.timestamp <= highest:
+            kind = Refusal.TIMESTAMP
+        else:
+            continue
+        timestamps += kind != Refusal.NO_KEY
+        if total < most:
+            first.append((record.place, kind, record.timestamp))
+        total += 1
+    return Refused(first, total, timestamps)

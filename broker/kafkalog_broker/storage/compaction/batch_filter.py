@@ -1,0 +1,203 @@
+"""A window of batches without what compaction removes: whole batches byte for byte, others written anew.
+
+v2 batches that are not compressed go through one kernel call together. Compressed ones are unfolded until a megabyte
+is there, and packed again one by one where they have changed. Messages v0 and v1 stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.storage.compaction.batch_runs import FIRST_BATCH_MAGIC, Piece, Unfolder, runs
+from kafkalog_broker.storage.compaction.cleaner_kernel import (
+    CRC_TABLE,
+    A,
+    CleanStatus,
+    Outcome,
+    R,
+    Rule,
+    U,
+    clean_batches,
+)
+from kafkalog_broker.storage.compaction.message_filter import MessageFilter
+from kafkalog_broker.storage.compaction.offset_map import OffsetMap
+from kafkalog_broker.storage.compaction.segment_windows import BatchWindow
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import Codec, H
+from kafkalog_spark.log.write.compress import compress
+from kafkalog_spark.log.write.encoded_batch import seal
+
+_OUT_SIZE = 1 << 20
+
+
+class Verdict(NamedTuple):
+    """What the records of each batch of a window are to go by; arrays as long as the table.
+
+    rule: see Rule. keep_empty: bool. ended_empty: bool, see U. drop: bool, gone without a look at its records.
+    """
+
+    rule: npt.NDArray[np.int64]
+    keep_empty: npt.NDArray[np.bool_]
+    ended_empty: npt.NDArray[np.bool_]
+    drop: npt.NDArray[np.bool_]
+
+
+class BatchFilter:
+    """What one cleaning does to its batches. now_ms: the time. horizon_ms: when a tombstone that stays now may go; the
+    largest int64 for never.
+
+    unreadable: how many batches stay as they are because their records are malformed, and the first one's offset. A
+    broker takes no such batch; one that lies in a log all the same does not keep the others from being compacted.
+    """
+
+    def __init__(self, keys: OffsetMap, now_ms: int, horizon_ms: int) -> None:
+        self._table, self._secret = keys.table
+        self._limits = np.zeros(len(A), np.int64)
+        self._limits[A.LATEST] = keys.latest_offset
+        self._limits[A.NOW] = now_ms
+        self._limits[A.HORIZON] = min(horizon_ms, layout.MAX_INT64)
+        self._out = np.empty(_OUT_SIZE, np.uint8)
+        self._keep = np.empty(1 << 10, np.uint8)
+        self._unfolder = Unfolder()
+        self.unreadable: tuple[int, int | None] = (0, None)
+        self._messages = MessageFilter(keys, self._unfolder.scratch)
+
+    def pieces(self, window: BatchWindow, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[Piece]:
+        """What stays of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
+        for first, last in runs(window.table):
+            compressed = bool(window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
+            if window.table[first, H.MAGIC] < FIRST_BATCH_MAGIC:
+                yield from self._messages.pieces(window, first, last, keeps_legacy_tombstones)
+            elif compressed:
+                yield from self._compressed(window, verdict, first, last)
+            else:
+                yield from self._plain(window, verdict, first, last)
+
+    # ---- v2
+
+    def _plain(self, window: BatchWindow, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
+        rows = np.flatnonzero(~verdict.drop[first:last]) + first
+        table = window.table[rows]
+        starts = table[:, H.POSITION] + layout.RECORDS_AT
+        ends = table[:, H.POSITION] + table[:, H.SIZE]
+        units = _units(table, verdict, rows)
+        for _, results in self._run(window, window.data, starts, ends, units, copy_whole=True):
+            stays = results[results[:, R.OUTCOME] != Outcome.DROPPED]
+            batches = stays[:, [R.OUT_SIZE, R.LAST_OFFSET, R.MAX_TIMESTAMP]]
+            yield Piece(self._out.data[: int(self._limits[A.OUT_AT])], batches, int(stays[:, R.KEPT].sum()))
+
+    def _compressed(self, window: BatchWindow, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
+        wanted = ~verdict.drop & (verdict.rule != Rule.NONE)
+        for group_first, group_last, starts, ends in self._unfolder.groups(window, first, last, wanted):
+            kept = ~verdict.drop[group_first:group_last]
+            rows = np.flatnonzero(kept) + group_first
+            payload = self._unfolder.scratch.read_only()
+            units = _units(window.table[rows], verdict, rows)
+            for begun, results in self._run(window, payload, starts[kept], ends[kept], units, copy_whole=False):
+                yield self._packed(window, rows[begun : begun + len(results)], results)
+
+    def _packed(self, window: BatchWindow, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> Piece:
+        """Batches as they were, and those that have changed, compressed again."""
+        pieces: list[bytes | memoryview] = []
+        batches: list[tuple[int, int, int]] = []
+        for row, (outcome, at, size, last_offset, max_timestamp, _) in zip(
+            rows.tolist(), results.tolist(), strict=True
+        ):
+            if outcome == Outcome.DROPPED:
+                continue
+            data: bytes | memoryview = self._out.data[at : at + size]
+            if outcome in (Outcome.WHOLE, Outcome.UNREADABLE):
+                data = window.batch(row)
+            elif outcome == Outcome.REWRITTEN:
+                codec = int(window.table[row, H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC
+                data = self._pack(self._out.data[at : at + size], codec)
+            pieces.append(data)
+            batches.append((len(data), last_offset, max_timestamp))
+        table = np.array(batches, np.int64).reshape(-1, 3)
+        stays = results[:, R.OUTCOME] != Outcome.DROPPED
+        return Piece(b"".join(pieces), table, int(results[stays, R.KEPT].sum()))
+
+    def _pack(self, batch: memoryview, codec: int) -> bytes:
+        """With the codec's default level, whatever the topic's is, as Kafka's cleaner does."""
+        fields = layout.BATCH_HEADER.unpack_from(batch)
+        records = compress(Codec(codec), batch[layout.RECORDS_AT :])
+        packed = bytearray(layout.BATCH_OVERHEAD) + records
+        attributes_at = 5  # of BATCH_HEADER's fields
+        seal(
+            packed,
+            0,
+            len(packed),
+            (*fields[:attributes_at], fields[attributes_at] | codec, *fields[attributes_at + 1 :]),
+        )
+        return bytes(packed)
+
+    def _run(
+        self,
+        window: BatchWindow,
+        payload: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        units: npt.NDArray[np.int64],
+        *,
+        copy_whole: bool,
+    ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """(first unit, results) for as many batches as `out` takes; the caller takes them away before going on."""
+        if not len(units):
+            return
+        # No batch has more records than bytes for them, whatever its header says; the kernel finds that out.
+        most = np.minimum(units[:, U.COUNT], (ends - starts) // layout.MIN_RECORD_SIZE)
+        self._make_room_for(int(most.max(initial=0)))
+        limits = self._limits
+        limits[A.COPY_WHOLE] = copy_whole
+        limits[A.UNIT] = 0
+        results = np.empty((len(units), len(R)), np.int64)
+        while True:
+            begun = int(limits[A.UNIT])
+            limits[A.OUT_AT] = 0
+            status = clean_batches(
+                window.data, payload, starts, ends, units, self._table, self._secret, self._keep, limits, self._out,
+                results, CRC_TABLE,
+            )  # fmt: skip
+            done = int(limits[A.UNIT])
+            if done > begun:
+                self._count_unreadable(units[begun:done], results[begun:done])
+                yield begun, results[begun:done]
+            if status == CleanStatus.DONE:
+                break
+            if limits[A.NEEDED] > self._out.size:
+                self._out = np.empty(int(limits[A.NEEDED]), np.uint8)
+        if self._out.size > _OUT_SIZE:
+            self._out = np.empty(_OUT_SIZE, np.uint8)
+
+    def _count_unreadable(self, units: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> None:
+        rows = np.flatnonzero(results[:, R.OUTCOME] == Outcome.UNREADABLE)
+        if len(rows):
+            count, first = self.unreadable
+            self.unreadable = (count + len(rows), int(units[rows[0], U.BASE_OFFSET]) if first is None else first)
+
+    def _make_room_for(self, records: int) -> None:
+        if records > self._keep.size:
+            self._keep = np.empty(records, np.uint8)
+
+
+def _units(table: npt.NDArray[np.int64], verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    units = np.empty((len(table), len(U)), np.int64)
+    for column, source in (
+        (U.BASE_OFFSET, H.BASE_OFFSET),
+        (U.LAST_OFFSET, H.LAST_OFFSET),
+        (U.COUNT, H.COUNT),
+        (U.BASE_TIMESTAMP, H.BASE_TIMESTAMP),
+        (U.MAX_TIMESTAMP, H.MAX_TIMESTAMP),
+        (U.ATTRIBUTES, H.ATTRIBUTES),
+        (U.HEADER_AT, H.POSITION),
+        (U.SIZE, H.SIZE),
+    ):
+        units[:, column] = table[:, source]
+    units[:, U.RULE] = verdict.rule[rows]
+    units[:, U.KEEP_EMPTY] = verdict.keep_empty[rows]
+    units[:, U.ENDED_EMPTY] = verdict.ended_empty[rows]
+    return units

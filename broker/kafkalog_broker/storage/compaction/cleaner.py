@@ -1,0 +1,319 @@
+"""Compact one log: which keys it holds, and its segments written again without what they supersede (Cleaner).
+
+A cleaning reads the dirty part to learn the latest offset of each key, then writes all segments up to there again, a
+group of neighbours into one, and has each group swapped in. It runs in a thread of its own: closed segments do not
+change, and everything that belongs to the log's own thread is asked of the `CleaningHost`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict
+from kafkalog_broker.storage.compaction.batch_runs import FIRST_BATCH_MAGIC, Unfolder, runs
+from kafkalog_broker.storage.compaction.cleanable import SourceSize, group_segments
+from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
+from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
+from kafkalog_broker.storage.compaction.cleaning import (
+    CleanerStatistics,
+    CleaningAborted,
+    CleaningHost,
+    CleaningRequest,
+)
+from kafkalog_broker.storage.compaction.known_producers import KnownProducers
+from kafkalog_broker.storage.compaction.message_sets import open_wrapper
+from kafkalog_broker.storage.compaction.offset_map import OffsetMap
+from kafkalog_broker.storage.compaction.segment_windows import BatchWindow, SegmentWindows
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.recovery.producer_replay import read_marker
+from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow
+from kafkalog_broker.storage.recovery.segment_split import write_pieces
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.format import layout, names
+from kafkalog_spark.log.format.layout import ControlType, H
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction, collect_aborted
+
+
+class Cleaner:
+    """What one cleaner thread holds between logs. dedupe_memory: bytes of the map of keys. io_memory: bytes of the read
+    buffer."""
+
+    def __init__(self, dedupe_memory: int, load_factor: float, io_memory: int) -> None:
+        self._dedupe_memory = dedupe_memory
+        self._load_factor = load_factor
+        self._windows = SegmentWindows(io_memory)
+
+    def clean(self, request: CleaningRequest, host: CleaningHost) -> tuple[int, CleanerStatistics]:
+        """Returns (offset up to which the log is clean now, statistics).
+
+        Raises CleaningAborted; CorruptBatch, UnsupportedFormat with file, position and offset: the segment stays as it
+        was; OSError. No `.cleaned` file is left.
+        """
+        return _Cleaning(request, host, self._windows, self._dedupe_memory, self._load_factor).run()
+
+
+class _Cleaning:
+    def __init__(
+        self,
+        request: CleaningRequest,
+        host: CleaningHost,
+        windows: SegmentWindows,
+        dedupe_memory: int,
+        load_factor: float,
+    ) -> None:
+        self._request = request
+        self._host = host
+        self._windows = windows
+        self._statistics = CleanerStatistics()
+        span = request.first_uncleanable_offset - request.first_dirty_offset
+        self._keys = OffsetMap(dedupe_memory, load_factor, max(span, 1))
+        self._unfolder = Unfolder()
+
+    def run(self) -> tuple[int, CleanerStatistics]:
+        try:
+            return self._run()
+        except OffsetOverflow as overflow:
+            self._split(overflow)
+            raise CleaningAborted(f"{overflow}; it is split, and cleaned in the next round") from overflow
+
+    def _split(self, overflow: OffsetOverflow) -> None:
+        """Brokers before Kafka 1.1.1 left segments with offsets that reach further than an index can say."""
+        request = self._request
+        [segment] = [segment for segment in request.segments if segment.base_offset == overflow.base_offset]
+        pieces = write_pieces(request.directory, segment.base_offset, request.config.index_entry_bytes)
+        try:
+            self._host.check()
+            self._host.replace(pieces, [segment])
+        except BaseException:
+            for piece in pieces:
+                _discard(piece)
+            raise
+
+    def _run(self) -> tuple[int, CleanerStatistics]:
+        request, config = self._request, self._request.config
+        clean = [segment for segment in request.segments if segment.base_offset < request.first_dirty_offset]
+        # Of v0 and v1 only: their batches have no room for a horizon, so all tombstones go by the age of the segment.
+        legacy_horizon_ms = _modified_ns(clean[-1]) // 1_000_000 - config.delete_retention_ms if clean else 0
+        self._map_keys()
+        end = self._keys.latest_offset + 1
+        self._statistics.map_utilization = self._keys.utilization
+        sources = [segment for segment in request.segments[:-1] if segment.base_offset < end]
+        if not sources:
+            return max(end, request.first_dirty_offset), self._statistics
+        transactions = CleanedTransactions(self._aborted(sources[0].base_offset, sources[-1].next_offset))
+        batches = BatchFilter(self._keys, request.now_ms, request.now_ms + config.delete_retention_ms)
+        for group in group_segments(
+            sources, _sizes, config.segment_bytes, config.segment_index_bytes, request.first_uncleanable_offset
+        ):
+            self._clean_group(group, batches, transactions, legacy_horizon_ms)
+        self._statistics.unreadable_batches, self._statistics.first_unreadable = batches.unreadable
+        return end, self._statistics
+
+    # ---- the map
+
+    def _map_keys(self) -> None:
+        """Take the keys of the dirty part in, as far as the map has room for them."""
+        first, until = self._request.first_dirty_offset, self._request.first_uncleanable_offset
+        segments = self._request.segments
+        dirty = [
+            segment
+            for segment, following in pairwise(segments)
+            if segment.base_offset < until and following.base_offset > first
+        ]
+        transactions = CleanedTransactions(self._aborted(first, until))
+        for place, segment in enumerate(dirty):
+            next_base = dirty[place + 1].base_offset if place + 1 < len(dirty) else until
+            for window in self._read(segment, segment.position_of(first)):
+                self._statistics.map_bytes_read += window.read
+                try:
+                    if not self._map_window(window, transactions, first):
+                        return
+                except KafkalogError as error:
+                    raise error.at(path=segment.log_path, position=window.start) from None
+            self._keys.advance(next_base - 1)  # nothing lies between the last batch and the next segment
+
+    def _map_window(self, window: BatchWindow, transactions: CleanedTransactions, first: int) -> bool:
+        """False when the map is full."""
+        table = window.table
+        counts = table[:, H.COUNT].copy()
+        for row in _transactional_rows(table):
+            header = table[row]
+            if header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
+                _pass_marker(window, row, transactions)
+                counts[row] = 0
+            elif transactions.may_drop_records(int(header[H.PRODUCER_ID]), int(header[H.LAST_OFFSET])):
+                counts[row] = 0
+        units = np.stack((table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET], counts), axis=1)
+        for begun, ended in runs(table):
+            compressed = bool(table[begun, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
+            if table[begun, H.MAGIC] < FIRST_BATCH_MAGIC:
+                has_room = self._map_messages(window, begun, ended, compressed, first)
+            elif compressed:
+                has_room = self._map_compressed(window, units, begun, ended, first)
+            else:
+                starts = table[begun:ended, H.POSITION] + layout.RECORDS_AT
+                ends = table[begun:ended, H.POSITION] + table[begun:ended, H.SIZE]
+                has_room = self._keys.add_records(window.data, starts, ends, units[begun:ended], first)
+            if not has_room:
+                return False
+        return True
+
+    def _map_compressed(
+        self, window: BatchWindow, units: npt.NDArray[np.int64], begun: int, ended: int, first: int
+    ) -> bool:
+        for row, behind, starts, ends in self._unfolder.groups(window, begun, ended, units[:, 2] > 0):
+            payload = self._unfolder.scratch.read_only()
+            if not self._keys.add_records(payload, starts.copy(), ends.copy(), units[row:behind], first):
+                return False
+        return True
+
+    def _map_messages(self, window: BatchWindow, begun: int, ended: int, compressed: bool, first: int) -> bool:
+        table, magic = window.table, int(window.table[begun, H.MAGIC])
+        if not compressed:
+            start = int(table[begun, H.POSITION])
+            end = int(table[ended - 1, H.POSITION] + table[ended - 1, H.SIZE])
+            return self._keys.add_messages(window.data, start, end, magic, 0, first)
+        for row in range(begun, ended):
+            wrapper = open_wrapper(window, row, self._unfolder.scratch)
+            payload = self._unfolder.scratch.read_only()
+            if not self._keys.add_messages(payload, 0, wrapper.end, magic, wrapper.add, first):
+                return False
+        return True
+
+    # ---- the segments
+
+    def _clean_group(
+        self,
+        group: Sequence[LogSegment],
+        batches: BatchFilter,
+        transactions: CleanedTransactions,
+        legacy_horizon_ms: int,
+    ) -> None:
+        request = self._request
+        producers = KnownProducers(self._host.last_records())
+        cleaned = CleanedSegment(request.directory, group[0].base_offset, request.config.index_entry_bytes)
+        try:
+            for segment in group:
+                keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
+                for window in self._read(segment, 0):
+                    self._statistics.bytes_read += window.read
+                    verdict = self._verdict(window, transactions, producers)
+                    try:
+                        for piece in batches.pieces(window, verdict, keeps_tombstones):
+                            cleaned.append(piece.data, piece.batches)
+                            self._statistics.bytes_written += len(piece.data)
+                            self._statistics.records_written += piece.records
+                            self._host.throttle(len(piece.data))
+                    except KafkalogError as error:
+                        raise error.at(path=segment.log_path, position=window.start) from None
+            cleaned.aborted = transactions.take_retained()
+            self._host.check()
+            cleaned.finish(_modified_ns(group[-1]))
+            self._host.replace([cleaned], group)
+        except BaseException:
+            _discard(cleaned)
+            raise
+
+    def _verdict(self, window: BatchWindow, transactions: CleanedTransactions, producers: KnownProducers) -> Verdict:
+        table = window.table
+        n = len(table)
+        verdict = Verdict(
+            np.full(n, Rule.BY_KEY, np.int64),
+            producers.last_batches(table),
+            np.zeros(n, bool),
+            np.zeros(n, bool),
+        )
+        for row in _transactional_rows(table):
+            header = table[row]
+            discard = False
+            if header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
+                may_go = _pass_marker(window, row, transactions)
+                has_horizon = bool(header[H.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON)
+                discard = may_go and has_horizon and int(header[H.BASE_TIMESTAMP]) <= self._request.now_ms
+                verdict.ended_empty[row] = may_go
+                verdict.rule[row] = Rule.ALL
+            else:
+                discard = transactions.may_drop_records(int(header[H.PRODUCER_ID]), int(header[H.LAST_OFFSET]))
+            if discard:
+                verdict.rule[row] = Rule.NONE
+        # The last batch of the round stays, if only its header, and with it what offset comes next.
+        verdict.keep_empty[table[:, H.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset] = True
+        verdict.drop[(verdict.rule == Rule.NONE) & ~verdict.keep_empty] = True
+        return verdict
+
+    # ---- both
+
+    def _read(self, segment: LogSegment, position: int) -> Iterator[BatchWindow]:
+        fd = os.open(segment.log_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for window in self._windows.read(segment.log_path, fd, segment.size, segment.base_offset, position):
+                self._host.check()
+                self._host.throttle(window.read)
+                yield window
+        finally:
+            os.close(fd)
+
+    def _aborted(self, first: int, until: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [first, until)."""
+        found: list[AbortedTransaction] = []
+        segments = self._request.segments
+        for place, segment in enumerate(segments):
+            if place + 1 < len(segments) and segments[place + 1].base_offset <= first:
+                continue
+            search = collect_aborted(segment.aborted(), first, until)
+            found += search.transactions
+            if search.complete:
+                break
+        return found
+
+
+def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
+    mask = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+    rows: list[int] = np.flatnonzero((table[:, H.MAGIC] == 2) & ((table[:, H.ATTRIBUTES] & mask) != 0)).tolist()
+    return rows
+
+
+def _pass_marker(window: BatchWindow, row: int, transactions: CleanedTransactions) -> bool:
+    """Whether a control batch may go. Leader changes and the like never do."""
+    header = window.table[row]
+    control_type: ControlType | None = None
+    if header[H.COUNT] > 0:
+        marker = read_marker(window.batch(row))
+        if marker is None:
+            return False
+        control_type = marker.control_type
+    return transactions.may_drop_marker(int(header[H.PRODUCER_ID]), int(header[H.LAST_OFFSET]), control_type)
+
+
+def _sizes(segment: LogSegment) -> SourceSize:
+    return SourceSize(
+        segment.base_offset,
+        segment.size,
+        _size_of(segment.path(names.OFFSET_INDEX_SUFFIX)),
+        _size_of(segment.path(names.TIME_INDEX_SUFFIX)),
+    )
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _modified_ns(segment: LogSegment) -> int:
+    return os.stat(segment.log_path).st_mtime_ns
+
+
+def _discard(cleaned: CleanedSegment) -> None:
+    """The partition's directory may be gone."""
+    try:
+        cleaned.discard()
+    except OSError:
+        pass  # the next start removes what is left

@@ -1,0 +1,116 @@
+"""The cleaner's map: for each key of the dirty part of a log, the offset of its latest record (SkimpyOffsetMap).
+
+A table of 24 bytes a key, 16 of hash and 8 of offset, as Kafka's: keys themselves are not kept. Two keys with one hash
+would be taken for one key, and the older one's value would be lost, so the hash is SipHash-2-4 with 128 bits under a
+secret that is drawn for each cleaning. With n keys the chance of any such pair is n^2 / 2^129: below 10^-22 for a
+hundred million keys. Kafka takes MD5, which gives the same for keys of chance, but keys of one MD5 can be made on
+purpose; without the secret nobody can make keys of one SipHash, and a pair that met once does not meet again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.config.broker_config import CLEANER_MAP_ENTRY_BYTES
+from kafkalog_broker.storage.compaction.offset_map_kernel import (
+    MapStatus,
+    S,
+    find_key,
+    hash_of,
+    map_messages,
+    map_records,
+)
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.log.kernels.rows import FAULTS, Status
+
+ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES
+
+_NOTHING = -1
+
+
+def slots_within(memory: int) -> int:
+    """How many entries a table of `memory` bytes has."""
+    return memory // ENTRY_SIZE
+
+
+class OffsetMap:
+    """memory: bytes of the table, at most. load_factor: share of it that may be filled. offsets: how many offsets the
+    dirty part spans; a table for so many keys is enough. secret: two uint64, drawn by default.
+
+    Raises ValueError when not even two keys find room, and cleaning would never make progress.
+    """
+
+    def __init__(self, memory: int, load_factor: float, offsets: int, secret: tuple[int, int] | None = None) -> None:
+        most = int(slots_within(memory) * load_factor)
+        if most < 1:
+            raise ValueError(
+                f"{memory} bytes filled to {load_factor:g} hold no key: raise log.cleaner.dedupe.buffer.size or "
+                f"log.cleaner.io.buffer.load.factor, or lower log.cleaner.threads"
+            )
+        # One slot is always empty: a search ends there.
+        slots = max(min(slots_within(memory), int(offsets / load_factor) + 1), 2)
+        self._most = min(most, slots - 1)
+        self._table = np.zeros((slots, 3), np.uint64)
+        drawn = secret or (secrets.randbits(64), secrets.randbits(64))
+        self._secret = np.array(drawn, np.uint64)
+        self._state = np.array([0, self._most, _NOTHING], np.int64)
+
+    def __len__(self) -> int:
+        return int(self._state[S.ENTRIES])
+
+    @property
+    def latest_offset(self) -> int:
+        """Every key of a record at or below it is in the map; -1 while there is none."""
+        return int(self._state[S.LATEST])
+
+    def advance(self, offset: int) -> None:
+        """There is no record with a key between `latest_offset` and `offset`."""
+        self._state[S.LATEST] = offset
+
+    @property
+    def utilization(self) -> float:
+        """How full the table is, 0 to 1."""
+        return len(self) / len(self._table)
+
+    @property
+    def table(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        """(entries, secret), what kernels search."""
+        return self._table, self._secret
+
+    def find(self, key: bytes) -> int:
+        """The latest offset of a key, -1 when it is not in the map."""
+        return int(find_key(np.frombuffer(key, np.uint8), self._table, self._secret))
+
+    def hash_of(self, key: bytes) -> bytes:
+        """The 16 bytes that stand for a key."""
+        return b"".join(int(half).to_bytes(8, "little") for half in hash_of(np.frombuffer(key, np.uint8), self._secret))
+
+    def add_records(
+        self,
+        payload: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        units: npt.NDArray[np.int64],
+        from_offset: int,
+    ) -> bool:
+        """Take the keys of v2 batches in (see map_records); False when the map is full."""
+        return self._done(
+            map_records(payload, starts, ends, units, from_offset, self._table, self._secret, self._state)
+        )
+
+    def add_messages(
+        self, payload: npt.NDArray[np.uint8], start: int, end: int, magic: int, add: int, from_offset: int
+    ) -> bool:
+        """As add_records, for messages v0 or v1 (see map_messages). Raises CorruptBatch."""
+        return self._done(
+            map_messages(payload, start, end, magic, add, from_offset, self._table, self._secret, self._state)
+        )
+
+    def _done(self, status: Any) -> bool:
+        if status in (MapStatus.DONE, MapStatus.FULL):
+            return bool(status == MapStatus.DONE)
+        raise CorruptBatch(FAULTS[Status(status)])

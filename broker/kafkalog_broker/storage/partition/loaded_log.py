@@ -1,0 +1,46 @@
+"""What a log is opened from: what its directory holds after loading, and what recovery found in each segment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
+from kafkalog_broker.storage.partition.producer_state import ProducerState
+from kafkalog_spark.errors import KafkalogError
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredSegment:
+    """What a segment holds after its recovery. `damage`: why it was cut, None when every byte was good.
+
+    largest_timestamp: ms, -1 without one.
+    """
+
+    base_offset: int
+    next_offset: int
+    size: int
+    truncated_bytes: int
+    largest_timestamp: int
+    damage: KafkalogError | None
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedLog:
+    """A log that can be opened: its directory holds the segments `base_offsets`, whole, with their indexes.
+
+    recovered: the segments that were checked, and what was found. recovery_point: the log is flushed up to there.
+    """
+
+    directory: Path
+    base_offsets: list[int]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerState
+    recovered: list[RecoveredSegment] = field(default_factory=list)
+
+    @property
+    def truncated_bytes(self) -> int:
+        return sum(segment.truncated_bytes for segment in self.recovered)

@@ -1,0 +1,214 @@
+"""The segments of one log and the log end offset: appending to the active one, rolling, reading, removing (LocalLog).
+
+What the offsets mean to producers and consumers is log.py's matter. All but `find_range` and `flush` belongs to one
+thread.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkalog_broker.storage.partition import log_read
+from kafkalog_broker.storage.partition.file_handles import FileHandles
+from kafkalog_broker.storage.partition.log_flush import Flushing
+from kafkalog_broker.storage.partition.log_segment import ActiveSegment, LogSegment
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
+from kafkalog_spark.log.write.rolling import should_roll
+
+if TYPE_CHECKING:
+    from kafkalog_broker.config.log_config import LogConfig
+    from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+
+
+class LocalLog:
+    """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
+    hold one picture of them. swaps: how often compaction has put other files under names that `segments` had before;
+    whoever read meanwhile may have read one file by what another one's index says. flushing: what is on disk. jitter:
+    draws what is taken off segment.ms."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        base_offsets: Sequence[int],
+        log_end_offset: int,
+        recovery_point: int,
+        now_ms: int,
+        handles: FileHandles,
+        jitter: random.Random,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.log_end_offset = log_end_offset
+        self.swaps = 0
+        self._is_abandoned = False
+        self.flushing = Flushing(directory, recovery_point)
+        self._handles = handles
+        self._jitter = jitter
+        self._positions = log_read.ReadPositions()
+        self.segments = tuple(
+            self._segment(base_offset, next_offset, now_ms)
+            for base_offset, next_offset in zip(base_offsets, [*base_offsets[1:], log_end_offset], strict=True)
+        )
+
+    def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
+        path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+        most = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
+        return LogSegment(
+            self.directory,
+            base_offset,
+            self._handles,
+            size=0 if is_new else path.stat().st_size,
+            next_offset=next_offset,
+            created_ms=now_ms,
+            jitter_ms=self._jitter.randrange(most) if most > 0 else 0,
+        )
+
+    @property
+    def active(self) -> LogSegment:
+        return self.segments[-1]
+
+    def is_time_to_roll(self, batch: EncodedBatch, now_ms: int) -> bool:
+        """Whether `batch` goes into a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
+        segment, config = self.segments[-1], self.config
+        writer = segment.writer or self._open_writer(segment)
+        due = should_roll(
+            size=writer.size,
+            base_offset=segment.base_offset,
+            first_timestamp=writer.first_timestamp,
+            created_ms=segment.created_ms,
+            indexes_full=writer.indexes_full,
+            incoming_size=len(batch.data),
+            incoming_last_offset=batch.last_offset,
+            incoming_max_timestamp=batch.max_timestamp,
+            now_ms=now_ms,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.max_segment_ms,
+            jitter_ms=segment.jitter_ms,
+        )
+        # An empty segment whose index has no room (KAFKA-6388) is not replaced by one of the same name.
+        return due and batch.base_offset > segment.base_offset
+
+    def _open_writer(self, segment: LogSegment) -> ActiveSegment:
+        config = self.config
+        if segment.writer is None:
+            segment.open_writer(config.index_entry_bytes, config.segment_index_bytes)
+            self._preallocate(segment)
+        assert segment.writer is not None
+        return segment.writer
+
+    def _preallocate(self, segment: LogSegment) -> None:
+        """As Kafka, a segment that holds something already goes on growing as it is written."""
+        if self.config.preallocate and segment.writer is not None and not segment.size:
+            segment.writer.preallocate(self.config.segment_bytes)
+
+    def append(self, batch: EncodedBatch) -> LogSegment:
+        """Write to the active segment, whose writer is open. Raises OSError, CorruptBatch; nothing has changed then."""
+        segment = self.segments[-1]
+        writer = segment.writer
+        assert writer is not None
+        writer.append(batch)
+        end = batch.last_offset + 1
+        self.log_end_offset = end
+        segment.end = (writer.size, end)
+        return segment
+
+    def roll(self, now_ms: int) -> None:
+        """Go on in a new segment at the log end offset. Raises OSError; the old one stays the active one then."""
+        old, config, base_offset = self.segments[-1], self.config, self.log_end_offset
+        self._open_writer(old).on_become_inactive()
+        new = self._segment(base_offset, base_offset, now_ms, is_new=True)
+        new.create(config.index_entry_bytes, config.segment_index_bytes)
+        self._preallocate(new)
+        self.flushing.rolled()
+        self.segments = (*self.segments, new)
+
+    def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> log_read.FoundRange:
+        """As log_read.find_range."""
+        return log_read.find_range(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
+
+    def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
+        """The segment that holds `offset`, and those behind it."""
+        segments = self.segments
+        return segments[max(log_read.segment_slot(segments, offset), 0) :]
+
+    def remove_first(self, count: int) -> list[tuple[LogSegment, list[Path]]]:
+        """Let go of the oldest segments; each with its files, renamed `.deleted`. Raises OSError."""
+        removed, self.segments = self.segments[:count], self.segments[count:]
+        renamed = []
+        for segment in removed:
+            renamed.append((segment, segment.rename_for_deletion()))
+            self.flushing.removed(segment)
+        return renamed
+
+    def replace(
+        self, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int
+    ) -> list[tuple[LogSegment, list[Path]]]:
+        """Put finished segments, by base offset, into the place of `old`, neighbours (LocalLog.replaceSegments); each
+        of these with its files, renamed `.deleted`. Raises LookupError when not all of them are here any more; OSError,
+        and then the log must be loaded again."""
+        slot = next((place for place, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
+        behind = slot + len(old)
+        if behind >= len(self.segments) or any(
+            one is not other for one, other in zip(self.segments[slot:behind], old, strict=True)
+        ):
+            raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those behind it")
+        for piece in reversed(cleaned):  # while the lowest is `.cleaned`, none counts
+            piece.to_swap()
+        ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
+        new = [
+            LogSegment.cleaned(piece, self._handles, next_offset=end, created_ms=now_ms)
+            for piece, end in zip(cleaned, ends, strict=True)
+        ]
+        # Before any file that a reader may ask for gets another content: see `swaps`.
+        self.segments = (*self.segments[:slot], *new, *self.segments[behind:])
+        self.swaps += 1
+        renamed = []
+        for segment in old:
+            renamed.append((segment, segment.rename_for_deletion()))
+            self.flushing.removed(segment)
+        for piece, segment in zip(cleaned, new, strict=True):
+            piece.to_live()
+            segment.swapped_in()
+        self.swaps += 1
+        self.flushing.rolled()
+        return renamed
+
+    def needs_flush(self, now_ms: int) -> bool:
+        config = self.config
+        return self.flushing.is_due(
+            now_ms, config.flush_messages, config.flush_ms, self.segments, self.log_end_offset
+        )  # fmt: skip
+
+    def flush(self, *, whole: bool = False) -> int:
+        """Put everything on disk; up to which offset that was. The caller holds flushing.lock. Raises OSError."""
+        end = self.log_end_offset  # before the segments are read: they hold everything below then
+        self.flushing.flush(self.segments, end, whole=whole)
+        return end
+
+    def release_files(self) -> None:
+        """Close the active segment's writer cleanly, unless a flush is going on. Raises OSError."""
+        if self.active.writer is not None and self.flushing.lock.acquire(blocking=False):
+            try:
+                self.active.close_writer()
+            finally:
+                self.flushing.lock.release()
+
+    def abandon(self) -> None:
+        """Close all files as they are; when a flush is going on, as soon as it has ended: it calls `flushed`."""
+        self._is_abandoned = True
+        self.flushed()
+
+    def flushed(self) -> None:
+        """A flush has ended, and the caller does not hold flushing.lock any more."""
+        if self._is_abandoned and self.flushing.lock.acquire(blocking=False):
+            try:
+                self.flushing.abandon()
+                for segment in self.segments:
+                    segment.abandon()
+            finally:
+                self.flushing.lock.release()

@@ -1,0 +1,126 @@
+"""What of a log is on disk, and how the rest gets there.
+
+Flushing runs in a thread while the log's writer goes on. `lock` is held for the whole of a flush; nothing that appends
+or reads takes it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.producer_state import ProducerPicture
+from kafkalog_spark.log.format.durable import fsync_directory
+from kafkalog_spark.log.format.producer_snapshot import write_producer_snapshot
+
+
+class Flushing:
+    """State of one log. recovery_point: everything below is on disk."""
+
+    def __init__(self, directory: Path, recovery_point: int) -> None:
+        self.recovery_point = recovery_point
+        self.lock = threading.RLock()
+        self._directory = directory
+        self._names_changed = True  # files made or renamed since the directory was last synced
+        self._snapshots: dict[Path, ProducerPicture] = {}
+        self._removed: deque[LogSegment] = deque()  # by retention, their writers still open
+        self._unflushed_since_ms: int | None = None
+        self._last_append_ms = 0
+
+    # ---- told by the writer
+
+    def appended(self, now_ms: int) -> None:
+        if self._unflushed_since_ms is None:
+            self._unflushed_since_ms = now_ms
+        self._last_append_ms = now_ms
+
+    def rolled(self) -> None:
+        self._names_changed = True
+
+    def snapshot_taken(self, path: Path, picture: ProducerPicture) -> None:
+        """A producer snapshot is to be written: by the next flush, in its thread, since that takes 3 us a producer."""
+        self._snapshots[path] = picture
+        self._names_changed = True
+
+    def forget_snapshot(self, path: Path) -> None:
+        """The segment that begins there is gone, and so is what is left to write."""
+        self._snapshots.pop(path, None)
+
+    def removed(self, segment: LogSegment) -> None:
+        """A segment whose files were renamed by retention: its writer is closed as soon as no flush is using it."""
+        if segment.writer is not None or segment.transaction_writer is not None:
+            self._removed.append(segment)
+            if self.lock.acquire(blocking=False):
+                try:
+                    self._close_removed()
+                finally:
+                    self.lock.release()
+
+    # ---- asked
+
+    def is_due(self, now_ms: int, flush_messages: int, flush_ms: int, segments: Sequence[LogSegment], end: int) -> bool:
+        """Whether the settings, or a rolled segment, ask for a flush."""
+        if end <= self.recovery_point:
+            return False
+        since = self._unflushed_since_ms
+        return (
+            end - self.recovery_point >= flush_messages
+            or (since is not None and not 0 <= now_ms - since < flush_ms)  # below 0: the clock was set back
+            or (len(segments) > 1 and segments[-1].base_offset > self.recovery_point)
+        )
+
+    # ---- done
+
+    def flush(self, segments: Sequence[LogSegment], end: int, *, whole: bool = False) -> None:
+        """Return when everything below `end` is on disk. The caller holds `lock`, and has read `end` before `segments`.
+
+        Of the active segment only the .log is synced, unless `whole`: recovery makes the indexes of segments at and
+        above the recovery point again. Raises OSError; nothing counts as flushed then.
+        """
+        appended_until = self._last_append_ms
+        self._close_removed()
+        for path, picture in tuple(self._snapshots.items()):
+            write_producer_snapshot(path, picture.entries(), sync=False)
+            _sync_file(path)
+            if self._snapshots.pop(path, None) is None:
+                path.unlink(missing_ok=True)  # its segment has gone meanwhile
+        for segment in segments[:-1]:
+            if segment.next_offset > self.recovery_point:
+                segment.flush()
+                segment.close_writer()
+        active = segments[-1]
+        if whole:
+            active.flush()
+        elif active.size:
+            active.sync_data()
+        if self._names_changed:
+            self._names_changed = False
+            try:
+                fsync_directory(self._directory)
+            except OSError:
+                self._names_changed = True
+                raise
+        # What was appended since has been waiting since then at the earliest.
+        self._unflushed_since_ms = appended_until if self._last_append_ms > appended_until else None
+        self.recovery_point = max(self.recovery_point, end)
+
+    def abandon(self) -> None:
+        """The log is let go of."""
+        self._close_removed()
+        self._snapshots.clear()
+
+    def _close_removed(self) -> None:
+        while self._removed:
+            self._removed.popleft().abandon()
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,382 @@
+"""One segment of a log as the broker holds it: its files, what is known of them, and where in it an offset lies.
+
+Only the active segment has a writer, and only while it is being written. Reading goes through handles of its own, so
+that it may happen in another thread than writing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileHandles
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.log.format import layout, names
+from kafkalog_spark.log.format.time_index import TimeIndex, load_time_index
+from kafkalog_spark.log.format.transaction_index import (
+    AbortedTransaction,
+    TransactionIndexWriter,
+    load_transaction_index,
+)
+from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
+
+if TYPE_CHECKING:
+    from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+
+_BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
+_ENTRY = struct.Struct(">ii")  # of the offset index: relative offset, position
+_SCAN_READ = 8192
+"""Bytes read at once in the search for a batch: index.interval.bytes, and a batch of a usual size behind it."""
+
+_INDEX_BLOCK = 512
+"""Entries of the offset index that are read at once when the search has come down to so many: one page."""
+
+_serials = itertools.count()  # tell the segments of a process apart, for their file handles
+
+SEGMENT_SUFFIXES = (
+    names.LOG_SUFFIX,
+    names.OFFSET_INDEX_SUFFIX,
+    names.TIME_INDEX_SUFFIX,
+    names.TRANSACTION_INDEX_SUFFIX,
+)
+
+
+class BatchBounds(NamedTuple):
+    """Where a batch lies. base_offset of a message in format v0 or v1: the lowest it can be."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+
+class ActiveSegment(SegmentWriter):
+    """The writer of an active segment."""
+
+    def sync_data(self) -> None:
+        """Return when the .log is on disk. The indexes are not: recovery builds those of unflushed segments again."""
+        os.fdatasync(self._fd)
+
+
+class LogSegment:
+    """A segment.
+
+    `end`: (bytes of whole batches, the offset behind them), which readers may see: one tuple, so that another thread
+    never sees the one without the other. `created_ms`: when this broker made or loaded it. `jitter_ms`: taken off
+    segment.ms. `transient`: the suffix of its files, `.swap` while it takes the place of others, else empty.
+    """
+
+    __slots__ = (
+        "_max_timestamp",
+        "_transactions",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "end",
+        "found_by_time",
+        "handles",
+        "index_path",
+        "jitter_ms",
+        "log_path",
+        "serial",
+        "transaction_writer",
+        "transient",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        handles: FileHandles,
+        *,
+        size: int,
+        next_offset: int,
+        created_ms: int,
+        jitter_ms: int = 0,
+        transient: str = "",
+    ) -> None:
+        self.directory = directory
+        self.transient = transient
+        self.base_offset = base_offset
+        self.handles = handles
+        self.end = (size, next_offset)
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self.serial = next(_serials)
+        self.log_path = self.path(names.LOG_SUFFIX)
+        self.index_path = self.path(names.OFFSET_INDEX_SUFFIX)
+        self.writer: ActiveSegment | None = None
+        self.transaction_writer: TransactionIndexWriter | None = None
+        self.found_by_time: dict[tuple[int, int, int], Any] = {}
+        """What log_time has found in batches of this segment."""
+        self._max_timestamp: tuple[int, int] | None = None
+        self._transactions: list[AbortedTransaction] | None = None
+
+    @property
+    def size(self) -> int:
+        return self.end[0]
+
+    @property
+    def next_offset(self) -> int:
+        return self.end[1]
+
+    @classmethod
+    def cleaned(cls, made: CleanedSegment, handles: FileHandles, *, next_offset: int, created_ms: int) -> LogSegment:
+        """The segment that compaction has made, its files still `.swap`."""
+        self = cls(
+            made.directory, made.base_offset, handles, size=made.size, next_offset=next_offset, created_ms=created_ms,
+            transient=names.SWAP_SUFFIX,
+        )  # fmt: skip
+        self._max_timestamp = made.max_timestamp
+        self._transactions = list(made.aborted)
+        return self
+
+    def path(self, suffix: str) -> str:
+        return os.path.join(self.directory, names.segment_name(self.base_offset) + suffix + self.transient)
+
+    def handle(self) -> FileHandle:
+        """The .log. Raises OSError; FileNotFoundError when retention has taken it."""
+        return self._open(names.LOG_SUFFIX, self.log_path)
+
+    def _open(self, suffix: str, path: str) -> FileHandle:
+        try:
+            return self.handles.get((self.serial, suffix), path)
+        except FileNotFoundError:
+            if not path.endswith(names.SWAP_SUFFIX):
+                raise
+            # It has lost the suffix since its name was looked up, perhaps in another thread.
+            return self.handles.get((self.serial, suffix), path.removesuffix(names.SWAP_SUFFIX))
+
+    def swapped_in(self) -> None:
+        """Its files have lost the suffix."""
+        self.transient = ""
+        self.log_path = self.path(names.LOG_SUFFIX)
+        self.index_path = self.path(names.OFFSET_INDEX_SUFFIX)
+
+    # ---- writing
+
+    def create(self, index_interval_bytes: int, max_index_size: int) -> None:
+        """Make the files. Raises FileExistsError, OSError; no file is left then."""
+        self.writer = ActiveSegment.create(
+            self.directory, self.base_offset, index_interval_bytes=index_interval_bytes, max_index_size=max_index_size
+        )
+
+    def open_writer(self, index_interval_bytes: int, max_index_size: int) -> ActiveSegment:
+        """The writer; files that were closed cleanly are opened again. Raises OSError, CorruptBatch."""
+        if self.writer is None:
+            self.writer = ActiveSegment.open_existing(
+                self.directory,
+                self.base_offset,
+                index_interval_bytes=index_interval_bytes,
+                max_index_size=max_index_size,
+            )
+            if self.writer.size != self.size or self.writer.next_offset > self.next_offset:
+                found = f"{self.writer.size} bytes up to offset {self.writer.next_offset - 1}"
+                self.writer.abandon()
+                self.writer = None
+                raise CorruptBatch(
+                    f"the segment has {found}, but {self.size} bytes up to {self.next_offset - 1} were loaded",
+                    path=self.log_path,
+                    hint="something else writes into the log directory",
+                )
+        return self.writer
+
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """Write an entry of the transaction index. Raises OSError, CorruptIndex."""
+        if self.transaction_writer is None:
+            self.transaction_writer = TransactionIndexWriter(
+                self.path(names.TRANSACTION_INDEX_SUFFIX), self.base_offset
+            )
+        self.transaction_writer.append(transaction)
+
+    def aborted(self) -> Sequence[AbortedTransaction]:
+        """The entries of the transaction index. Raises CorruptIndex, OSError."""
+        if self.transaction_writer is not None:
+            return self.transaction_writer.transactions
+        if self._transactions is None:
+            self._transactions = load_transaction_index(self.path(names.TRANSACTION_INDEX_SUFFIX), self.base_offset)
+        return self._transactions
+
+    def flush(self) -> None:
+        """Return when .log, indexes and aborted transactions are on disk. Raises OSError."""
+        if self.writer is not None:
+            self.writer.flush()
+            if self.transaction_writer is not None:
+                self.transaction_writer.flush()
+            return
+        for suffix in SEGMENT_SUFFIXES:
+            try:
+                handle = FileHandle(self.path(suffix))
+            except FileNotFoundError:
+                continue  # retention has taken the segment, or it has no transaction index
+            os.fsync(handle.fd)
+
+    def sync_data(self) -> None:
+        """Return when the .log and the aborted transactions are on disk. Raises OSError."""
+        if self.writer is not None:
+            self.writer.sync_data()
+        else:
+            handle = self.handle()
+            os.fdatasync(handle.fd)
+        if self.transaction_writer is not None:
+            self.transaction_writer.flush()
+
+    def close_writer(self) -> None:
+        """Close cleanly: indexes complete and cut to their entries. Twice is harmless."""
+        if self.transaction_writer is not None:
+            self._transactions = list(self.transaction_writer.transactions)
+            self.transaction_writer.close()
+            self.transaction_writer = None
+        if self.writer is not None:
+            self._max_timestamp = (self.writer.max_timestamp, self.writer.offset_of_max_timestamp)
+            self.writer.close()
+            self.writer = None
+
+    def abandon(self) -> None:
+        """Close the files as they are."""
+        if self.transaction_writer is not None:
+            self.transaction_writer.close()
+            self.transaction_writer = None
+        if self.writer is not None:
+            self.writer.abandon()
+            self.writer = None
+        self.forget_handles()
+
+    def forget_handles(self) -> None:
+        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX):
+            self.handles.forget((self.serial, suffix))
+
+    def rename_for_deletion(self) -> list[Path]:
+        """Give all files the suffix `.deleted`; returns their new names. Raises OSError."""
+        self.forget_handles()
+        renamed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            try:
+                os.rename(path, path + names.DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            renamed.append(Path(path + names.DELETED_SUFFIX))
+        return renamed
+
+    # ---- timestamps
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp in ms, last offset of its batch); -1 without timestamps. Of a segment that is not being
+        written the last entry of the time index tells."""
+        if self.writer is not None:
+            return self.writer.max_timestamp, self.writer.offset_of_max_timestamp
+        if self._max_timestamp is None:
+            last = self.time_index().last
+            found = (layout.NO_TIMESTAMP, self.base_offset) if last is None else (last.timestamp, last.offset)
+            self._max_timestamp = found
+        return self._max_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """ms; of a segment without timestamps the time of modification of its .log. What retention goes by."""
+        timestamp = self.max_timestamp[0]
+        return timestamp if timestamp >= 0 else os.stat(self.log_path).st_mtime_ns // 1_000_000
+
+    def time_index(self) -> TimeIndex:
+        return load_time_index(self.path(names.TIME_INDEX_SUFFIX), self.base_offset)
+
+    # ---- where things lie
+
+    def position_of(self, offset: int) -> int:
+        """Where the last batch with an index entry begins that ends at or before `offset`; 0 when there is none."""
+        return self._index_floor(offset - self.base_offset, 0)
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch (ms, -1 without timestamps), from its header. Raises CorruptBatch,
+        UnsupportedFormat, OSError."""
+        return header_at(self.handle().fd, 0, self.size).max_timestamp if self.size else layout.NO_TIMESTAMP
+
+    def locate(self, offset: int) -> BatchBounds | None:
+        """The first batch that ends at or behind `offset`: the one that holds it, or the next one; None behind all."""
+        position = self._index_floor(offset - self.base_offset, 0)
+        for bounds in self.bounds_from(position):
+            if bounds.last_offset >= offset:
+                return bounds
+        return None
+
+    def boundary(self, start: int, limit: int) -> tuple[int, int]:
+        """(position, offset) at the end of the last batch of those from `start` on that ends at or before `limit`.
+
+        `start` must be the beginning of a batch. (start, -1) when not even the first one ends there.
+        """
+        entry = self._index_floor(limit, 1)
+        position, offset = start, -1
+        for bounds in self.bounds_from(max(entry, start), limit):
+            if bounds.end > limit:
+                if bounds.position > start and offset < 0:
+                    return bounds.position, bounds.base_offset
+                break
+            position, offset = bounds.end, bounds.last_offset + 1
+        return position, offset
+
+    def bounds_from(self, position: int, limit: int | None = None) -> Iterator[BatchBounds]:
+        """The batches from `position` on, up to the first that begins at or behind `limit`. Raises CorruptBatch."""
+        handle = self.handle()
+        size = self.size
+        end = size if limit is None else min(limit, size)
+        data, start = b"", position
+        lowest = self.base_offset
+        while position < end:
+            at = position - start
+            if at + _BOUNDS.size > len(data):
+                start, at = position, 0
+                data = handle.read(position, min(_SCAN_READ, size - position))
+                if len(data) < _BOUNDS.size:
+                    return
+            base, length, magic, delta = _BOUNDS.unpack_from(data, at)
+            whole = length + layout.LOG_OVERHEAD
+            if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= size - position):
+                raise CorruptBatch(
+                    f"{length} as the length of a batch of magic {magic}, {size - position} bytes are left",
+                    path=self.log_path,
+                    position=position,
+                )
+            last = base + delta if magic == 2 else base
+            yield BatchBounds(position, whole, base if magic == 2 else min(lowest, base), last)
+            position += whole
+            lowest = last + 1
+
+    def _index_floor(self, target: int, field: int) -> int:
+        """Position of the last batch in the offset index whose relative offset (field 0) or position (field 1) is not
+        above `target`; 0 when the index names none, or is missing. Zeros behind the entries are padding."""
+        try:
+            handle = self._open(names.OFFSET_INDEX_SUFFIX, self.index_path)
+        except FileNotFoundError:
+            return 0
+        writer = self.writer
+        if writer is not None:
+            high = writer.offset_index.entries
+        else:
+            high = os.fstat(handle.fd).st_size // _ENTRY.size
+        low, found = 0, 0
+        block, block_at = b"", 0  # the last steps of the search need no system call each
+        while low < high:
+            if not block and high - low <= _INDEX_BLOCK:
+                block, block_at = os.pread(handle.fd, (high - low) * _ENTRY.size, low * _ENTRY.size), low
+            middle = (low + high) // 2
+            data, at = block, (middle - block_at) * _ENTRY.size
+            if not data:
+                data, at = os.pread(handle.fd, _ENTRY.size, middle * _ENTRY.size), 0
+            entry = _ENTRY.unpack_from(data, at) if len(data) >= at + _ENTRY.size else (0, 0)
+            if entry[0] > 0 and entry[field] <= target:
+                low, found = middle + 1, entry[1]
+            else:
+                high = middle
+        return found if found < self.size else 0

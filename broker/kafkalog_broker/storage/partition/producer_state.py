@@ -1,0 +1,385 @@
+"""What a log knows of its producers: the last five batches of each, and which transactions are open.
+
+Kafka's ProducerStateManager, ProducerStateEntry and ProducerAppendInfo. Plain data: files are read and written by
+whoever owns the log's directory (`entries` and `load` speak in rows of a producer snapshot).
+
+An append goes in two steps, so that nothing changes before the bytes are in the log: `check_append` finds duplicates
+and refuses what is out of order, `appended` takes the batch in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.partition.verifications import Verifications
+from kafkalog_spark.log.format.layout import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, ControlType
+from kafkalog_spark.log.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction
+
+BATCHES_KEPT = 5
+"""A producer has at most five requests in flight (max.in.flight.requests.per.connection): a duplicate is among them.
+"""
+
+NO_COORDINATOR_EPOCH = -1
+NO_TIMESTAMP = -1
+
+_EPOCH_BUMP = 2
+"""The transaction version from which on the end of a transaction raises the epoch."""
+
+_JAVA_TABLE = 16  # the size of a fresh java.util.HashMap, which is doubled when it is three quarters full
+
+
+class KnownBatch(NamedTuple):
+    """One of a producer's last batches. timestamp: ms, its largest."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & MAX_INT32
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class Marker(NamedTuple):
+    """What a control record that ends a transaction says.
+
+    transaction_version: what its coordinator asks for, which is not in the log. From 2 on (KIP-890) a marker has a
+    higher epoch than the transaction it ends.
+    """
+
+    control_type: ControlType
+    coordinator_epoch: int
+    transaction_version: int = 0
+
+
+class AppendFacts(NamedTuple):
+    """A batch as producer state sees it. base_offset: the one it gets in the log. Timestamps in ms.
+
+    marker: of a control batch that ends a transaction, else None.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    is_transactional: bool
+    is_control: bool = False
+    marker: Marker | None = None
+
+
+class LastRecord(NamedTuple):
+    """What a producer wrote last. last_data_offset: -1 when only a marker is known."""
+
+    last_data_offset: int
+    producer_epoch: int
+
+
+class Producer(NamedTuple):
+    """One producer id. `epoch` and `coordinator_epoch` are -1 while unknown; `last_timestamp` in ms; `batches`: the
+    last ones, oldest first.
+
+    It never changes: each batch takes another one's place, so that a list of them is a picture of one moment that a
+    thread may write to disk. And it is small, since anybody can invent producer ids: 0.4 kB each, all in all.
+    """
+
+    id: int
+    epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    transaction_first_offset: int = NO_TRANSACTION
+    batches: tuple[KnownBatch, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> KnownBatch | None:
+        """The known batch with exactly these sequences."""
+        if epoch == self.epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                    return batch
+        return None
+
+    def entry(self) -> ProducerEntry:
+        """The row of a snapshot: of the batches only the last one survives."""
+        last = self.batches[-1] if self.batches else None
+        return ProducerEntry(
+            self.id,
+            self.epoch,
+            NO_SEQUENCE if last is None else last.last_sequence,
+            -1 if last is None else last.last_offset,
+            0 if last is None else last.offset_delta,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.transaction_first_offset,
+        )
+
+
+class ProducerPicture(NamedTuple):
+    """The producers of one moment, for a snapshot. java_table: decides their order."""
+
+    producers: list[Producer]
+    java_table: int
+
+    def entries(self) -> list[ProducerEntry]:
+        """The rows of the snapshot, in the order in which Kafka, which keeps them in a java.util.HashMap, writes them.
+        Any thread: 3 us a producer."""
+        return [producer.entry() for producer in self.ordered()]
+
+    def ordered(self) -> list[Producer]:
+        mask = self.java_table - 1
+        return sorted(self.producers, key=lambda producer: _java_hash(producer.id) & mask)
+
+
+class _EndedTransaction(NamedTuple):
+    """A transaction whose marker has been written, but may lie above the high watermark."""
+
+    first_offset: int
+    marker_offset: int
+
+
+class ProducerState:
+    """All producers of one partition. Not thread-safe: it belongs to the log's one writer.
+
+    `end_offset`: up to there the batches of the log have been taken in.
+    """
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self.end_offset = end_offset
+        self._producers: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}  # first offset -> producer id, in the order of first offsets
+        self._ended: list[_EndedTransaction] = []
+        self._java_table = _JAVA_TABLE
+        self.verifications = Verifications()
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def producer(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def producers(self) -> list[Producer]:
+        """In the order of snapshots."""
+        return self.picture().ordered()
+
+    def picture(self) -> ProducerPicture:
+        """All of them as they are now: 10 ns a producer."""
+        return ProducerPicture(list(self._producers.values()), self._java_table)
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """What each producer wrote last, by its id (UnifiedLog.lastRecordsOfActiveProducers)."""
+        return {
+            producer.id: LastRecord(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
+            for producer in self._producers.values()
+        }
+
+    # ---- appending
+
+    def check_append(self, facts: AppendFacts, *, from_client: bool = True) -> KnownBatch | None:
+        """The batch that `facts` repeats, or None when it may be appended. Changes nothing.
+
+        Raises BrokerError: invalid_producer_epoch, out_of_order_sequence_number, invalid_txn_state,
+        transaction_coordinator_fenced. from_client=False leaves sequences unchecked: coordinators do not count.
+        """
+        known = self._producers.get(facts.producer_id)
+        if facts.is_control:
+            if known is not None and facts.marker is not None:
+                _check_marker(known, facts, facts.marker)
+            return None
+        if known is not None:
+            if from_client:
+                duplicate = known.duplicate_of(facts.producer_epoch, facts.base_sequence, facts.last_sequence)
+                if duplicate is not None:
+                    return duplicate
+            _check_epoch(known, facts)
+        if from_client:
+            knows_batches = known is not None and bool(known.batches)
+            self.verifications.check(facts.producer_id, facts.base_sequence, knows_batches=knows_batches)
+        if known is None:  # any first sequence: what was known may have been expired or deleted
+            return None
+        if from_client:
+            _check_sequence(known, facts)
+        if known.transaction_first_offset != NO_TRANSACTION and not facts.is_transactional:
+            raise BrokerError(
+                ErrorCode.invalid_txn_state,
+                f"producer id {facts.producer_id} has a transaction open since offset "
+                f"{known.transaction_first_offset}, a batch outside of it cannot be written",
+            )
+        return None
+
+    def appended(self, facts: AppendFacts) -> AbortedTransaction | None:
+        """Take in a batch that is in the log now; the transaction that it aborts, for the transaction index."""
+        self.end_offset = facts.last_offset + 1
+        if facts.producer_id < 0 or (facts.is_control and facts.marker is None):
+            return None
+        self.verifications.clear(facts.producer_id)
+        known = self._producers.get(facts.producer_id) or Producer(facts.producer_id)
+        batches = known.batches if known.epoch == facts.producer_epoch else ()
+        coordinator_epoch, first = known.coordinator_epoch, known.transaction_first_offset
+        aborted = None
+        if facts.marker is not None:
+            coordinator_epoch, first = facts.marker.coordinator_epoch, NO_TRANSACTION
+            aborted = self._end_transaction(known, facts, facts.marker)
+        else:
+            batch = KnownBatch(
+                facts.last_sequence, facts.last_offset, facts.last_offset - facts.base_offset, facts.max_timestamp
+            )
+            batches = (*batches[1 - BATCHES_KEPT :], batch)
+            if facts.is_transactional and first == NO_TRANSACTION:
+                first = facts.base_offset
+                self._open[first] = known.id
+        self._put(Producer(known.id, facts.producer_epoch, coordinator_epoch, facts.max_timestamp, first, batches))
+        return aborted
+
+    def _end_transaction(self, producer: Producer, facts: AppendFacts, marker: Marker) -> AbortedTransaction | None:
+        first = producer.transaction_first_offset
+        if first == NO_TRANSACTION:
+            return None  # an empty transaction: the marker only moves epochs on
+        # As ProducerStateManager.lastStableOffset(completedTxn): the LSO once this transaction has ended.
+        others = (offset for offset, owner in self._open.items() if owner != producer.id)
+        stable = min(others, default=facts.last_offset + 1)
+        self._open.pop(first, None)
+        self._ended.append(_EndedTransaction(first, facts.last_offset))
+        if marker.control_type != ControlType.ABORT:
+            return None
+        return AbortedTransaction(producer.id, first, facts.last_offset, stable)
+
+    # ---- transactions
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has written to this partition since it began its transaction, with that epoch."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.transaction_first_offset != NO_TRANSACTION and producer.epoch == epoch
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
+        self.forget_ended(high_watermark)
+        if not self._open and not self._ended:
+            return None
+        return min([*self._open, *(ended.first_offset for ended in self._ended)])
+
+    def forget_ended(self, high_watermark: int) -> None:
+        """What ended below the high watermark is stable."""
+        if self._ended:
+            self._ended = [ended for ended in self._ended if ended.marker_offset >= high_watermark]
+
+    # ---- the log's beginning and end
+
+    def on_log_start_offset(self, log_start_offset: int) -> None:
+        """Records below are gone. Producers stay known; what ended below is stable."""
+        self._ended = [ended for ended in self._ended if ended.marker_offset >= log_start_offset]
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without an open transaction whose last batch is that old; returns how many."""
+        expired = [
+            producer.id
+            for producer in self._producers.values()
+            if producer.transaction_first_offset == NO_TRANSACTION and now_ms - producer.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        self.verifications.expire(now_ms, expiration_ms)
+        return len(expired)
+
+    # ---- snapshots
+
+    def entries(self) -> list[ProducerEntry]:
+        """The rows of a snapshot, in Kafka's order."""
+        return self.picture().entries()
+
+    def load(self, entries: Iterable[ProducerEntry], end_offset: int) -> None:
+        """Become what a snapshot taken at `end_offset` says."""
+        self.clear(end_offset)
+        for entry in entries:
+            batch = KnownBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+            self._put(
+                Producer(
+                    entry.producer_id,
+                    entry.producer_epoch,
+                    entry.coordinator_epoch,
+                    entry.timestamp,
+                    entry.transaction_first_offset,
+                    (batch,) if entry.last_offset >= 0 else (),
+                )
+            )
+            if entry.has_open_transaction:
+                self._open[entry.transaction_first_offset] = entry.producer_id
+
+    def clear(self, end_offset: int) -> None:
+        """Forget all producers and transactions."""
+        self._producers.clear()
+        self._open.clear()
+        self._ended.clear()
+        self._java_table = _JAVA_TABLE
+        self.verifications = Verifications()
+        self.end_offset = end_offset
+
+    def _put(self, producer: Producer) -> None:
+        self._producers[producer.id] = producer
+        while 4 * len(self._producers) > 3 * self._java_table:
+            self._java_table *= 2
+
+
+def _java_hash(producer_id: int) -> int:
+    """HashMap.hash(Long.hashCode()): its low bits choose the bucket."""
+    code = (producer_id ^ (producer_id >> 32)) & 0xFFFFFFFF
+    return code ^ (code >> 16)
+
+
+def _check_epoch(known: Producer, facts: AppendFacts) -> None:
+    if facts.producer_epoch < known.epoch:
+        raise BrokerError(
+            ErrorCode.invalid_producer_epoch,
+            f"producer id {facts.producer_id} writes with epoch {facts.producer_epoch}, the latest is {known.epoch}",
+        )
+
+
+def _check_sequence(known: Producer, facts: AppendFacts) -> None:
+    """ProducerAppendInfo.checkSequence."""
+    if facts.producer_epoch != known.epoch:
+        if facts.base_sequence != 0 and known.epoch != NO_PRODUCER_EPOCH:
+            raise BrokerError(
+                ErrorCode.out_of_order_sequence_number,
+                f"producer id {facts.producer_id} begins epoch {facts.producer_epoch} with sequence "
+                f"{facts.base_sequence}, expected 0",
+            )
+        return
+    last = known.last_sequence
+    expected = (last + 1) & MAX_INT32
+    if facts.base_sequence != expected:
+        raise BrokerError(
+            ErrorCode.out_of_order_sequence_number,
+            f"producer id {facts.producer_id} of epoch {facts.producer_epoch} sends sequence {facts.base_sequence}, "
+            f"expected {expected}",
+        )
+
+
+def _check_marker(known: Producer, facts: AppendFacts, marker: Marker) -> None:
+    _check_epoch(known, facts)
+    is_open = known.transaction_first_offset != NO_TRANSACTION
+    # The same epoch again, and nothing open: the marker was written before and its coordinator does not know it.
+    if marker.transaction_version >= _EPOCH_BUMP and facts.producer_epoch == known.epoch and is_open:
+        raise BrokerError(
+            ErrorCode.invalid_producer_epoch,
+            f"a marker with epoch {facts.producer_epoch} for producer id {facts.producer_id}, whose open transaction "
+            f"was written with the same: in version {marker.transaction_version} it must be higher",
+        )
+    if marker.coordinator_epoch < known.coordinator_epoch:
+        raise BrokerError(
+            ErrorCode.transaction_coordinator_fenced,
+            f"a marker of coordinator epoch {marker.coordinator_epoch} for producer id {facts.producer_id}, the "
+            f"latest is {known.coordinator_epoch}",
+        )

@@ -1,0 +1,332 @@
+"""Load the log of one partition from its directory (LogLoader): tidy up, recover after a crash, restore state.
+
+After a clean shutdown the end of the active segment and the newest producer snapshot are all that is read. After a
+crash every segment from the recovery point on is checked batch by batch; the log is cut at the first bad batch, what
+lies behind goes, and indexes, leader epochs, transaction indexes and producer state are made from the batches.
+
+When `load_log` returns, the files are as after a clean shutdown. Nothing was flushed: the recovery point stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog, RecoveredSegment
+from kafkalog_broker.storage.partition.producer_state import ProducerState
+from kafkalog_broker.storage.recovery.producer_replay import replay
+from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow, recover_segment, walk_segment
+from kafkalog_broker.storage.recovery.segment_split import split_segment
+from kafkalog_broker.storage.recovery.startup_files import StartupFiles, tidy
+from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptIndex, CorruptSnapshot, UnsupportedFormat
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.format.offset_index import load_offset_index
+from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
+from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
+from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
+
+_log = logging.getLogger(__name__)
+
+_SEGMENT_SUFFIXES = (
+    names.LOG_SUFFIX,
+    names.OFFSET_INDEX_SUFFIX,
+    names.TIME_INDEX_SUFFIX,
+    names.TRANSACTION_INDEX_SUFFIX,
+)
+_DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRequest:
+    """What is known of a log before its directory is read.
+
+    clean: the broker was shut down cleanly. recovery_point, log_start_offset: what the checkpoints say, 0 without.
+    """
+
+    directory: Path
+    clean: bool
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES
+    max_index_size: int = MAX_INDEX_SIZE
+    now_ms: int = 0
+    producer_id_expiration_ms: int = _DAY_MS
+
+
+def bytes_to_recover(directory: Path, recovery_point: int) -> int:
+    """How many bytes `load_log` would scan after a crash: for progress, before it begins."""
+    sizes = {
+        file.base_offset: entry.stat().st_size
+        for entry in os.scandir(directory)
+        if (file := names.parse_segment_file(entry.name)) is not None
+        and file.suffix == names.LOG_SUFFIX
+        and file.transient_suffix is None
+    }
+    first = _floor(sorted(sizes), recovery_point)
+    return sum(size for base, size in sizes.items() if base >= first)
+
+
+def load_log(request: LoadRequest, on_bytes: Callable[[int], None] | None = None) -> LoadedLog:
+    """Make the directory whole and say what it holds. on_bytes: told of the bytes that recovery has scanned.
+
+    Raises CorruptLog for damage in a segment that was flushed and that nothing asks to cut, OSError.
+    """
+    while True:
+        try:
+            return _Loader(request, on_bytes).load()
+        except OffsetOverflow as overflow:
+            bases = split_segment(request.directory, overflow.base_offset, request.index_interval_bytes)
+            _log.warning("%s; it is split into the segments %s", overflow, ", ".join(map(str, bases)))
+
+
+class _Loader:
+    def __init__(self, request: LoadRequest, on_bytes: Callable[[int], None] | None) -> None:
+        self._request = request
+        self._directory = request.directory
+        self._on_bytes = on_bytes
+        self._bases: list[int] = []
+        self._snapshots: list[int] = []
+        self._recovered: list[RecoveredSegment] = []
+        self._epochs = LeaderEpochs(request.directory)
+        self._producers = ProducerState()
+
+    def load(self) -> LoadedLog:
+        request = self._request
+        files = tidy(self._directory)
+        self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
+        recover_from = self._recover_from()
+        self._index_what_has_no_index(files, recover_from)
+        if recover_from is not None:
+            end = self._recover(recover_from)
+        else:
+            end = self._end_of_closed_log()
+        start = max(request.log_start_offset, self._bases[0] if self._bases else 0)
+        if not self._bases or end < start:
+            end = self._start_over(start, end)
+        # A leader that has not written yet has its epoch begin at the log end. Kafka drops such an entry here and gets
+        # it from its controllers again; here the file is all that remembers it.
+        self._epochs.truncate_from_end(end if self._recovered else end + 1, sync=True)
+        self._epochs.truncate_from_start(start, sync=True)
+        self._restore_producers(start, end)
+        return LoadedLog(
+            directory=self._directory,
+            base_offsets=self._bases,
+            log_start_offset=start,
+            log_end_offset=end,
+            recovery_point=min(request.recovery_point, end) if self._recovered or not request.clean else end,
+            epochs=self._epochs,
+            producers=self._producers,
+            recovered=self._recovered,
+        )
+
+    # ---- what has to be recovered
+
+    def _recover_from(self) -> int | None:
+        """Base offset of the first segment that is to be checked; None when all can be believed."""
+        found: list[int] = []
+        if not self._request.clean:
+            found.append(_floor(self._bases, self._request.recovery_point))
+        try:
+            self._epochs = LeaderEpochs.read(self._directory)
+        except (CorruptFile, UnsupportedFormat) as error:
+            _log.warning("%s; leader epochs are taken from the log again", error)
+            found.append(_floor(self._bases, 0))
+        for base in self._bases:
+            try:
+                load_transaction_index(self._path(base, names.TRANSACTION_INDEX_SUFFIX), base)
+            except CorruptIndex as error:
+                _log.warning("%s; the segment is recovered", error)
+                found.append(base)
+                break
+        return min(found) if found and self._bases else None
+
+    def _index_what_has_no_index(self, files: StartupFiles, recover_from: int | None) -> None:
+        """An index can always be made again. What is going to be recovered gets its indexes there."""
+        for base in self._bases:
+            if base not in files.complete and (recover_from is None or base < recover_from):
+                _log.warning("%s has not both indexes; they are made again", self._path(base, names.LOG_SUFFIX))
+                recover_segment(self._directory, base, self._request.index_interval_bytes, may_cut=False)
+
+    # ---- the end of the log
+
+    def _recover(self, first: int) -> int:
+        """Check the segments from `first` on; the log end offset."""
+        self._load_producers_at(first)
+        end = first
+        for slot in range(self._bases.index(first), len(self._bases)):
+            base = self._bases[slot]
+            aborted: list[AbortedTransaction] = []
+
+            def on_window(window: Window, aborted: list[AbortedTransaction] = aborted) -> None:
+                aborted += replay(self._producers, window)
+                self._assign_epochs(window)
+
+            segment = recover_segment(
+                self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes
+            )
+            if aborted:
+                data = b"".join(map(format_transaction, aborted))
+                replace_file(self._path(base, names.TRANSACTION_INDEX_SUFFIX), data, sync=False)
+            else:
+                self._path(base, names.TRANSACTION_INDEX_SUFFIX).unlink(missing_ok=True)
+            self._recovered.append(segment)
+            end = segment.next_offset
+            if segment.damage is not None:
+                _log.warning("%s; %d bytes are cut off", segment.damage, segment.truncated_bytes)
+                self._drop_segments_behind(slot)
+                break
+            if slot + 1 < len(self._bases):
+                self._snapshot(self._bases[slot + 1])
+        return end
+
+    def _drop_segments_behind(self, slot: int) -> None:
+        for base in self._bases[slot + 1 :]:
+            _log.warning("%s follows the cut and is removed", self._path(base, names.LOG_SUFFIX))
+            self._remove_segment(base)
+        del self._bases[slot + 1 :]
+
+    def _assign_epochs(self, window: Window) -> None:
+        epochs = window.table[:, H.LEADER_EPOCH]
+        while (epochs > self._epochs.latest).any():
+            row = int((epochs > self._epochs.latest).argmax())
+            self._epochs.assign(int(epochs[row]), int(window.table[row, H.BASE_OFFSET]))
+
+    def _end_of_closed_log(self) -> int:
+        """The log end offset, from the headers behind the last index entry; the segment is recovered when the index
+        does not lead there."""
+        if not self._bases:
+            return 0
+        base = self._bases[-1]
+        path = self._path(base, names.LOG_SUFFIX)
+        index = load_offset_index(self._path(base, names.OFFSET_INDEX_SUFFIX), base)
+        entry = index.floor(base + MAX_RELATIVE_OFFSET)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            position, size, end = entry.position, os.fstat(fd).st_size, base
+            while position < size:
+                header = header_at(fd, position, size)
+                if not max(end, base) <= header.base_offset <= header.last_offset:
+                    raise CorruptBatch("offsets do not rise", position=position, offset=header.base_offset)
+                if position == entry.position > 0 and header.last_offset != entry.offset:
+                    raise CorruptBatch("the last index entry is of another batch", position=position)
+                position, end = header.end, header.last_offset + 1
+            if position > size:
+                raise CorruptBatch(f"the last index entry points behind the end, byte {size}", position=position)
+            return end
+        except (CorruptBatch, UnsupportedFormat) as error:
+            _log.warning("%s; the segment is recovered", error.at(path=str(path)))
+        finally:
+            os.close(fd)
+        return self._recover(base)
+
+    def _start_over(self, start: int, end: int) -> int:
+        """An empty log at `start`: there was none, or it ends before its log start offset."""
+        if self._bases:
+            _log.warning(
+                "%s ends at offset %d, before its log start offset %d; its segments are removed and it begins there",
+                self._directory,
+                end,
+                start,
+            )
+        for base in self._bases:
+            self._remove_segment(base)
+        for offset in self._snapshots:
+            self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
+        self._epochs.clear()
+        self._snapshots, self._recovered = [], []
+        self._producers = ProducerState(start)
+        SegmentWriter.create(self._directory, start, max_index_size=self._request.max_index_size).close()
+        self._bases = [start]
+        return start
+
+    def _remove_segment(self, base: int) -> None:
+        for suffix in _SEGMENT_SUFFIXES:
+            self._path(base, suffix).unlink(missing_ok=True)
+
+    # ---- producer state
+
+    def _restore_producers(self, start: int, end: int) -> None:
+        """Bring producer state to the log's end, and leave the snapshots that belong to it."""
+        if not self._recovered:
+            self._load_producers_at(end)
+        for offset in [offset for offset in self._snapshots if offset > end]:
+            self._remove_snapshot(offset)
+        aligned = set(self._bases)
+        strays = [offset for offset in self._snapshots if offset not in aligned]
+        for offset in strays[:-1]:  # as removeStraySnapshots: the newest one may be that of the last close
+            self._remove_snapshot(offset)
+        self._producers.end_offset = end
+        self._producers.on_log_start_offset(start)
+        self._producers.expire(self._request.now_ms, self._request.producer_id_expiration_ms)
+        if self._recovered:
+            self._snapshot(end)
+
+    def _load_producers_at(self, offset: int) -> None:
+        """State at `offset`, a segment's base or the log end: the newest good snapshot, and the batches behind it."""
+        had_snapshots = bool(self._snapshots)
+        for candidate in sorted((known for known in self._snapshots if known <= offset), reverse=True):
+            path = self._path(candidate, names.PRODUCER_SNAPSHOT_SUFFIX)
+            try:
+                self._producers.load(read_producer_snapshot(path), candidate)
+                self._walk(candidate, offset)
+                return
+            except (CorruptSnapshot, UnsupportedFormat) as error:
+                _log.warning("%s; it is removed", error)
+                self._remove_snapshot(candidate)
+        self._producers = ProducerState(offset)
+        # A log without snapshots that was closed cleanly has no producers: Kafka does not scan it either. One whose
+        # snapshots are all damaged may have open transactions, whose records nobody may see.
+        if had_snapshots or not self._request.clean:
+            self._walk(self._bases[0] if self._bases else offset, offset)
+        else:  # the next start after a crash is not to scan it either (UnifiedLog.rebuildProducerState)
+            for known in (*self._bases[-2:], offset):
+                self._snapshot(known)
+
+    def _walk(self, from_offset: int, to_offset: int) -> None:
+        """Take the batches of offsets [from_offset, to_offset) in. Damage in a flushed segment is not cut off here."""
+        if from_offset >= to_offset:
+            return
+        first = _floor(self._bases, from_offset)
+        for base in self._bases:
+            if first <= base < to_offset:
+                try:
+                    walk_segment(self._directory, base, from_offset, lambda window: _take_in(self._producers, window))
+                except (CorruptBatch, UnsupportedFormat) as error:
+                    _log.warning("%s; producers are known only up to there", error)
+                    return
+
+    def _snapshot(self, offset: int) -> None:
+        """Write the snapshot of `offset`, where the state is, if there is none newer than the log's beginning."""
+        if offset <= max(self._request.log_start_offset, *self._bases[:1]):
+            return
+        write_producer_snapshot(
+            self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX), self._producers.entries(), sync=False
+        )
+        if offset not in self._snapshots:
+            self._snapshots = sorted([*self._snapshots, offset])
+
+    def _remove_snapshot(self, offset: int) -> None:
+        self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
+        self._snapshots.remove(offset)
+
+    def _path(self, offset: int, suffix: str) -> Path:
+        return self._directory / (names.segment_name(offset) + suffix)
+
+
+def _take_in(state: ProducerState, window: Window) -> None:
+    replay(state, window)
+
+
+def _floor(bases: list[int], offset: int) -> int:
+    """The base offset of the segment that holds `offset`: the last one not above it, else the first."""
+    return max((base for base in bases if base <= offset), default=bases[0] if bases else 0)

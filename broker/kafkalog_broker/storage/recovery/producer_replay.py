@@ -1,0 +1,122 @@
+"""Bring producer state up to date from the batches of a log, a window of headers at a time."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.storage.partition.producer_state import BATCHES_KEPT, AppendFacts, Marker, ProducerState
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import BatchHeader
+from kafkalog_spark.log.format.layout import MAX_INT32, NO_SEQUENCE, ControlType, H
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction
+from kafkalog_spark.log.read.header_windows import Window
+
+_KEY = struct.Struct(">hh")  # version, type
+_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_TRANSACTION_ENDS = frozenset({ControlType.ABORT, ControlType.COMMIT})
+
+
+def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
+    """Take a window's batches into `state`; the transactions they abort, for the transaction index.
+
+    Of a producer's batches outside of transactions only the last five matter, so only these are looked at one by one.
+    """
+    aborted = []
+    for row in _rows_that_matter(window.table).tolist():
+        header = window.header(row)
+        marker = read_marker(window.batch(row)) if header.is_control and header.record_count > 0 else None
+        ended = state.appended(append_facts(header, marker))
+        if ended is not None:
+            aborted.append(ended)
+    if len(window.table):
+        state.end_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+    return aborted
+
+
+def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
+    """The first control batch whose record cannot be read (row, why): recovery cuts there (InvalidRecordException)."""
+    table = window.table
+    of_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    for row in np.flatnonzero(of_control & (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.COUNT] > 0)).tolist():
+        try:
+            read_marker(window.batch(row))
+        except CorruptBatch as error:
+            return row, error.at(position=int(table[row, H.POSITION]))
+    return None
+
+
+def append_facts(header: BatchHeader, marker: Marker | None) -> AppendFacts:
+    """A batch of the log as producer state sees it."""
+    last_sequence = NO_SEQUENCE
+    if header.base_sequence != NO_SEQUENCE:
+        last_sequence = (header.base_sequence + header.last_offset - header.base_offset) & MAX_INT32
+    return AppendFacts(
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        last_sequence=last_sequence,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        max_timestamp=header.max_timestamp,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        marker=marker,
+    )
+
+
+def read_marker(batch: memoryview) -> Marker | None:
+    """What the control batch says; None when it ends no transaction (leader change and the like).
+
+    Raises CorruptBatch when its record is too short. Control batches hold one record and are not compressed.
+    """
+    key, value = _key_and_value(batch)
+    if len(key) < _KEY.size:
+        raise CorruptBatch(f"a control record's key has {len(key)} bytes, at least {_KEY.size} are needed")
+    kind = _KEY.unpack_from(key)[1]
+    if kind not in _TRANSACTION_ENDS:
+        return None
+    if len(value) < _VALUE.size:
+        raise CorruptBatch(f"a control record's value has {len(value)} bytes, at least {_VALUE.size} are needed")
+    return Marker(ControlType(kind), _VALUE.unpack_from(value)[1])
+
+
+def _key_and_value(batch: memoryview) -> tuple[memoryview, memoryview]:
+    at = _varint(batch, layout.RECORDS_AT)[1] + 1  # length, attributes
+    at = _varint(batch, at)[1]  # timestamp delta
+    at = _varint(batch, at)[1]  # offset delta
+    size, at = _varint(batch, at)
+    key = batch[at : at + max(size, 0)]
+    size, at = _varint(batch, at + len(key))
+    return key, batch[at : at + max(size, 0)]
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """(zigzag value, position behind it); a cut one ends with the data."""
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80 or shift > 63:
+            break
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    ids = table[:, H.PRODUCER_ID]
+    of_producers = ids >= 0
+    if not of_producers.any():
+        return np.empty(0, np.int64)
+    of_transactions = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+    plain = of_producers & ((table[:, H.ATTRIBUTES] & of_transactions) == 0)
+    rows = np.flatnonzero(plain)
+    # Sorted by producer, then by position: the fifth last of each producer is the one five places before the next's.
+    by_producer = rows[np.argsort(ids[rows], kind="stable")]
+    is_last = np.ones(len(by_producer), bool)
+    is_last[:-BATCHES_KEPT] = ids[by_producer[:-BATCHES_KEPT]] != ids[by_producer[BATCHES_KEPT:]]
+    return np.sort(np.concatenate((np.flatnonzero(of_producers & ~plain), by_producer[is_last])))

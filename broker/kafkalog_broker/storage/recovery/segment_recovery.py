@@ -1,0 +1,196 @@
+"""Check one segment batch by batch and build its indexes again (LogSegment.recover).
+
+What is read and how: kafkalog_spark.log.read.header_windows.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.storage.partition.loaded_log import RecoveredSegment
+from kafkalog_broker.storage.recovery.producer_replay import first_bad_marker
+from kafkalog_spark.errors import CorruptBatch, KafkalogError
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP, H
+from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
+
+_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+
+
+class OffsetOverflow(Exception):
+    """Offsets of a segment reach further above its base offset than an index can say: it is to be split
+    (LogSegmentOffsetOverflowException)."""
+
+    def __init__(self, path: Path, base_offset: int, last_offset: int, position: int) -> None:
+        super().__init__(
+            f"{path} has a batch up to offset {last_offset} at byte {position}, an index of it ends at offset "
+            f"{base_offset + MAX_RELATIVE_OFFSET}"
+        )
+        self.base_offset = base_offset
+
+
+def recover_segment(
+    directory: Path,
+    base_offset: int,
+    index_interval_bytes: int,
+    on_window: Callable[[Window], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    *,
+    may_cut: bool = True,
+    plain: bool | None = None,
+) -> RecoveredSegment:
+    """Check every batch of a segment, cut it behind the last good one, build .index and .timeindex again.
+
+    A batch is good when it is whole, its CRC is right, its offsets rise and, where on_window is given, a control record
+    in it can be read; whatever follows the first other one goes too, as in Kafka. The indexes are as after a clean
+    close, with the last entry of the time index. on_window: given the good batches, in order, before the indexes are
+    written; its bytes are gone when it returns. on_bytes: given how many bytes a window had, for progress.
+    may_cut=False raises the damage and changes nothing. plain: which of the two scans; chosen by size. Raises
+    OffsetOverflow before anything is cut; OSError.
+    """
+    path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+    indexes = IndexBuilder(base_offset, index_interval_bytes)
+    position, next_offset = 0, base_offset
+    damage: KafkalogError | None = None
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        end = os.fstat(fd).st_size
+        for window, wrong in header_windows(fd, end, plain=plain):
+            good = in_order(window.table, base_offset, next_offset)
+            if good < len(window.table):
+                bad = window.table[good]
+                expected = int(window.table[good - 1, H.LAST_OFFSET]) + 1 if good else next_offset
+                if expected <= bad[H.BASE_OFFSET] <= bad[H.LAST_OFFSET]:
+                    raise OffsetOverflow(path, base_offset, int(bad[H.LAST_OFFSET]), int(bad[H.POSITION]))
+                wrong = CorruptBatch(
+                    f"a batch of offsets {int(bad[H.BASE_OFFSET])} to {int(bad[H.LAST_OFFSET])} where {expected} or "
+                    f"higher was to come",
+                    position=int(bad[H.POSITION]),
+                )
+                window = Window(window.table[:good], window.data, window.start)
+            if on_window is not None:
+                bad_marker = first_bad_marker(window)
+                if bad_marker is not None:
+                    good, wrong = bad_marker
+                    window = Window(window.table[:good], window.data, window.start)
+            if good:
+                if on_window is not None:
+                    on_window(window)
+                indexes.add(window.table)
+                last = window.table[-1]
+                if on_bytes is not None:
+                    on_bytes(int(last[H.POSITION] + last[H.SIZE]) - position)
+                position = int(last[H.POSITION] + last[H.SIZE])
+                next_offset = int(last[H.LAST_OFFSET]) + 1
+            if wrong is not None:
+                damage = wrong.at(path=str(path), position=position, offset=next_offset)
+                if not may_cut:
+                    raise damage
+                break
+        if position < end:
+            os.ftruncate(fd, position)
+    finally:
+        os.close(fd)
+    offset_index, time_index = indexes.finished()
+    replace_file(path.with_suffix(names.OFFSET_INDEX_SUFFIX), offset_index, sync=False)
+    replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), time_index, sync=False)
+    return RecoveredSegment(base_offset, next_offset, position, end - position, indexes.max_timestamp, damage)
+
+
+def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window: Callable[[Window], None]) -> int:
+    """Give the batches that end at or behind `from_offset` to on_window, changing nothing; the offset after the last.
+
+    For producer state that a snapshot does not cover. CRCs are checked on the way. Raises CorruptBatch or
+    UnsupportedFormat with file and position, OSError.
+    """
+    path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+    next_offset = base_offset
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        end = os.fstat(fd).st_size
+        for window, wrong in header_windows(fd, end):
+            if len(window.table):
+                next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+                wanted = window.table[window.table[:, H.LAST_OFFSET] >= from_offset]
+                if len(wanted):
+                    on_window(Window(wanted, window.data, window.start))
+            if wrong is not None:
+                raise wrong.at(path=str(path), offset=next_offset)
+    finally:
+        os.close(fd)
+    return next_offset
+
+
+def in_order(table: Table, base_offset: int, next_offset: int) -> int:
+    """How many batches at the beginning of the table have rising offsets that an index of the segment can hold."""
+    previous = np.empty(len(table), np.int64)
+    previous[:1] = next_offset - 1
+    previous[1:] = table[:-1, H.LAST_OFFSET]
+    good = (table[:, H.BASE_OFFSET] > previous) & (table[:, H.LAST_OFFSET] >= table[:, H.BASE_OFFSET])
+    good &= table[:, H.LAST_OFFSET] <= base_offset + MAX_RELATIVE_OFFSET
+    return len(good) if good.all() else int(np.argmin(good))
+
+
+class IndexBuilder:
+    """The entries that SegmentWriter would have written for the same batches."""
+
+    def __init__(self, base_offset: int, interval: int) -> None:
+        self._base_offset = base_offset
+        self._interval = interval
+        self._counted_from = 0  # position from which the bytes since the last entry are counted
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self._last_time = NO_TIMESTAMP  # of the time index
+        self._offset_entries: list[npt.NDArray[np.void]] = []
+        self._time_entries: list[npt.NDArray[np.void]] = []
+
+    def add(self, table: Table) -> None:
+        """Take a table of batches, in order of their positions."""
+        n = len(table)
+        running = np.maximum.accumulate(np.concatenate(([self.max_timestamp], table[:, H.MAX_TIMESTAMP])))
+        grown = np.where(running[1:] > running[:-1], np.arange(n), -1)
+        reached = np.maximum.accumulate(grown)  # row that holds the largest timestamp up to each row; -1: none here
+        offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self.max_timestamp_offset)
+        rows = self._rows_with_entry(table[:, H.POSITION].tolist())
+        if rows:
+            entries = np.empty(len(rows), _OFFSET_ENTRY)
+            entries["offset"] = table[rows, H.LAST_OFFSET] - self._base_offset
+            entries["position"] = table[rows, H.POSITION]
+            self._offset_entries.append(entries)
+            self._add_times(running[1:][rows], offsets[rows])
+        self.max_timestamp = int(running[-1])
+        self.max_timestamp_offset = int(offsets[-1])
+
+    def _rows_with_entry(self, positions: list[int]) -> list[int]:
+        rows: list[int] = []
+        row = bisect_right(positions, self._counted_from + self._interval)
+        while row < len(positions):
+            rows.append(row)
+            self._counted_from = positions[row]
+            row = bisect_right(positions, self._counted_from + self._interval, row + 1)
+        return rows
+
+    def _add_times(self, timestamps: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
+        kept = timestamps > np.concatenate(([self._last_time], timestamps[:-1]))
+        entries = np.empty(int(kept.sum()), _TIME_ENTRY)
+        entries["timestamp"] = timestamps[kept]
+        entries["offset"] = offsets[kept] - self._base_offset
+        self._time_entries.append(entries)
+        self._last_time = max(self._last_time, int(timestamps[-1]))
+
+    def finished(self) -> tuple[bytes, bytes]:
+        """(.index, .timeindex) of the closed segment."""
+        times = b"".join(entries.tobytes() for entries in self._time_entries)
+        if self.max_timestamp > self._last_time:
+            times += struct.pack(">qi", self.max_timestamp, self.max_timestamp_offset - self._base_offset)
+        return b"".join(entries.tobytes() for entries in self._offset_entries), times

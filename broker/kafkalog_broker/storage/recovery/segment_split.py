@@ -1,0 +1,118 @@
+"""Split a segment whose offsets reach further above its base offset than an index can say (splitOverflowedSegment).
+
+Brokers before Kafka 1.1.1 could write such segments when they compacted (KAFKA-6264). Nothing of one is cut: its bytes
+go into several segments, which take its place as those of the cleaner do, so that a kill at any instant leaves the one
+or the others.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.storage.partition.cleaned_segment import SUFFIXES, CleanedSegment
+from kafkalog_spark.errors import CorruptIndex
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.durable import fsync_directory
+from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.format.transaction_index import load_transaction_index
+from kafkalog_spark.log.read.header_windows import Window, header_windows
+
+_COPIED = 1 << 20  # bytes at once
+
+
+def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) -> list[int]:
+    """Put segments without overflow into the place of one that nobody uses; their base offsets. Raises OSError."""
+    pieces = write_pieces(directory, base_offset, index_interval_bytes)
+    for piece in reversed(pieces):  # while the lowest is `.cleaned`, the others do not count
+        piece.to_swap()
+    plain = [directory / (names.segment_name(base_offset) + suffix) for suffix in SUFFIXES]
+    for path in plain:
+        if path.exists():
+            path.rename(path.with_name(path.name + names.DELETED_SUFFIX))
+    for piece in pieces:
+        piece.to_live()
+    fsync_directory(directory)
+    for path in plain:
+        path.with_name(path.name + names.DELETED_SUFFIX).unlink(missing_ok=True)
+    return [piece.base_offset for piece in pieces]
+
+
+def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -> list[CleanedSegment]:
+    """The segment's bytes as several `.cleaned` segments, finished. The first one has the old base offset, and may be
+    empty. What follows the last good batch goes along, for recovery to judge. Raises OSError; no file is left then."""
+    pieces: list[CleanedSegment] = []
+    fd = os.open(directory / (names.segment_name(base_offset) + names.LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        pieces.append(CleanedSegment(directory, base_offset, index_interval_bytes))
+        next_offset = base_offset
+        for window, _ in header_windows(fd, found.st_size):
+            for begun, ended, base in _runs(window, pieces[-1].base_offset, next_offset):
+                if base != pieces[-1].base_offset:
+                    pieces.append(CleanedSegment(directory, base, index_interval_bytes))
+                _copy(fd, window.table[begun:ended], pieces[-1])
+            if len(window.table):
+                next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+        copied = sum(piece.size for piece in pieces)
+        while copied < found.st_size:
+            copied += pieces[-1].append_unread(os.pread(fd, _COPIED, copied))
+        _give_aborted(directory, base_offset, pieces)
+        for piece in pieces:
+            piece.finish(found.st_mtime_ns)
+    except BaseException:
+        for piece in pieces:
+            piece.discard()
+        raise
+    finally:
+        os.close(fd)
+    return pieces
+
+
+def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int, int, int]]:
+    """(first row, row after the last, base offset of their segment) of the neighbours that go into one segment."""
+    runs: list[tuple[int, int, int]] = []
+    begun, last_offsets = 0, window.table[:, H.LAST_OFFSET]
+    while begun < len(window.table):
+        too_far = np.flatnonzero(last_offsets[begun:] - base_offset > MAX_RELATIVE_OFFSET)
+        ended = begun + int(too_far[0]) if len(too_far) else len(window.table)
+        if ended > begun:
+            runs.append((begun, ended, base_offset))
+        if ended < len(window.table):
+            row = window.table[ended]
+            # A message of v0 or v1 may wrap others, whose offsets are lower than its own by an unknown number.
+            lowest = int(last_offsets[ended - 1]) + 1 if ended else next_offset
+            base_offset = max(lowest, int(row[H.LAST_OFFSET]) - MAX_RELATIVE_OFFSET)
+            if row[H.MAGIC] == 2:
+                base_offset = max(lowest, int(row[H.BASE_OFFSET]))
+        begun = ended
+    return runs
+
+
+def _copy(fd: int, table: npt.NDArray[np.int64], piece: CleanedSegment) -> None:
+    """Append the batches of these rows, neighbours in the file."""
+    batches = table[:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]]
+    begun = 0
+    while begun < len(table):
+        sizes = np.cumsum(table[begun:, H.SIZE])
+        ended = begun + max(int(np.searchsorted(sizes, _COPIED, side="right")), 1)
+        size = int(table[begun:ended, H.SIZE].sum())
+        piece.append(os.pread(fd, size, int(table[begun, H.POSITION])), batches[begun:ended])
+        begun = ended
+
+
+def _give_aborted(directory: Path, base_offset: int, pieces: list[CleanedSegment]) -> None:
+    """Aborted transactions stay with their markers."""
+    try:
+        path = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
+        aborted = load_transaction_index(path, base_offset)
+    except CorruptIndex:
+        return  # recovery makes it again
+    ends = [piece.base_offset for piece in pieces[1:]] + [2**63]
+    for transaction in aborted:
+        place = next(place for place, end in enumerate(ends) if transaction.last_offset < end)
+        pieces[place].aborted.append(transaction)

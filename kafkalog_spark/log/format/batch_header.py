@@ -1,0 +1,173 @@
+"""One batch header as a value, in plain Python: what planning needs, without loading the kernels.
+
+The hot path sweeps whole buffers with kernels.sweep instead; both read the layout of layout.py.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.checksum import crc32c
+from kafkalog_spark.log.format.layout import TimestampType
+
+_PREFIX = struct.Struct(">qi4xb")  # offset, length, magic
+_V0 = struct.Struct(">qiIbb")
+_V1 = struct.Struct(">qiIbbq")
+_CONTROL_TYPE = struct.Struct(">hh")
+
+HEADER_SIZES = (*layout.LEGACY_MIN_SIZE, layout.RECORDS_AT)
+"""Smallest size in bytes of a batch, by magic."""
+
+PREFIX_SIZE = layout.MAGIC_AT + 1
+"""Bytes that tell format and size of a batch."""
+
+
+class BatchHeader(NamedTuple):
+    """A record batch (v2), or a message or wrapper (v0, v1). Offsets are Kafka's, timestamps ms, sizes bytes.
+
+    Of a wrapper base_offset is not known: it is the same as last_offset, and record_count is -1.
+    """
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    magic: int
+    attributes: int
+    crc: int
+    leader_epoch: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def end(self) -> int:
+        """Position of the next batch."""
+        return self.position + self.size
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & layout.ATTRIBUTE_CODEC
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
+        return TimestampType(bool(self.attributes & layout.ATTRIBUTE_LOG_APPEND_TIME))
+
+    @property
+    def is_control(self) -> bool:
+        return self.magic == 2 and bool(self.attributes & layout.ATTRIBUTE_CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.magic == 2 and bool(self.attributes & layout.ATTRIBUTE_TRANSACTIONAL)
+
+
+def parse_prefix(data: bytes | memoryview, at: int, position: int) -> tuple[int, int]:
+    """(size in bytes, magic) of the batch at data[at:], which is at `position` of the file.
+
+    Needs PREFIX_SIZE bytes. Raises CorruptBatch for a length no batch can have, UnsupportedFormat for an unknown magic.
+    """
+    offset, length, magic = _PREFIX.unpack_from(data, at)
+    if not any(data[at : at + PREFIX_SIZE]):
+        raise CorruptBatch("zeros where a batch should begin", position=position)
+    if not 0 <= magic <= 2:
+        raise UnsupportedFormat(f"magic {magic} where a batch should begin (0, 1 or 2 expected)", position=position)
+    size = length + layout.LOG_OVERHEAD
+    if size < HEADER_SIZES[magic]:
+        raise CorruptBatch(
+            f"batch length {length}, a batch of magic {magic} has at least {HEADER_SIZES[magic] - layout.LOG_OVERHEAD}",
+            position=position,
+            offset=offset,
+        )
+    return size, magic
+
+
+def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeader:
+    """The header at data[at:], which is at `position` of the file; needs HEADER_SIZES[magic] bytes. Raises as
+    parse_prefix."""
+    size, magic = parse_prefix(data, at, position)
+    if magic == 2:
+        (
+            base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer, producer_epoch,
+            sequence,
+            count,
+        ) = layout.BATCH_HEADER.unpack_from(data, at)  # fmt: skip
+        return BatchHeader(
+            position, size, base, base + delta, magic, attributes, crc, epoch, base_timestamp, max_timestamp, producer,
+            producer_epoch, sequence, count,
+        )  # fmt: skip
+    timestamp = layout.NO_TIMESTAMP
+    if magic == 1:
+        offset, _, crc, _, attributes, timestamp = _V1.unpack_from(data, at)
+    else:
+        offset, _, crc, _, attributes = _V0.unpack_from(data, at)
+    count = -1 if attributes & layout.ATTRIBUTE_CODEC else 1
+    return BatchHeader(
+        position, size, offset, offset, magic, attributes, crc, layout.NO_LEADER_EPOCH, timestamp, timestamp,
+        layout.NO_PRODUCER_ID, layout.NO_PRODUCER_EPOCH, layout.NO_SEQUENCE, count,
+    )  # fmt: skip
+
+
+def computed_crc(batch: bytes | memoryview, magic: int) -> int:
+    """CRC of a whole batch as its format wants it: CRC-32C (v2) or CRC-32 (v0, v1)."""
+    return continued_crc(0, memoryview(batch)[crc_begins(magic) :], magic)
+
+
+def crc_begins(magic: int) -> int:
+    """The first byte of a batch that its CRC covers; the last one is the batch's last."""
+    return layout.ATTRIBUTES_AT if magic == 2 else layout.MAGIC_AT
+
+
+def continued_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
+    """The CRC with `data` behind the bytes that gave `crc`; 0 to begin with."""
+    return crc32c(data, crc) if magic == 2 else zlib.crc32(data, crc)
+
+
+def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
+    """Raise CorruptBatch when the CRC of `batch`, the header's whole batch, is not what the header says."""
+    compare_crc(header, computed_crc(batch, header.magic))
+
+
+def compare_crc(header: BatchHeader, found: int) -> None:
+    """Raise CorruptBatch when `found`, the CRC of a batch's bytes, is not what its header says."""
+    if found != header.crc:
+        raise CorruptBatch(
+            crc_text(header.magic, header.crc, found), position=header.position, offset=header.base_offset
+        )
+
+
+def crc_text(magic: int, expected: int, found: int) -> str:
+    """What to say of a CRC that does not match."""
+    name = "CRC-32C" if magic == 2 else "CRC-32"
+    return f"{name} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
+
+
+def control_type(batch: bytes | memoryview) -> int:
+    """The type (layout.ControlType) in the key of a control batch's first record.
+
+    Control batches hold one record and are not compressed. Raises CorruptBatch when the key is too short.
+    """
+    # length, attributes, timestamp delta, offset delta, key length: the key follows these varints
+    at = layout.RECORDS_AT
+    at = _skip_varint(batch, at) + 1
+    at = _skip_varint(batch, at)
+    at = _skip_varint(batch, at)
+    at = _skip_varint(batch, at)
+    if len(batch) < at + _CONTROL_TYPE.size:
+        raise CorruptBatch("a control record's key has less than 4 bytes")
+    return int(_CONTROL_TYPE.unpack_from(batch, at)[1])
+
+
+def _skip_varint(data: bytes | memoryview, at: int) -> int:
+    while at < len(data) and data[at] & 0x80:
+        at += 1
+    return at + 1

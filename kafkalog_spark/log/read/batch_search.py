@@ -1,0 +1,92 @@
+"""Find the next good batch behind damage, where nothing tells how long the damage is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import BatchHeader
+from kafkalog_spark.log.read.segment_file import SegmentFile
+
+_SEARCH_WINDOW = 1 << 20
+_CRC_BYTES = 64 << 20
+"""Bytes, besides four times those searched, whose CRC a search may ask for: each wrong header can announce the whole
+rest of the file. Beyond that only headers are believed whose batch fits into what is left of the allowance."""
+
+
+def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> BatchHeader | None:
+    """The next good batch behind the damage at position `damaged`, with offsets from `lowest_offset` on.
+
+    Right behind the damaged batch, if its length is right; a value may hold whole batches, which the search would find.
+    """
+    try:
+        header = file.header_at(damaged)
+    except KafkalogError:
+        header = None
+    following = file.proven_header(header.end) if header is not None else None
+    if following is not None and lowest_offset <= following.base_offset <= following.last_offset:
+        return following
+    return find_batch(file, damaged + 1, lowest_offset)
+
+
+def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
+    """The first whole batch with a right CRC that begins at or behind `position`, with offsets from `lowest_offset` on.
+
+    Looks at every byte, since a damaged length hides where the next batch begins.
+    """
+    overlap = layout.RECORDS_AT
+    high = lowest_offset >> 32
+    # a header with another one behind its batch is not kept from being found by those without
+    left = [_CRC_BYTES + 4 * max(file.size - position, 0)] * 2
+    while position < file.size - layout.LOG_OVERHEAD:
+        data = np.frombuffer(file.read(position, _SEARCH_WINDOW + overlap), np.uint8)
+        if len(data) <= layout.MAGIC_AT:
+            return None
+        for at in _candidates(data, high, file.size - position).tolist():
+            header = _plausible(file, position + at, lowest_offset)
+            if header is None:
+                continue
+            followed = _followed(file, header)
+            if header.size > left[followed]:
+                continue
+            left[followed] -= header.size
+            if file.proven_header(header.position) is not None:
+                return header
+        position += _SEARCH_WINDOW
+    return None
+
+
+def _plausible(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
+    """The header at `position` if its batch would be whole and its offsets fit: what costs less than a CRC."""
+    try:
+        header = file.header_at(position)
+    except (CorruptBatch, UnsupportedFormat):
+        return None
+    return header if header is not None and lowest_offset <= header.base_offset <= header.last_offset else None
+
+
+def _followed(file: SegmentFile, header: BatchHeader) -> bool:
+    """Whether the file ends, or something that looks like a batch begins, behind the batch of `header`."""
+    try:
+        return file.header_at(header.end) is not None or header.end == file.size
+    except (CorruptBatch, UnsupportedFormat):
+        return False
+
+
+def _candidates(data: np.ndarray, high: int, left: int) -> np.ndarray:
+    """Positions in `data` that look like a header: magic 0-2, a length below the `left` bytes of the file, and the
+    upper half of the offset `high` or one more."""
+    n = min(len(data) - layout.MAGIC_AT, _SEARCH_WINDOW)
+    if not data.any():
+        return np.empty(0, np.int64)
+    likely = np.flatnonzero(data[layout.MAGIC_AT : layout.MAGIC_AT + n] <= 2)
+
+    def word(at: int) -> np.ndarray:
+        parts = [data[likely + at + i].astype(np.int64) << (24 - 8 * i) for i in range(4)]
+        return parts[0] | parts[1] | parts[2] | parts[3]
+
+    offset_high, length = word(layout.OFFSET_AT), word(layout.LENGTH_AT)
+    good = (offset_high >= high) & (offset_high <= high + 1)
+    good &= (length >= layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD) & (length <= left - layout.LOG_OVERHEAD)
+    return likely[good]

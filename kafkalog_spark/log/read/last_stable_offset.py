@@ -1,0 +1,169 @@
+"""The last stable offset and the aborted transactions of a partition, found by walking batch headers."""
+
+from __future__ import annotations
+
+from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.format.batch_header import BatchHeader, control_type
+from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.log.read.batch_order import ordered_headers
+from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.transactions import TransactionState
+
+_MARKER_SIZE = 128
+"""Bytes. Transaction markers have 78."""
+
+
+def last_stable_offset(log: PartitionLog) -> int:
+    """LSO: the first offset of the oldest transaction still open at the log's end, or the log end offset.
+
+    Begins at the latest producer snapshot that can be read (it tells the transactions open there), else at the start.
+    """
+    return StableOffsetWalk().last_stable_offset(log)
+
+
+class StableOffsetWalk:
+    """The LSO of a log that is looked at again and again: a look goes on where the one before ended, if the batch there
+    still is what it was."""
+
+    def __init__(self) -> None:
+        self._state = TransactionState()
+        self._reached: LogEnd | None = None
+
+    def last_stable_offset(self, log: PartitionLog) -> int:
+        """As the function of this name."""
+        end, reached = log.log_end, self._reached
+        self._reached = None  # a walk that fails leaves half a state
+        if reached is not None and log.still_holds(reached):
+            start = reached.offset
+        else:
+            start, self._state = _known_transactions(log, end.offset)
+        _walk(log, start, end.offset, self._state)
+        self._state.aborted.clear()
+        self._reached = end
+        # Of a transaction that began before records were deleted, what is left is unstable.
+        return max(self._state.last_stable_offset(end.offset), log.log_start_offset)
+
+
+def _known_transactions(log: PartitionLog, end: int) -> tuple[int, TransactionState]:
+    """(offset, transactions open there): the latest offset up to `end` of which that is known without reading on."""
+    for at, path in log.snapshots_up_to(end):
+        if at < log.log_start_offset:
+            break
+        try:
+            entries = read_producer_snapshot(path)
+        except (CorruptLog, UnsupportedFormat, OSError):
+            continue  # an older one, or the log itself, tells the same
+        unfinished = {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
+        return at, TransactionState(unfinished)
+    return log.log_start_offset, TransactionState()
+
+
+def aborted_transactions(
+    log: PartitionLog, start: int, end: int, dropped: list[KafkalogError] | None = None
+) -> TransactionState:
+    """Transactions with records in [start, end) that were aborted; `open` holds those without a marker up to the LEO.
+
+    Reads on behind `end` only while transactions of the range are open. dropped: gets the damage there that a log
+    opened with pass_over_damage goes past; a scan of the range finds that inside it.
+    """
+    state = TransactionState()
+    _walk(log, start, end, state)
+    concerned = set(state.open)
+    if concerned:
+        _walk(log, end, log.log_end_offset, state, concerned, dropped)
+    return state
+
+
+def _walk(
+    log: PartitionLog,
+    start: int,
+    end: int,
+    state: TransactionState,
+    waiting: set[int] | None = None,
+    dropped: list[KafkalogError] | None = None,
+) -> None:
+    """Feed the transactional batches of [start, end) to `state`.
+
+    With `waiting`, batches of other producers are passed over and the walk ends with the last of these transactions.
+    """
+    dropped = [] if dropped is None else dropped
+    offset, tries = start, 0
+    while offset < end and (waiting is None or waiting):
+        file = log.open_segment_at(offset)
+        if file is None:
+            return
+        with file:
+            reached, error = _walk_segment(file, offset, end, state, waiting)
+            position = 0
+            while error is not None:
+                tries = tries + 1 if reached <= offset else 0
+                if tries < LISTINGS and log.has_changed(file):
+                    break
+                if not file.pass_over_damage:
+                    raise error
+                dropped.append(error)
+                position = position if error.position is None else error.position
+                found = find_batch_behind(file, position, reached)
+                if found is None:
+                    error = None
+                else:
+                    position = found.position
+                    reached, error = _walk_segment(file, offset, end, state, waiting, found)
+        if error is not None:
+            offset = max(offset, reached)
+        elif file.next_base_offset is None:
+            return
+        else:
+            offset = max(reached, file.next_base_offset)
+
+
+def _walk_segment(
+    file: SegmentFile,
+    start: int,
+    end: int,
+    state: TransactionState,
+    waiting: set[int] | None,
+    begin: BatchHeader | None = None,
+) -> tuple[int, KafkalogError | None]:
+    """As _walk, in one segment from the batch `begin` on; returns the offset after the last batch seen, and the error
+    that ended it early.
+
+    CRCs are checked of the batches that begin or end a transaction, and of those so small that they could be a marker
+    with damaged attributes: the others change nothing. Nothing is believed behind the batch that reaches `end`, where a
+    torn tail may begin.
+    """
+    position, offset = (file.locate(start), file.base_offset) if begin is None else (begin.position, begin.base_offset)
+    try:
+        for header in ordered_headers(file, position, offset):
+            if header.base_offset >= end:
+                return header.base_offset, None
+            if header.last_offset >= start:
+                _take(file, header, state, waiting)
+            position, offset = header.end, header.last_offset + 1
+            if offset >= end or (waiting is not None and not waiting):
+                return offset, None
+    except (CorruptLog, UnsupportedFormat) as error:
+        return offset, file.blame(error)
+    if position >= file.size:
+        return offset, None
+    what = f"a batch begins here that the file, of {file.size} bytes, does not hold"
+    return offset, file.blame(CorruptBatch(what, position=position, offset=offset))
+
+
+def _take(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:
+    """Let a batch change `state`, if it is transactional and not of a producer that nobody waits for."""
+    if header.size <= _MARKER_SIZE or header.is_control:
+        file.check_crc(header)
+    if not header.is_transactional or (waiting is not None and header.producer_id not in waiting):
+        return
+    if not header.is_control:
+        if header.producer_id not in state.open:
+            file.check_crc(header)
+            state.data_batch(header)
+    elif header.record_count:
+        state.marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
+        if waiting is not None:
+            waiting.discard(header.producer_id)

@@ -1,0 +1,234 @@
+"""One partition's directory: its segments as they are now, where its log starts and ends, and what lies where.
+
+A broker may be at work in it. So the listing is a moment's picture: opening a segment that has gone raises
+FileNotFoundError, and the caller refreshes and goes on from the offset it had reached. When the whole partition has
+been deleted meanwhile, it finds a log without segments.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from functools import cached_property
+
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.log.format.names import SegmentFiles, live_segments, producer_snapshots
+from kafkalog_spark.log.read.directory_listing import settled_listing
+from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, still_there
+from kafkalog_spark.log.read.segment_file import SegmentFile
+
+LISTINGS = 10
+"""A listing is taken again when a file it names has gone; the cleaner is never that often in a reader's way."""
+
+
+class PartitionLog:
+    """The log of `topic`-`partition` in `directory`.
+
+    recovery_point, log_start_checkpoint: what the log directory's checkpoints say, None where they are silent. Both
+    must have been read before this object is made: a checkpoint that is older than the log is never ahead of it.
+    pass_over_damage: the log ends behind its last good batch even when damage lies before that.
+    known_end: where the log ended once, as a hint.
+    gone: the directory was deleted after this object was made, as of the last refresh.
+    Raises NotALogDirectory when the directory is not there or cannot be read.
+    """
+
+    names: list[str]
+    segments: list[SegmentFiles]
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        directory: str,
+        *,
+        recovery_point: int | None = None,
+        log_start_checkpoint: int | None = None,
+        pass_over_damage: bool = False,
+        known_end: LogEnd | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self.recovery_point = recovery_point
+        self.pass_over_damage = pass_over_damage
+        self.gone = False
+        self._known_end = known_end
+        self._log_start_checkpoint = log_start_checkpoint
+        self._list()
+
+    @property
+    def name(self) -> str:
+        """`topic-0`."""
+        return f"{self.topic}-{self.partition}"
+
+    def refresh(self) -> None:
+        """List the directory again; one that has gone since is a log without segments. Raises NotALogDirectory when it
+        cannot be read."""
+        self.__dict__.pop("log_end", None)
+        try:
+            self._list()
+        except NotALogDirectory:
+            if os.path.exists(self.directory):
+                raise
+            self.gone = True
+            self._take([], [])
+
+    def follow(self, *, recovery_point: int | None, log_start_checkpoint: int | None) -> None:
+        """Look for the log's end again, on from the one found before, with what the checkpoints say now. The listing
+        stays as it is."""
+        self._known_end = self.__dict__.pop("log_end", self._known_end)
+        self.recovery_point, self._log_start_checkpoint = recovery_point, log_start_checkpoint
+
+    def still_holds(self, end: LogEnd) -> bool:
+        """Whether the batch that the log once ended with is where it was: then nothing before it has been truncated."""
+        index = self.segment_index(end.offset if end.segment < 0 else end.segment)
+        if not self.segments or self.segments[index].base_offset != end.segment:
+            return False
+        try:
+            with self.open_segment(index) as file:
+                return still_there(file, end) is not None
+        except FileNotFoundError:
+            return False
+
+    def check_not_gone(self) -> None:
+        """Raise NotALogDirectory for a partition that has been deleted, as opening it now would."""
+        if self.gone:
+            raise self._unreadable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+
+    def _list(self) -> None:
+        for attempt in range(LISTINGS):
+            try:
+                names = settled_listing(self.directory)
+                self._take(names, live_segments(names, self._end_of_swap))
+            except FileNotFoundError as error:
+                if attempt < LISTINGS - 1 and os.path.isdir(self.directory):
+                    continue  # a .swap lost its suffix after it was listed
+                raise self._unreadable(error) from error
+            except OSError as error:
+                raise self._unreadable(error) from error
+            self.gone = False
+            return
+
+    def _take(self, names: list[str], segments: list[SegmentFiles]) -> None:
+        self.names, self.segments = names, segments
+        self._bases = [segment.base_offset for segment in segments]
+
+    def _end_of_swap(self, name: str) -> int:
+        with SegmentFile(self.directory, SegmentFiles(int(name[:20]), name), topic_partition=self.name) as file:
+            return find_log_end(file, pass_over_damage=self.pass_over_damage).offset
+
+    def _unreadable(self, error: OSError) -> NotALogDirectory:
+        return NotALogDirectory(
+            f"the partition's directory cannot be read: {error.strerror}",
+            topic_partition=self.name,
+            path=self.directory,
+        )
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that readers may see: the first segment's, or a later one that records were deleted up
+        to."""
+        first = self._bases[0] if self._bases else 0
+        return max(first, self._log_start_checkpoint or 0)
+
+    def segment_index(self, offset: int) -> int:
+        """Place in `segments` of the one that holds `offset`, or would; 0 for offsets before the first."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def next_base_offset(self, index: int) -> int | None:
+        """Base offset of the segment after `index`; None when it is the last."""
+        return self._bases[index + 1] if index + 1 < len(self._bases) else None
+
+    def open_segment(self, index: int) -> SegmentFile:
+        """Open a segment of the listing. Raises FileNotFoundError when it has gone since, NotALogDirectory when it is
+        there and cannot be opened."""
+        try:
+            return SegmentFile(
+                self.directory,
+                self.segments[index],
+                self.next_base_offset(index),
+                self.name,
+                pass_over_damage=self.pass_over_damage,
+            )
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise NotALogDirectory(
+                f"the segment cannot be opened: {error.strerror}",
+                topic_partition=self.name,
+                path=os.path.join(self.directory, self.segments[index].log),
+                hint="the user that Spark's workers run as needs to read it",
+            ) from error
+
+    def open_segment_at(self, offset: int) -> SegmentFile | None:
+        """Open the segment that holds `offset`, or would, listing again while segments vanish; None when there is none.
+
+        Raises NotALogDirectory when it is there and cannot be opened, or is listed again and again and never there.
+        """
+        for _ in range(LISTINGS):
+            if not self.segments:
+                return None
+            index = self.segment_index(offset)
+            try:
+                return self.open_segment(index)
+            except FileNotFoundError:
+                missing = self._never_there(index)
+                self.refresh()
+        raise missing
+
+    def _never_there(self, index: int) -> NotALogDirectory:
+        return NotALogDirectory(
+            "the segment is listed and cannot be opened: it does not exist",
+            topic_partition=self.name,
+            path=os.path.join(self.directory, self.segments[index].log),
+            hint="a symbolic link that leads nowhere is listed like this",
+        )
+
+    def has_changed(self, file: SegmentFile) -> bool:
+        """List again; whether `file`, or what follows it, is no longer what it was when it was opened.
+
+        A segment that looks damaged may only have been truncated by a recovering broker, or merged with its neighbours
+        by the cleaner, since the listing was made.
+        """
+        changed = file.has_changed()
+        self.refresh()
+        if not self.segments:
+            return True
+        index = self.segment_index(file.base_offset)
+        now = self.segments[index].log, self.next_base_offset(index)
+        return changed or now != (file.files.log, file.next_base_offset)
+
+    @cached_property
+    def log_end(self) -> LogEnd:
+        """LEO and where the last segment's good bytes end, as of the last refresh. Raises as find_log_end.
+
+        A log that ends below its start (its files were removed by hand) is empty at its start, as Kafka makes it.
+        """
+        for _ in range(LISTINGS):
+            if not self.segments:
+                return LogEnd(self.log_start_offset, 0)
+            try:
+                with self.open_segment(len(self.segments) - 1) as file:
+                    end = find_log_end(
+                        file, self.recovery_point, pass_over_damage=self.pass_over_damage, known=self._known_end
+                    )
+                break
+            except FileNotFoundError:
+                self.refresh()
+        else:
+            raise self._never_there(len(self.segments) - 1)
+        return end._replace(offset=max(end.offset, self.log_start_offset))
+
+    @property
+    def log_end_offset(self) -> int:
+        """LEO: the offset that the next record will get."""
+        return self.log_end.offset
+
+    def snapshots_up_to(self, offset: int) -> list[tuple[int, str]]:
+        """(offset, path) of producer snapshots taken at or before `offset`, latest first."""
+        found = producer_snapshots(self.names)
+        return [(at, os.path.join(self.directory, name)) for at, name in reversed(found) if at <= offset]
+
+    def blame(self, error: KafkalogError) -> KafkalogError:
+        return error.at(topic_partition=self.name)

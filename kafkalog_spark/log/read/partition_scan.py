@@ -1,0 +1,259 @@
+"""Read a range of offsets of one partition, across its segments, as pyarrow RecordBatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
+from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.record_schema import COLUMNS
+from kafkalog_spark.log.read.row_buffers import FIRST_BATCH_ROWS
+from kafkalog_spark.log.read.scan_space import ScanSpace
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
+from kafkalog_spark.log.read.segment_time import largest_timestamp, position_for_timestamp
+from kafkalog_spark.log.read.transactions import AbortedRanges
+
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """What to read of each record, and which records.
+
+    columns: names of record_schema, in the order wanted. timestamp_from_ms <= timestamp < timestamp_until_ms;
+    offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
+    transactions. max_decompressed: bytes that one compressed batch may unfold to. drop_malformed: damage is passed over
+    up to the next good batch, and counted, instead of raised; with a log opened with pass_over_damage. control_records:
+    those of control batches too.
+    """
+
+    columns: tuple[str, ...] = COLUMNS
+    timestamp_from_ms: int = _MIN_INT64
+    timestamp_until_ms: int = _MAX_INT64
+    offset_in: tuple[int, ...] = ()
+    timestamp_in_ms: tuple[int, ...] = ()
+    read_committed: bool = False
+    max_decompressed: int = MAX_DECOMPRESSED
+    drop_malformed: bool = False
+    control_records: bool = False
+    first_batch_rows: int = FIRST_BATCH_ROWS
+
+
+@dataclass
+class ScanStatistics:
+    """What a scan has done so far."""
+
+    segments: int = 0
+    bytes_read: int = 0
+    rows: int = 0
+    dropped: list[KafkalogError] = field(default_factory=list)
+    """What drop_malformed passed over; the errors tell file, position and offset."""
+
+
+def scan_partition(
+    log: PartitionLog,
+    start: int,
+    end: int,
+    request: ScanRequest | None = None,
+    *,
+    statistics: ScanStatistics | None = None,
+    position_hint: tuple[int, int] | None = None,
+    on_loss: Callable[[KafkalogError], None] | None = None,
+    space: ScanSpace | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of [start, end) in offset order; `end` is at most the log end offset (read_committed: the LSO).
+
+    position_hint: (base offset of a segment, byte position) where the batch of `start` was when the read was planned;
+    it is checked before it is used. on_loss: told of records that have gone since then (retention, truncation), and
+    reading goes on behind them; without it DataLoss is raised. space: buffers to use, of scans that are through.
+    Raises CorruptBatch, UnsupportedFormat with topic-partition, file, position and offset.
+    """
+    if start >= end:
+        return
+    request = request or ScanRequest()
+    space = space or ScanSpace()
+    statistics = statistics if statistics is not None else ScanStatistics()
+    rows = space.rows(
+        log.topic,
+        log.partition,
+        request.columns,
+        first_batch_rows=request.first_batch_rows,
+        timestamp_from_ms=request.timestamp_from_ms,
+        timestamp_until_ms=request.timestamp_until_ms,
+        offset_in=request.offset_in,
+        timestamp_in_ms=request.timestamp_in_ms,
+    )
+    aborted = None
+    if request.read_committed:
+        aborted = AbortedRanges(aborted_transactions(log, start, end, statistics.dropped).aborted)
+    scanner = SegmentScanner(
+        rows, aborted, request.max_decompressed, control_records=request.control_records, space=space
+    )
+    offset, tries = start, 0
+    while offset < end:
+        file = log.open_segment_at(offset)
+        if file is None:
+            _lose(log, offset, end, on_loss)
+            break
+        with file:
+            if offset < file.base_offset:
+                _lose(log, offset, min(file.base_offset, end), on_loss)
+                offset = file.base_offset
+                if offset >= end:
+                    break
+            rows.set_offset_range(offset, end)
+            state = ScanState(*_begin(file, offset, request, position_hint))
+            state.done = state.next_offset >= end  # by their timestamps no batch is wanted: what follows is not ours
+            statistics.segments += 1
+            changed = False
+            try:
+                while True:
+                    error = yield from _scan_segment(scanner, file, state, statistics)
+                    if error is None:
+                        break
+                    tries = tries + 1 if state.next_offset <= offset else 0
+                    changed = state.stopped_by is not None and tries < LISTINGS and log.has_changed(file)
+                    if changed:
+                        break
+                    if not request.drop_malformed:
+                        raise error
+                    statistics.dropped.append(error)
+                    if not _pass_over(file, state, error):
+                        break
+            finally:
+                statistics.bytes_read += file.bytes_read
+        position_hint = None
+        if state.done:
+            break
+        if changed:
+            offset = max(offset, state.next_offset)
+        elif file.next_base_offset is not None:
+            tries = 0
+            offset = max(file.next_base_offset, state.next_offset)
+        else:
+            # The listing's last segment ended before `end`: it was rolled, or truncated, since.
+            offset = max(offset, state.next_offset)
+            if offset >= end:
+                break
+            log.refresh()
+            if log.next_base_offset(log.segment_index(offset)) is None and log.log_end_offset <= offset:
+                _lose(log, offset, end, on_loss)
+                break
+            tries += 1
+            if tries > LISTINGS:
+                raise CorruptBatch(
+                    f"the log ends at offset {log.log_end_offset}, and its last segment at {offset}",
+                    topic_partition=log.name,
+                )
+    if rows.rows_filled:
+        statistics.rows += rows.rows_filled
+        yield rows.take()
+
+
+def _scan_segment(
+    scanner: SegmentScanner, file: SegmentFile, state: ScanState, statistics: ScanStatistics
+) -> Generator[pa.RecordBatch, None, KafkalogError | None]:
+    """Read a segment on from `state`; returns the error, told where it happened, that ended it early."""
+    try:
+        for batch in scanner.scan(file, state):
+            statistics.rows += batch.num_rows
+            yield batch
+    except KafkalogError as error:
+        return file.blame(error)
+    if state.stopped_by is None or state.done:
+        return None
+    return file.blame(state.stopped_by.at(offset=state.next_offset))
+
+
+def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:
+    """Move `state` behind the damage to the next good batch of the segment; False when there is none."""
+    damaged = state.position if error.position is None else error.position
+    found = find_batch_behind(file, damaged, max(state.lowest_offset, file.base_offset))
+    state.stopped_by = None
+    if found is None:
+        state.next_offset = max(state.next_offset, file.next_base_offset or state.next_offset)
+        return False
+    state.position, state.lowest_offset = found.position, found.base_offset
+    state.next_offset = max(state.next_offset, found.base_offset)
+    return True
+
+
+def _begin(file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int, int] | None) -> tuple[int, int]:
+    """(position, next offset) to begin reading a segment at: the furthest that hint, offset and time index prove."""
+    if hint is not None and hint[0] == file.base_offset:
+        header = file.proven_header(hint[1])
+        position = hint[1] if header is not None and file.base_offset <= header.base_offset <= offset else None
+    else:
+        position = None
+    if position is None:
+        position = file.locate(offset) if offset > file.base_offset else 0
+    if request.timestamp_from_ms > NO_TIMESTAMP:
+        by_time, next_offset = position_for_timestamp(file, request.timestamp_from_ms)
+        if by_time > position:
+            return by_time, max(offset, next_offset)
+    return position, offset
+
+
+def _lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogError], None] | None) -> None:
+    error = DataLoss(
+        f"records in [{start}, {end}) are gone: they were deleted (retention, DeleteRecords) or the log was truncated "
+        "while it was read",
+        topic_partition=log.name,
+        path=log.directory,
+        offset=start,
+        hint="failOnDataLoss=false reads what is left",
+    )
+    if on_loss is None:
+        raise error
+    on_loss(error)
+
+
+def _not_the_answer(gone: KafkalogError) -> None:
+    """Records that go while they are searched: the answer is one of those that are there."""
+
+
+def _all_before(file: SegmentFile, timestamp_ms: int) -> bool:
+    """Whether a segment's records are all older; damage is left to who reads them, and may find the log changed."""
+    try:
+        return largest_timestamp(file) < timestamp_ms
+    except (CorruptBatch, UnsupportedFormat):
+        return False
+
+
+def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
+    """The first offset whose record has a timestamp >= `timestamp_ms`; None when there is none (ListOffsets).
+
+    Records of control batches count, as for the broker: a transaction marker has the time at which it was written
+    (LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp look into every batch). Segments and batches are
+    passed over by their largest timestamps; damage is, if the log was opened with pass_over_damage, and raises
+    CorruptBatch, UnsupportedFormat otherwise.
+    """
+    request = ScanRequest(
+        columns=("offset",),
+        timestamp_from_ms=timestamp_ms,
+        first_batch_rows=1,
+        control_records=True,
+        drop_malformed=log.pass_over_damage,
+    )
+    offset, end = log.log_start_offset, log.log_end_offset
+    while offset < end:
+        file = log.open_segment_at(offset)
+        if file is None:
+            return None
+        with file:
+            until = end if file.next_base_offset is None else min(file.next_base_offset, end)
+            skip = file.next_base_offset is not None and _all_before(file, timestamp_ms)
+        if not skip:
+            start = max(offset, file.base_offset)
+            for batch in scan_partition(log, start, until, request, on_loss=_not_the_answer):
+                return int(batch.column(0)[0].as_py())
+        offset = until
+    return None

@@ -1,0 +1,213 @@
+"""Partitions that lie in several log directories: which copy is read, and whether they are copies of one topic at all.
+
+A cluster keeps each partition on several brokers, so its log directories, read together, hold the same records more
+than once. Offsets are the same in every copy, so one is read instead of another without a gap. The leader's copy is the
+one that counts: the highest leader epoch (leader-epoch-checkpoint), since a copy of an older epoch may hold records
+that the cluster has given up, and of these the furthest log end, since a follower may lag.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
+
+if TYPE_CHECKING:
+    from kafkalog_spark.log.log_dir import PartitionPlace
+
+Replicas = Literal["longest", "error"]
+"""What is done about a partition in several log directories. "longest": read the copy that `best` names; "error"."""
+REPLICAS: tuple[Replicas, ...] = ("longest", "error")
+
+TopicPartition = tuple[str, int]
+
+NO_EPOCH = -1
+"""Of a copy without a leader-epoch-checkpoint, or with an empty one: Kafka's UNDEFINED_EPOCH."""
+_SHOWN = 5  # partitions in the line that reports the choice
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a partition. `log_end`: None where the epoch alone has decided against it."""
+
+    place: PartitionPlace
+    epoch: int
+    log_end: int | None
+
+    def __str__(self) -> str:
+        epoch = "no leader epoch" if self.epoch == NO_EPOCH else f"leader epoch {self.epoch}"
+        return f"{self.place.directory} ({epoch}{'' if self.log_end is None else f', log end {self.log_end}'})"
+
+
+def best(copies: Sequence[Copy]) -> Copy:
+    """The highest leader epoch, then the furthest log end, then the first one given."""
+    return max(copies, key=lambda copy: (copy.epoch, -1 if copy.log_end is None else copy.log_end))
+
+
+def leading(epochs: Sequence[int]) -> list[int]:
+    """The indexes of the copies whose log ends have to be known: those of the highest epoch, where they are several."""
+    highest = max(epochs)
+    found = [index for index, epoch in enumerate(epochs) if epoch == highest]
+    return found if len(found) > 1 else []
+
+
+def report(chosen: Mapping[TopicPartition, tuple[Copy, Sequence[Copy]]]) -> None:
+    """Log, in one line, which copies are read instead of which; nothing for none."""
+    if not chosen:
+        return
+    parts = [
+        f"{topic}-{partition} from {copy}, not {', '.join(str(other) for other in copies if other is not copy)}"
+        for (topic, partition), (copy, copies) in list(chosen.items())[:_SHOWN]
+    ]
+    if len(chosen) > _SHOWN:
+        parts.append(f"{len(chosen) - _SHOWN} more")
+    _log.warning(
+        "replicas=longest: %d partitions lie in several log directories; read are %s", len(chosen), "; ".join(parts)
+    )
+
+
+def refuse_copies(copies: Mapping[TopicPartition, Sequence[PartitionPlace]], wanted: Iterable[TopicPartition]) -> None:
+    """replicas=error: raise NotALogDirectory for the first of the `wanted` partitions that lies in several places."""
+    for topic, partition in wanted:
+        if places := copies.get((topic, partition)):
+            first, second, *_ = places
+            raise NotALogDirectory(
+                f"the partition lies in {first.directory} too; one of them must be left out",
+                topic_partition=f"{topic}-{partition}",
+                path=second.directory,
+                hint="replicas=longest reads the copy of the highest leader epoch, and of these the one that ends last",
+            )
+
+
+def leader_epoch(place: PartitionPlace) -> int:
+    """The last epoch in leader-epoch-checkpoint, NO_EPOCH without one; a damaged file is logged, and as good as none,
+    as it is to a broker."""
+    try:
+        epochs = read_leader_epochs(os.path.join(place.directory, LEADER_EPOCH_CHECKPOINT))
+    except (CorruptFile, UnsupportedFormat, OSError) as error:
+        _log.warning("leader epochs not used: %s", error)
+        return NO_EPOCH
+    return epochs[-1].epoch if epochs else NO_EPOCH
+
+
+def chosen_copy(places: Sequence[PartitionPlace], *, pass_over_damage: bool = False) -> tuple[Copy, list[Copy]] | None:
+    """The copy to read, and all there are; None when every one has been deleted since it was listed.
+
+    Opens the logs only where epochs do not decide. Raises what finding the end of such a log raises.
+    """
+    there = [place for place in places if os.path.isdir(place.directory)]
+    epochs = [leader_epoch(place) for place in there]
+    if not there:
+        return None
+    asked = set(leading(epochs))
+    copies = []
+    for index, place in enumerate(there):
+        log_end = None
+        if index in asked:
+            try:
+                log_end = place.open(pass_over_damage=pass_over_damage).log_end_offset
+            except NotALogDirectory:
+                if os.path.exists(place.directory):
+                    raise
+                continue
+        copies.append(Copy(place, epochs[index], log_end))
+    return (best(copies), copies) if copies else None
+
+
+def chosen_places(
+    places: Mapping[TopicPartition, PartitionPlace],
+    copies: Mapping[TopicPartition, Sequence[PartitionPlace]],
+    wanted: Collection[TopicPartition],
+    replicas: Replicas = "longest",
+    *,
+    pass_over_damage: bool = False,
+) -> dict[TopicPartition, PartitionPlace]:
+    """Where to read each of the `wanted` partitions, in their order. Only these are judged.
+
+    Reports in one line where there was a choice. Raises NotALogDirectory where directories hold different topics of
+    one name, and with replicas="error" for a partition in several places; what `chosen_copy` raises.
+    """
+    if replicas == "error":
+        refuse_copies(copies, wanted)
+    check_one_topic(places, copies, wanted)
+    choices = {}
+    result = {}
+    for tp in wanted:
+        result[tp] = places[tp]
+        if tp in copies and (choice := chosen_copy(copies[tp], pass_over_damage=pass_over_damage)) is not None:
+            result[tp] = choice[0].place
+            if len(choice[1]) > 1:
+                choices[tp] = choice
+    report(choices)
+    return result
+
+
+# ---- one topic or two of one name
+
+
+def check_one_topic(
+    places: Mapping[TopicPartition, PartitionPlace],
+    copies: Mapping[TopicPartition, Sequence[PartitionPlace]],
+    wanted: Collection[TopicPartition],
+) -> None:
+    """Raise NotALogDirectory where what is wanted of a topic lies in several log directories as different topics.
+
+    Told by the topic ids in partition.metadata (Kafka 2.8 and newer); where a partition has none, by the cluster ids in
+    the log directories' meta.properties. What tells nothing is taken for the same.
+    """
+    of_topic: dict[str, list[PartitionPlace]] = {}
+    for tp in wanted:
+        of_topic.setdefault(tp[0], []).extend(copies.get(tp, (places[tp],)))
+    clusters: dict[str, str | None] = {}
+    for found in of_topic.values():
+        parents = {os.path.dirname(place.directory) for place in found}
+        if len(parents) == 1:
+            continue
+        ids = [(place, topic_id_of(place)) for place in found]
+        named = [(place, f"topic id {uuid_to_text(topic_id)}") for place, topic_id in ids if topic_id is not None]
+        if len({mark for _, mark in named}) > 1:
+            _refuse_two_topics(named)
+        if len(named) < len(ids):
+            for parent in parents - clusters.keys():
+                clusters[parent] = _cluster_id(parent)
+            known = [(place, clusters[os.path.dirname(place.directory)]) for place in found]
+            of_cluster = [(place, f"cluster {cluster}") for place, cluster in known if cluster is not None]
+            if len({mark for _, mark in of_cluster}) > 1:
+                _refuse_two_topics(of_cluster)
+
+
+def topic_id_of(place: PartitionPlace) -> uuid.UUID | None:
+    """What partition.metadata says; None where it says nothing."""
+    try:
+        metadata = read_partition_metadata(os.path.join(place.directory, PARTITION_METADATA_FILE))
+    except (KafkalogError, OSError):
+        return None  # damaged: offsets alone tell whether the topic is the same
+    return None if metadata is None else metadata.topic_id
+
+
+def _cluster_id(directory: str) -> str | None:
+    try:
+        meta = read_meta_properties(os.path.join(directory, META_PROPERTIES_FILE))
+    except (KafkalogError, OSError):
+        return None
+    return None if meta is None else meta.cluster_id
+
+
+def _refuse_two_topics(marked: Sequence[tuple[PartitionPlace, str]]) -> None:
+    (place, mark), *others = marked
+    other, other_mark = next(found for found in others if found[1] != mark)
+    raise NotALogDirectory(
+        f"the log directories hold different topics named {place.topic}: {place.directory} is of {mark}, "
+        f"{other.directory} of {other_mark}",
+        hint="load the directories of each cluster by themselves, and put the DataFrames together with union",
+    )

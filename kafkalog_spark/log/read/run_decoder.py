@@ -1,0 +1,243 @@
+"""Decode chosen batches run by run: neighbours of the same kind go through one kernel call together.
+
+v2 as it lies | v2 compressed | messages v0, v1 | wrappers v0, v1 | v2 told by its header alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.kernels.choose import Kind, choose
+from kafkalog_spark.log.kernels.decode_legacy import decode_legacy, inspect_message_set
+from kafkalog_spark.log.kernels.decode_v2 import decode_v2
+from kafkalog_spark.log.kernels.header_rows import rows_from_headers
+from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
+from kafkalog_spark.log.kernels.rows import FAULTS, C, Status
+from kafkalog_spark.log.kernels.sweep import end_of_records
+from kafkalog_spark.log.read.decompress import Output, decompress
+from kafkalog_spark.log.read.row_buffers import RowBuffers
+from kafkalog_spark.log.read.scan_space import UNFOLDED
+from kafkalog_spark.log.read.scratch import Scratch
+
+_NO_PAYLOAD = np.empty(0, np.uint8)
+_NO_PAYLOAD.flags.writeable = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Batches to decode, in the order of the log. A row of each array is a batch."""
+
+    table: np.ndarray  # the header table (layout.H) that they were chosen from
+    rows: np.ndarray  # int64[n], their rows in it
+    kinds: np.ndarray  # int64[n], Kind
+    starts: np.ndarray  # int64[n], byte of the payload where records begin
+    ends: np.ndarray  # int64[n]
+    units: np.ndarray  # int64[n, 6], see decode_v2
+
+    @classmethod
+    def of(
+        cls, table: np.ndarray, hidden: np.ndarray, rows: RowBuffers, max_decompressed: int, *, control_records: bool
+    ) -> Chosen:
+        """What `choose` keeps of a header table; hidden: uint8[n], or empty."""
+        n = len(table)
+        numbers = np.empty((4, n), np.int64)
+        units = np.empty((n, 6), np.int64)
+        kept = choose(
+            table, hidden, rows.limits, int(control_records), int(rows.header_columns_only), int(rows.uses_timestamps),
+            max_decompressed // layout.MIN_RECORD_SIZE, *numbers, units,
+        )  # fmt: skip
+        chosen, kinds, starts, ends = numbers[:, :kept]
+        return cls(table, chosen, kinds, starts, ends, units[:kept])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, first: int, end: int) -> Chosen:
+        """[first, end) of them; shares the arrays."""
+        part = slice(first, end)
+        return Chosen(
+            self.table, self.rows[part], self.kinds[part], self.starts[part], self.ends[part], self.units[part]
+        )
+
+    def runs(self) -> Iterator[Chosen]:
+        """Neighbours of the same kind together."""
+        if len(self.kinds):
+            edges = [0, *(np.flatnonzero(np.diff(self.kinds)) + 1).tolist(), len(self.kinds)]
+            for first, end in pairwise(edges):
+                yield self.part(first, end)
+
+    @property
+    def headers(self) -> np.ndarray:
+        """int64[n, len(H)], their rows of the header table."""
+        found: np.ndarray = self.table[self.rows]
+        return found
+
+    @property
+    def attributes(self) -> np.ndarray:
+        """int64[n], batch attributes."""
+        found: np.ndarray = self.table[self.rows, H.ATTRIBUTES]
+        return found
+
+    def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
+        """Tell the error that batch `i` of them, in a window from byte `position` of the file, is the bad one."""
+        row = self.table[self.rows[i]]
+        return error.at(position=position + int(row[H.POSITION]), offset=int(row[H.BASE_OFFSET]))
+
+
+class RunDecoder:
+    """Fills `rows` from batches in `window`, which starts at byte `position` of the file.
+
+    Batches come as rows of a header table (layout.H), their CRCs checked. Every method yields the RecordBatches that
+    get
+    full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with position and offset; the rows of those
+    before
+    it are in the buffers, and none of its own.
+    """
+
+    def __init__(self, rows: RowBuffers, window: Scratch, unfolded: Scratch, max_decompressed: int) -> None:
+        self._rows = rows
+        self._window = window
+        self._unfolded = unfolded
+        unfolded.expect(max_decompressed + UNFOLDED)
+        self._max_decompressed = max_decompressed
+
+    def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        """Decode neighbours of the same kind together."""
+        for run in chosen.runs():
+            yield from _DECODERS[int(run.kinds[0])](self, run, position)
+
+    def _headers_only(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        yield from self._run_kernel(rows_from_headers, _NO_PAYLOAD, run, position)
+
+    def _plain_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        yield from self._run_kernel(decode_v2, self._window.read_only(), run, position)
+
+    def _compressed_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        window, scratch = self._window.view, self._unfolded
+        packed = zip(
+            run.starts.tolist(), run.ends.tolist(), run.attributes.tolist(), run.units[:, 2].tolist(), strict=True
+        )
+        last = len(run) - 1
+        at = first = 0
+        for i, (begin, end, attributes, count) in enumerate(packed):
+            run.starts[i] = at
+            output = Output(scratch, at, self._max_decompressed, self._record_guard(count))
+            try:
+                at = decompress(attributes & layout.ATTRIBUTE_CODEC, window[begin:end], output)
+            except KafkalogError as error:
+                yield from self._decode_unfolded(run.part(first, i), position)
+                raise run.blame(error, i, position) from None
+            run.ends[i] = at
+            if at >= UNFOLDED or i == last:
+                yield from self._decode_unfolded(run.part(first, i + 1), position)
+                at, first = 0, i + 1
+                scratch.shrink(2 * UNFOLDED)
+
+    def _decode_unfolded(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        yield from self._run_kernel(decode_v2, self._unfolded.read_only(), run, position)
+
+    def _record_guard(self, count: int) -> Callable[[int, int], None]:
+        """Stops the decompression of a batch as soon as its own record count is served and more bytes come."""
+
+        def served(start: int, end: int) -> None:
+            stop = end_of_records(self._unfolded.read_only(), start, end, count)
+            if stop == -2 or 0 <= stop < end:
+                raise CorruptBatch(f"its records unfold to more than the {count} that its header announces")
+
+        return served
+
+    def _messages(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        legacy = replace(run, units=_legacy_units(run.headers))
+        yield from self._run_kernel(decode_legacy, self._window.read_only(), legacy, position)
+
+    def _wrappers(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        for i in range(len(run)):
+            yield from self._wrapper(run.part(i, i + 1), position)
+
+    def _wrapper(self, one: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        header = one.headers
+        magic, attributes, offset, previous = (
+            int(header[0, column]) for column in (H.MAGIC, H.ATTRIBUTES, H.LAST_OFFSET, H.PREVIOUS)
+        )
+        batch = self._window.view[int(one.starts[0]) : int(one.ends[0])]
+        key_at = layout.LEGACY_KEY_AT[magic]
+        key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
+        value_at = key_at + 8 + max(key_size, 0)
+        value_size = int.from_bytes(batch[value_at - 4 : value_at], "big", signed=True)
+        if value_size < 0 or value_at + value_size != len(batch):
+            error = CorruptBatch(f"a wrapper with key size {key_size} and value size {value_size}")
+            raise one.blame(error, 0, position)
+        output = Output(self._unfolded, 0, self._max_decompressed)
+        try:
+            end = decompress(attributes & layout.ATTRIBUTE_CODEC, batch[value_at:], output)
+        except KafkalogError as error:
+            raise one.blame(error, 0, position) from None
+        payload = self._unfolded.read_only()
+        _, last_inner, status, _ = inspect_message_set(payload, 0, end, magic, CRC32_TABLE)
+        if status != Status.DONE:
+            raise one.blame(CorruptBatch(FAULTS[Status(status)]), 0, position)
+        # v1: the wrapper has the last offset, the inner ones count from 0; v0: the inner ones are absolute
+        base = offset - int(last_inner) if magic == 1 else 0
+        first = int.from_bytes(payload[:8].tobytes(), "big", signed=True) + base
+        if first <= previous or base > layout.MAX_INT64:
+            what = f"offsets {first} to {offset} of a compressed message set do not follow {previous}"
+            raise one.blame(CorruptBatch(what), 0, position)
+        units = _legacy_units(header)
+        units[0, 1] = base
+        inner = replace(one, starts=np.array([0], np.int64), ends=np.array([end], np.int64), units=units)
+        yield from self._run_kernel(decode_legacy, payload, inner, position)
+        self._unfolded.shrink(2 * UNFOLDED)
+
+    def _run_kernel(
+        self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Call a decode kernel until it is through, emptying or enlarging the row buffers in between."""
+        rows = self._rows
+        rows.begin()
+        while True:
+            status = kernel(
+                payload, run.starts, run.ends, run.units, rows.cursor, rows.limits, rows.offsets_in,
+                rows.timestamps_in, rows.rows,
+            )  # fmt: skip
+            if status == Status.DONE:
+                return
+            if status == Status.FULL:
+                yield rows.take()
+                rows.ready()
+            elif status in FAULTS:
+                error = UnsupportedFormat if status == Status.TIMESTAMP_RANGE else CorruptBatch
+                raise run.blame(error(FAULTS[Status(status)]), int(rows.cursor[C.UNIT]), position)
+            else:
+                rows.grow(status)
+
+
+_DECODERS: dict[int, Any] = {
+    Kind.PLAIN: RunDecoder._plain_v2,
+    Kind.COMPRESSED: RunDecoder._compressed_v2,
+    Kind.MESSAGE: RunDecoder._messages,
+    Kind.WRAPPER: RunDecoder._wrappers,
+    Kind.FROM_HEADER: RunDecoder._headers_only,
+}
+"""Not attributes of the decoder: its buffers would wait for the cycle collector."""
+
+
+def _legacy_units(run: np.ndarray) -> np.ndarray:
+    """The `units` of decode_legacy from header table rows; for messages that stand alone."""
+    log_append = (run[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
+    v1 = run[:, H.MAGIC] == 1
+    units = np.zeros((len(run), 6), np.int64)
+    units[:, 0] = run[:, H.MAGIC]
+    units[:, 2] = run[:, H.LAST_OFFSET]
+    units[:, 3] = v1 & log_append
+    units[:, 4] = run[:, H.MAX_TIMESTAMP]
+    units[:, 5] = np.where(v1, log_append, -1)
+    return units

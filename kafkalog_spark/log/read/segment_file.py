@@ -1,0 +1,289 @@
+"""One segment's files, open for reading: bytes, headers, and where in the .log an offset is to be looked for.
+
+Reads are preads into memory of our own. A mapped file would end the process with SIGBUS when a recovering broker
+truncates it, and would count towards the worker's memory page by page.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.log.format import layout, offset_index, time_index
+from kafkalog_spark.log.format.batch_header import (
+    HEADER_SIZES,
+    PREFIX_SIZE,
+    BatchHeader,
+    compare_crc,
+    continued_crc,
+    crc_begins,
+    parse_header,
+    parse_prefix,
+)
+from kafkalog_spark.log.format.index_file import read_entries
+from kafkalog_spark.log.format.names import SegmentFiles
+from kafkalog_spark.log.format.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
+from kafkalog_spark.log.format.time_index import TimeIndex, parse_time_index
+from kafkalog_spark.log.read.header_windows import Window, header_windows
+
+_JUMP_READ = 128
+"""Bytes read at a header when batches are large: a header with the record of a control batch."""
+_RUN_READ = 64 << 10
+"""Bytes read at once when batches are small."""
+_LARGE_BATCH = 4 << 10
+"""From this batch size on, jumping from header to header touches less than reading through."""
+_CRC_READ = 1 << 20
+"""Bytes read at once for a CRC: a damaged length may announce two gigabytes."""
+
+
+class SegmentFile:
+    """A segment's .log, open, with its indexes; the file is as large as it was when it was opened.
+
+    pass_over_damage: whoever walks its headers goes on behind damage instead of raising.
+    Raises FileNotFoundError at once when the .log has been renamed or removed, NotALogDirectory when it is a directory
+    or a pipe. `bytes_read` counts what was read.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        files: SegmentFiles,
+        next_base_offset: int | None = None,
+        topic_partition: str | None = None,
+        *,
+        pass_over_damage: bool = False,
+    ) -> None:
+        self.pass_over_damage = pass_over_damage
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.files = files
+        self.base_offset = files.base_offset
+        self.next_base_offset = next_base_offset
+        self.path = os.path.join(directory, files.log)
+        self.bytes_read = 0
+        # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
+        self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+        self._opened = os.fstat(self._fd)
+        self.size = self._opened.st_size
+        if not stat.S_ISREG(self._opened.st_mode):
+            self.close()
+            raise NotALogDirectory("is not a regular file", topic_partition=topic_partition, path=self.path)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> SegmentFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def has_changed(self) -> bool:
+        """Whether the .log has been written to, cut, replaced or removed since it was opened."""
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return True
+        then = self._opened
+        return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (
+            then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns,
+        )  # fmt: skip
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no segment followed when the partition was listed: the one that may end in a torn batch."""
+        return self.next_base_offset is None
+
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes [position, position + size), fewer only at the end of the file."""
+        try:
+            data = os.pread(self._fd, size, position)
+            while 0 < len(data) < size:
+                more = os.pread(self._fd, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise self._unreadable(error, position) from error
+        self.bytes_read += len(data)
+        return data
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
+        file."""
+        filled = 0
+        while filled < len(target):
+            try:
+                count = os.preadv(self._fd, [target[filled:]], position + filled)
+            except OSError as error:
+                raise self._unreadable(error, position + filled) from error
+            if count == 0:
+                break
+            filled += count
+        self.bytes_read += filled
+        return filled
+
+    def _unreadable(self, error: OSError, position: int) -> NotALogDirectory:
+        """A failing disk is neither a torn tail nor a wrong hint: nothing that asks for those catches this."""
+        return NotALogDirectory(
+            f"the segment cannot be read: {error.strerror}",
+            topic_partition=self.topic_partition,
+            path=self.path,
+            position=position,
+        )
+
+    @cached_property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, parsed but not checked; empty when there is none or it cannot be read."""
+        data = self._index_bytes(self.files.offset_index, offset_index.ENTRY_SIZE)
+        return parse_offset_index(data, self.base_offset)
+
+    @cached_property
+    def time_index(self) -> TimeIndex:
+        """The time index, parsed but not checked; empty when there is none or it cannot be read."""
+        return parse_time_index(self._index_bytes(self.files.time_index, time_index.ENTRY_SIZE), self.base_offset)
+
+    def _index_bytes(self, name: str | None, entry_size: int) -> bytes:
+        if name is None:
+            return b""
+        try:
+            data = read_entries(os.path.join(self.directory, name), entry_size)
+        except OSError:
+            return b""  # an index is a hint: without it the .log is read from its first byte
+        self.bytes_read += len(data)
+        return data
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header at `position`; None when the batch is not whole in the file. Raises as parse_header."""
+        data = self.read(position, _JUMP_READ)
+        return self._header_in(data, 0, position)
+
+    def _header_in(self, data: bytes, at: int, position: int) -> BatchHeader | None:
+        if len(data) - at < PREFIX_SIZE:
+            return None
+        size, magic = parse_prefix(data, at, position)
+        if size > self.size - position or len(data) - at < HEADER_SIZES[magic]:
+            return None
+        return parse_header(data, at, position)
+
+    def proven_header(self, position: int) -> BatchHeader | None:
+        """The header at `position` if a whole batch with the right CRC lies there, else None. Never raises for
+        content."""
+        if not 0 <= position < self.size:
+            return None
+        try:
+            header = self.header_at(position)
+        except (CorruptBatch, UnsupportedFormat):
+            return None
+        if header is None or self._computed_crc(header) != header.crc:
+            return None
+        return header
+
+    def check_crc(self, header: BatchHeader) -> None:
+        """Read the batch of `header`, and raise CorruptBatch when its CRC is wrong."""
+        compare_crc(header, self._computed_crc(header))
+
+    def _computed_crc(self, header: BatchHeader) -> int:
+        crc, at = 0, header.position + crc_begins(header.magic)
+        while at < header.end:
+            data = self.read(at, min(_CRC_READ, header.end - at))
+            if not data:
+                break  # the file was cut since
+            crc = continued_crc(crc, data, header.magic)
+            at += len(data)
+        return crc
+
+    def check_offsets(self, header: BatchHeader, lowest: int) -> None:
+        """Raise CorruptBatch unless the offsets of `header`, which no CRC covers, begin at `lowest` or later and end
+        before the next segment."""
+        end = layout.MAX_INT64 if self.next_base_offset is None else self.next_base_offset
+        if not max(lowest, self.base_offset) <= header.base_offset <= header.last_offset < end:
+            raise CorruptBatch(
+                f"offsets {header.base_offset} to {header.last_offset} do not follow {lowest - 1}"
+                + (f", or reach into the next segment at {end}" if self.next_base_offset is not None else ""),
+                position=header.position,
+                offset=header.base_offset,
+            )
+
+    def headers(self, position: int = 0) -> Iterator[BatchHeader]:
+        """The headers from `position` on, up to the last whole batch. CRCs are not checked. Raises as parse_header."""
+        data, start, wish = b"", position, _RUN_READ
+        while True:
+            at = position - start
+            header = self._header_in(data, at, position)
+            if header is None:
+                start = position
+                data = self.read(position, wish)
+                header = self._header_in(data, 0, position)
+                if header is None:
+                    return
+            yield header
+            wish = _JUMP_READ if header.size >= _LARGE_BATCH else _RUN_READ
+            position = header.end
+
+    def good_headers(self, position: int = 0) -> Iterator[BatchHeader]:
+        """As headers, each after its batch has been read and its CRC found right. Raises CorruptBatch too."""
+        for header in self.headers(position):
+            self.check_crc(header)
+            yield header
+
+    def proven_entry(self, entry: OffsetPosition) -> BatchHeader | None:
+        """The header of the batch that an offset index entry points to, if it is one and its offsets fit the entry.
+
+        They lie above the entry before and not above this one. A right CRC alone does not do: a value may hold a whole
+        batch, and an entry that is wrong may point into it. Brokers before 0.11 wrote the first offset inside a wrapper
+        into the entry (LogSegment.append took the first offset of the message set), so a wrapper's own offset, which is
+        its last record's, may lie above the entry: below the one behind it.
+        """
+        header = self.proven_header(entry.position)
+        if header is None:
+            return None
+        offsets = self.offset_index.offsets
+        slot = int(np.searchsorted(offsets, entry.offset))
+        before = int(offsets[slot - 1]) if slot else self.base_offset - 1
+        highest = entry.offset
+        if header.record_count < 0 and header.magic < 2:
+            end = layout.MAX_INT64 if self.next_base_offset is None else self.next_base_offset
+            highest = (int(offsets[slot + 1]) if slot + 1 < len(offsets) else end) - 1
+        return header if before < header.base_offset <= header.last_offset <= highest else None
+
+    def locate(self, offset: int) -> int:
+        """Position of a batch from which reading on finds every record from `offset` on.
+
+        The offset index is asked; an entry is believed only when `proven_entry` does. Otherwise reading begins at the
+        segment's first byte.
+        """
+        entry = self.offset_index.floor(offset)
+        while entry.position:
+            header = self.proven_entry(entry)
+            if header is None:
+                return 0
+            if header.base_offset <= offset:
+                return entry.position
+            # a wrapper that may hold the offset, but may begin behind it as well: the one before does not
+            entry = self.offset_index.floor(entry.offset - 1)
+        return 0
+
+    def windows(self, position: int = 0) -> Iterator[tuple[Window, KafkalogError | None]]:
+        """Every batch from `position` on as header tables, CRCs checked; see header_windows. Raises NotALogDirectory
+        when the file cannot be read."""
+        windows = header_windows(self._fd, self.size, position)
+        while True:
+            try:
+                found = next(windows, None)
+            except OSError as error:
+                raise self._unreadable(error, position) from error
+            if found is None:
+                return
+            yield found
+
+    def blame(self, error: KafkalogError) -> KafkalogError:
+        """Tell the error where it happened."""
+        return error.at(topic_partition=self.topic_partition, path=self.path)

@@ -1,0 +1,239 @@
+"""Read one segment from a position on: windows of bytes, header tables, chosen batches, Arrow rows.
+
+    window (pread) -> sweep (headers) -> CRC -> choose (offsets, timestamps, transactions) -> decode (run_decoder)
+
+Nothing here knows of directories or of what follows this segment: it ends at the last whole batch, and says why there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import computed_crc, crc_text, parse_header, parse_prefix
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.kernels.choose import first_out_of_order
+from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+from kafkalog_spark.log.kernels.rows import L
+from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
+from kafkalog_spark.log.read.batch_order import base_behind, follower_lies, moved_upward
+from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.read.header_windows import check_large
+from kafkalog_spark.log.read.row_buffers import RowBuffers
+from kafkalog_spark.log.read.run_decoder import Chosen, RunDecoder
+from kafkalog_spark.log.read.scan_space import WINDOW, ScanSpace
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.transactions import AbortedRanges
+
+_DOUBTED = 16 << 20
+"""Bytes of a batch from which on its CRC is asked for before memory is: the length may be damaged."""
+_NONE_HIDDEN = np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class ScanState:
+    """Where a scan stands: what follows, and whether the file ended inside a batch."""
+
+    position: int
+    next_offset: int
+    """Every record below it has been read, or cannot be wanted."""
+    done: bool = False
+    """The end of the offset range has been reached."""
+    stopped_by: KafkalogError | None = None
+    """Why `position` holds no good batch: the caller knows whether that is the end of the log, damage, or a log that
+    has changed since it was listed."""
+    lowest_offset: int = 0
+    """No batch from `position` on begins below it. Unlike next_offset it is not raised to where a range starts: the
+    batch that holds the start may begin before it."""
+
+
+class SegmentScanner:
+    """Reads segments of one partition, one after the other, into one RowBuffers. The buffers of `space` are its own
+    until it is through.
+
+    Peak memory: a window (or the largest batch), what that unfolds to, and two Arrow batches.
+    """
+
+    def __init__(
+        self,
+        rows: RowBuffers,
+        aborted: AbortedRanges | None = None,
+        max_decompressed: int = MAX_DECOMPRESSED,
+        *,
+        control_records: bool = False,
+        space: ScanSpace,
+    ) -> None:
+        self._control_records = control_records
+        self._rows = rows
+        self._aborted = aborted
+        self._max_decompressed = max_decompressed
+        self._window = space.window
+        self._decoder = RunDecoder(rows, space.window, space.unfolded, max_decompressed)
+        self._table = space.table
+        self._file: SegmentFile
+        self._last_offset = -1
+
+    def scan(self, file: SegmentFile, state: ScanState) -> Iterator[pa.RecordBatch]:
+        """Add the rows of `file` from state.position on to the buffers; yields each batch that gets full.
+
+        The offset range is that of the buffers. On return `state` tells where the scan stands, and what stopped it;
+        raises CorruptBatch, UnsupportedFormat, with position and offset, for records that are wrong although the CRC of
+        their batch is right.
+        """
+        self._file = file
+        self._last_offset = file.base_offset - 1 if state.position == 0 else -1
+        until = int(self._rows.limits[L.OFFSET_UNTIL])
+        while not state.done:
+            size = min(WINDOW, file.size - state.position)
+            table, swept, status = self._sweep_window(state.position, size)
+            if not len(table) and status == SweepStatus.OUT_OF_BYTES:
+                whole = self._size_of_batch(state)
+                if whole is None:
+                    return
+                table, swept, status = self._sweep_window(state.position, whole)
+            if not len(table):
+                state.stopped_by = self._what_is_wrong(state.position, status)
+                return
+            past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
+            count = int(past_end[0]) + 1 if len(past_end) else len(table)
+            good, out_of_order = self._check_order(table, count, state.position, swept)
+            good, wrong_crc = self._check_crcs(table[:good], state.position)
+            yield from self._decoder.decode(self._choose(table[:good]), state.position)
+            if good:
+                self._last_offset = int(table[good - 1, H.LAST_OFFSET])
+                state.lowest_offset = self._last_offset + 1
+                state.next_offset = max(state.next_offset, state.lowest_offset)
+            # The rows before a bad batch are given: whoever asked for no more than them never meets the error.
+            state.stopped_by = wrong_crc or out_of_order
+            if state.stopped_by is not None:
+                state.position += int(table[good, H.POSITION])
+                return
+            state.position += swept
+            state.done = bool(len(past_end))
+            self._window.shrink(WINDOW)
+
+    def _sweep_window(self, position: int, size: int) -> tuple[np.ndarray, int, int]:
+        """(header table, bytes it covers, SweepStatus) of the whole batches in `size` bytes from `position` on."""
+        filled = self._file.read_into(position, self._window.room(0, size)) if size > 0 else 0
+        rows, swept, status = sweep(self._window.read_only(), 0, filled, self._table, CRC32C_TABLE, CRC32_TABLE)
+        return self._table[:rows], swept, status
+
+    def _size_of_batch(self, state: ScanState) -> int | None:
+        """Bytes of a batch larger than the window; None, with state.stopped_by set, when the file ends before it
+        does."""
+        left = self._file.size - state.position
+        if left <= 0:
+            return None
+        data = self._file.read(state.position, layout.MAGIC_AT + 1)
+        if len(data) <= layout.MAGIC_AT:
+            state.stopped_by = CorruptBatch(
+                f"the file ends {len(data)} bytes into a batch header", position=state.position
+            )
+            return None
+        try:
+            size, _ = parse_prefix(data, 0, state.position)
+            header = self._file.header_at(state.position)
+            if header is not None and size > _DOUBTED:
+                self._file.check_crc(header)
+        except KafkalogError as error:
+            state.stopped_by = error
+            return None
+        if size > left:
+            state.stopped_by = CorruptBatch(
+                f"a batch of {size} bytes begins here, the file ends after {left}",
+                position=state.position,
+                offset=int.from_bytes(data[:8], "big", signed=True),
+            )
+            return None
+        return size
+
+    def _what_is_wrong(self, position: int, status: int) -> KafkalogError:
+        """The error for a batch that the sweep stopped at."""
+        data = self._file.read(position, layout.RECORDS_AT)
+        try:
+            size, magic = parse_prefix(data, 0, position)
+        except KafkalogError as error:
+            return error
+        offset = int.from_bytes(data[:8], "big", signed=True)
+        if status != SweepStatus.BAD_CRC:
+            return CorruptBatch(
+                f"a batch of {size} bytes, magic {magic} cannot be read", position=position, offset=offset
+            )
+        return self._crc_error(memoryview(self._file.read(position, size)), magic, position, offset)
+
+    def _crc_error(self, batch: memoryview, magic: int, position: int, offset: int) -> CorruptBatch:
+        at = layout.CRC_AT if magic == 2 else layout.LEGACY_CRC_AT
+        expected = int.from_bytes(batch[at : at + 4], "big")
+        return CorruptBatch(crc_text(magic, expected, computed_crc(batch, magic)), position=position, offset=offset)
+
+    def _check_order(self, table: np.ndarray, count: int, position: int, swept: int) -> tuple[int, CorruptBatch | None]:
+        """Offsets lie outside the CRC: they must rise from batch to batch, and stay between this segment's and the
+        next's.
+
+        Of the first `count` rows; the batch behind them, in the table or at byte `swept` of the window, may show that
+        the last one is wrong. Returns the first row that is wrong, and the error; (count, None) when none is.
+        """
+        lowest, following = self._file.base_offset, self._file.next_base_offset
+        highest = layout.MAX_INT64 if following is None else following - 1
+        row = int(first_out_of_order(table, max(self._last_offset, lowest - 1), lowest, highest))
+        upward = None
+        if row == len(table) == count:
+            upward = self._moved_upward(table, row, position + swept)
+        elif 0 < row <= count and table[row, H.BASE_OFFSET] <= table[row, H.PREVIOUS]:
+            upward = self._moved_upward(table, row, position + int(table[row, H.POSITION]))
+        if upward is not None:
+            return row - 1, upward
+        if row >= count:
+            return count, None
+        base, last, previous, records = (
+            int(table[row, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS, H.COUNT)
+        )
+        what = f"offsets {base} to {last} do not follow {previous}"
+        if records < 0 and table[row, H.MAGIC] == 2:
+            what = f"a record count of {records}"
+        elif following is not None:
+            what += f", or reach into the next segment at {following}"
+        return row, self._wrong(table, row, position, what)
+
+    def _moved_upward(self, table: np.ndarray, row: int, behind: int) -> CorruptBatch | None:
+        """The error for the batch before row `row` if the one at byte `behind` of the file, where `row` lies or would
+        lie, proves that its offsets are too high."""
+        base, last, previous = (int(table[row - 1, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS))
+        try:
+            follower = self._file.header_at(behind)
+        except (CorruptBatch, UnsupportedFormat):
+            return None
+        if follower is None or follower.base_offset > last or self._file.proven_header(behind) is None:
+            return None
+        if follower_lies(previous, base, last, follower.base_offset, base_behind(self._file, follower)):
+            return None
+        at = int(table[row - 1, H.POSITION])
+        header = parse_header(self._window.view, at, follower.position - int(table[row - 1, H.SIZE]))
+        return moved_upward(header, previous, follower)
+
+    def _wrong(self, table: np.ndarray, row: int, position: int, what: str) -> CorruptBatch:
+        """The error for a row; a header that is damaged altogether is not a matter of its offsets."""
+        _, wrong_crc = self._check_crcs(table[row : row + 1], position)
+        where = position + int(table[row, H.POSITION])
+        return wrong_crc or CorruptBatch(what, position=where, offset=int(table[row, H.BASE_OFFSET]))
+
+    def _check_crcs(self, table: np.ndarray, position: int) -> tuple[int, CorruptBatch | None]:
+        """As _check_order, for the CRCs that the sweep has not seen.
+
+        Of all batches, also of those that are not wanted: which ones those are is read from headers that the CRC
+        covers.
+        """
+        good, error = check_large(table, self._window.view, position)
+        if error is not None:
+            error.at(offset=int(table[good, H.BASE_OFFSET]))
+        return good, error
+
+    def _choose(self, table: np.ndarray) -> Chosen:
+        """The rows of the table that can hold wanted records, and how they are decoded."""
+        hidden = self._aborted.hides(table).view(np.uint8) if self._aborted else _NONE_HIDDEN
+        return Chosen.of(table, hidden, self._rows, self._max_decompressed, control_records=self._control_records)

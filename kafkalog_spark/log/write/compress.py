@@ -1,0 +1,107 @@
+"""Compress the records of a v2 batch, in the framing that Kafka's brokers and clients accept.
+
+| codec  | framing                                                                          | level (default)       |
+|--------|----------------------------------------------------------------------------------|-----------------------|
+| gzip   | one gzip member                                                                  | 1-9 or -1 (-1, as 6)  |
+| snappy | xerial, as Java's SnappyOutputStream: 16-byte header, blocks of 32 KB            | none                  |
+| lz4    | one frame as Java's Lz4BlockOutputStream: independent 64 KB blocks, no checksum  | 1-17 (9: the fast one)|
+| zstd   | one frame                                                                        | -131072-22 (3)        |
+
+Levels are those of the topic and producer settings compression.{gzip,lz4,zstd}.level (KIP-390). The zstd frame tells
+its content size (Java's does not): readers can then allocate the right buffer at once.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+
+import lz4.frame
+import snappy
+import zstandard
+
+from kafkalog_spark.log.format.layout import Codec
+
+DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+LEVEL_RANGES = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}
+"""Lowest and highest; gzip's default -1 lies outside and is allowed too (GzipCompression.LevelValidator)."""
+
+_LZ4_FASTEST_HC = 3  # below it liblz4's frame compresses with the fast algorithm, where Java's takes HC
+_LZ4_BEST_HC = 12
+_XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # version, lowest compatible version
+_XERIAL_BLOCK = 32 * 1024
+_GZIP_WINDOW = 31  # 15 bits, in a gzip member
+
+_contexts = threading.local()  # zstd contexts are not thread safe, and making one costs more than a small batch
+
+
+def compression_level(codec: Codec, level: int | None) -> int | None:
+    """`level`, or the codec's default for None; None for codecs without levels.
+
+    Raises ValueError for a level that Kafka's setting of that codec would refuse.
+    """
+    if codec not in LEVEL_RANGES:
+        if level is not None:
+            raise ValueError(f"{codec.name.lower()} has no compression levels, got {level}")
+        return None
+    default = DEFAULT_LEVELS[codec]
+    if level is None or level == default:
+        return default
+    low, high = LEVEL_RANGES[codec]
+    if not low <= level <= high:
+        raise ValueError(f"{codec.name.lower()} levels go from {low} to {high} (default {default}), got {level}")
+    return level
+
+
+def compress(codec: Codec, data: bytes | memoryview, level: int | None = None) -> bytes:
+    """The records `data` of one batch, compressed and framed. Safe to call from several threads.
+
+    Raises ValueError for a level outside the codec's range.
+    """
+    level = compression_level(codec, level)
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.SNAPPY:
+        return _xerial(data)
+    if codec == Codec.GZIP:
+        return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_WINDOW)
+    if codec == Codec.LZ4:
+        return bytes(
+            lz4.frame.compress(
+                data,
+                compression_level=_lz4_level(level),
+                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+                block_linked=False,
+                store_size=False,
+            )
+        )
+    return bytes(_zstd_context(level).compress(data))
+
+
+def _lz4_level(level: int | None) -> int:
+    """Lz4BlockOutputStream: the default level takes the fast compressor, any other one HC, which ends at 12."""
+    if level is None or level == DEFAULT_LEVELS[Codec.LZ4]:
+        return 0
+    return min(max(level, _LZ4_FASTEST_HC), _LZ4_BEST_HC)
+
+
+def _xerial(data: bytes | memoryview) -> bytes:
+    view = memoryview(data)
+    pieces = [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(snappy.compress(view[at : at + _XERIAL_BLOCK]))
+        pieces += (len(block).to_bytes(4, "big"), block)
+    return b"".join(pieces)
+
+
+def _zstd_context(level: int | None) -> zstandard.ZstdCompressor:
+    contexts: dict[int | None, zstandard.ZstdCompressor] | None = getattr(_contexts, "zstd", None)
+    if contexts is None:
+        contexts = _contexts.zstd = {}
+    context = contexts.get(level)
+    if context is None:
+        context = contexts[level] = zstandard.ZstdCompressor(
+            level=DEFAULT_LEVELS[Codec.ZSTD] if level is None else level
+        )
+    return context

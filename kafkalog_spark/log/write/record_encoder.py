@@ -1,0 +1,297 @@
+"""From Arrow columns to v2 batches: what a producer does with records, without an object per record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import InvalidRecord
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
+from kafkalog_spark.log.kernels.encode import ENCODE_FAULTS, EncodeStatus, F, W, encode_records
+from kafkalog_spark.log.write.compress import compress, compression_level
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
+from kafkalog_spark.log.write.encoder_columns import kernel_columns
+
+DEFAULT_BATCH_SIZE = 64 * 1024
+"""Bytes. Four times Java's batch.size: compresses better and costs a reader less, and is still a small step in a search
+by offset or timestamp."""
+
+DEFAULT_MAX_BATCH_BYTES = 1024 * 1024 + 12
+"""Kafka's default of max.message.bytes: larger batches are refused by brokers that are asked to take them."""
+
+_OUT_SIZE = 1 << 20  # bytes encoded in one call of the kernel: fits the L2 cache, and makes the call's cost small
+_FACTS = 1024  # batches in one call of the kernel
+_JOIN_BYTES = 8 << 20  # small chunks of a Table are joined up to this size, so that they do not make small batches
+_WHOLE_BATCHES = 8
+"""A chunk that fills so many batches stays as it is: to copy it, into memory that is new each time, costs more than the
+room that its last batch leaves."""
+
+
+@dataclass(frozen=True)
+class BatchParams:
+    """How records become batches. Raises ValueError for values that exclude each other or that Kafka would refuse.
+
+    codec, level: see compress.py; level None is the codec's default.
+    batch_size: bytes of a batch before compression, header included, as a producer's batch.size. A record that does not
+        fit gets a batch of its own.
+    max_batch_bytes: largest batch as it lies in the log, header included and compressed (max.message.bytes).
+    timestamp_type: with LOG_APPEND_TIME readers see `log_append_time` (ms) for every record.
+    producer_id, producer_epoch, base_sequence: of an idempotent producer, or -1. base_sequence is the first record's.
+    """
+
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    batch_size: int = DEFAULT_BATCH_SIZE
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    log_append_time: int | None = None
+    leader_epoch: int = 0
+    producer_id: int = layout.NO_PRODUCER_ID
+    producer_epoch: int = layout.NO_PRODUCER_EPOCH
+    base_sequence: int = layout.NO_SEQUENCE
+    transactional: bool = False
+
+    def __post_init__(self) -> None:
+        compression_level(self.codec, self.level)
+        for name in ("batch_size", "max_batch_bytes"):
+            size = getattr(self, name)
+            if not BATCH_OVERHEAD < size <= MAX_INT32:
+                raise ValueError(f"{name} must be between {BATCH_OVERHEAD + 1} and {MAX_INT32} bytes, got {size}")
+        if self.batch_size > self.max_batch_bytes:
+            raise ValueError(f"batch_size {self.batch_size} is larger than max_batch_bytes {self.max_batch_bytes}")
+        if self.timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
+            raise ValueError("record batches v2 have CREATE_TIME or LOG_APPEND_TIME")
+        if (self.timestamp_type == TimestampType.LOG_APPEND_TIME) != (self.log_append_time is not None):
+            raise ValueError("log_append_time is given with LOG_APPEND_TIME, and only with it")
+        producer = (self.producer_id, self.producer_epoch, self.base_sequence)
+        if not (all(i >= 0 for i in producer) or producer == (-1, -1, -1)):
+            raise ValueError(f"producer id, epoch and base sequence are given together or not at all, got {producer}")
+        if self.transactional and self.producer_id < 0:
+            raise ValueError("a transactional batch needs a producer id")
+
+    @property
+    def attributes(self) -> int:
+        """The batch header's attributes, codec included."""
+        append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
+        return (
+            self.codec
+            | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
+            | (layout.ATTRIBUTE_TRANSACTIONAL if self.transactional else 0)
+        )
+
+
+def encode_batches(
+    records: pa.RecordBatch | pa.Table, next_offset: int, params: BatchParams, now_ms: int | None = None
+) -> Iterator[EncodedBatch]:
+    """The batches that hold `records`, in order, one at a time: memory is bounded by a few batches.
+
+    Columns, in any order; others are refused:
+        value      binary or string, any Arrow flavour, or null type. Required
+        key        as value. Missing: no record has a key
+        headers    list<struct<key, value>> of such types; a null list and an empty one are the same in Kafka
+        timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
+        offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
+
+    Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
+    Raises InvalidRecord, with `offset` and row, for columns and records that cannot become a batch; those before have
+    been handed out then.
+    """
+    sequence = params.base_sequence
+    row = 0
+    buffers = EncodeBuffers()
+    for chunk in _chunks(records, params.batch_size):
+        for batch in _Encoder(chunk, next_offset, sequence, params, now_ms, row, buffers):
+            yield batch
+            next_offset = batch.last_offset + 1
+            if sequence >= 0:
+                sequence = next_sequence(sequence, batch.last_offset - batch.base_offset + 1)
+        row += chunk.num_rows
+
+
+class EncodedRun(NamedTuple):
+    """Whole batches one behind the other. data: their bytes, good until the next run is asked for. batches: (size in
+    bytes, number of records) of each."""
+
+    data: memoryview
+    batches: list[tuple[int, int]]
+
+
+class EncodeBuffers:
+    """What the encoder writes into, kept from call to call of one thread, one call after the other: memory that is new
+    each time costs as much as encoding."""
+
+    def __init__(self) -> None:
+        self.out = np.empty(0, np.uint8)
+        self.facts = np.empty((_FACTS, len(F)), np.int64)
+
+    def begin(self, batch_size: int) -> None:
+        """Room for a batch of `batch_size` bytes. What an unusually large record took is given back."""
+        size = max(_OUT_SIZE, batch_size)
+        if self.out.size != size:
+            self.out = np.empty(size, np.uint8)
+
+
+def encode_runs(
+    records: pa.RecordBatch | pa.Table,
+    next_offset: int,
+    params: BatchParams,
+    now_ms: int | None = None,
+    buffers: EncodeBuffers | None = None,
+) -> Iterator[EncodedRun]:
+    """The same batches as `encode_batches`, about a megabyte at a time and without a copy of their own: for whoever
+    writes them at once. Sequences of a producer are not given. buffers: of this caller, for its next call, too."""
+    row = 0
+    buffers = buffers or EncodeBuffers()
+    for chunk in _chunks(records, params.batch_size):
+        for run in _Encoder(chunk, next_offset, params.base_sequence, params, now_ms, row, buffers).runs():
+            yield run
+            next_offset += sum(count for _, count in run.batches)
+        row += chunk.num_rows
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` records later: 0 follows 2^31-1 (DefaultRecordBatch.incrementSequence)."""
+    return (sequence + count) & MAX_INT32
+
+
+def _chunks(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
+    """The rows as record batches, small ones of a Table joined."""
+    if isinstance(records, pa.RecordBatch):
+        yield records
+        return
+    large = min(_WHOLE_BATCHES * batch_size, _JOIN_BYTES)
+    waiting: list[pa.RecordBatch] = []
+    size = last = 0
+    for chunk in records.to_batches():
+        own = chunk.nbytes
+        if waiting and (max(last, own) >= large or size + own > _JOIN_BYTES):
+            yield _joined(waiting)
+            waiting, size = [], 0
+        waiting.append(chunk)
+        size, last = size + own, own
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
+
+
+class _Encoder:
+    """Iterator over the batches of one Arrow record batch."""
+
+    def __init__(
+        self,
+        records: pa.RecordBatch,
+        next_offset: int,
+        sequence: int,
+        params: BatchParams,
+        now_ms: int | None,
+        first_row: int,
+        buffers: EncodeBuffers,
+    ) -> None:
+        self._columns = kernel_columns(records, params.log_append_time if now_ms is None else now_ms)
+        self._rows = records.num_rows
+        self._params = params
+        self._sequence = sequence
+        self._first_row = first_row
+        self._buffers = buffers
+        buffers.begin(params.batch_size)
+        self._cursor = np.zeros(len(W), np.int64)
+        self._cursor[W.NEXT_OFFSET] = next_offset
+
+    def __iter__(self) -> Iterator[EncodedBatch]:
+        for view, facts in self._encoded():
+            for fact in facts:
+                yield self._finish(view, fact)
+
+    def runs(self) -> Iterator[EncodedRun]:
+        """All batches of one call of the kernel at a time."""
+        for view, facts in self._encoded():
+            if self._params.codec == Codec.NONE:  # they lie one behind the other already
+                for fact in facts:
+                    self._seal(view, fact)
+                data = view[: facts[-1][1]] if facts else view[:0]
+                sizes = [end - start for start, end, *_ in facts]
+            else:
+                packed = [
+                    memoryview(buffer)[start:end]
+                    for buffer, start, end, _ in (self._seal(view, fact) for fact in facts)
+                ]
+                data, sizes = memoryview(b"".join(packed)), [len(batch) for batch in packed]
+            yield EncodedRun(data, [(size, fact[2]) for size, fact in zip(sizes, facts, strict=True)])
+
+    def _encoded(self) -> Iterator[tuple[memoryview, list[list[int]]]]:
+        """(buffer, facts of the batches in it) of each call of the kernel."""
+        buffers = self._buffers
+        status = EncodeStatus.FULL
+        while status in (EncodeStatus.FULL, EncodeStatus.NEED_ROOM):
+            if status == EncodeStatus.NEED_ROOM:
+                self._make_room(int(self._cursor[W.NEEDED]))
+            status = EncodeStatus(
+                encode_records(
+                    self._rows, *self._columns, self._params.batch_size, buffers.out, buffers.facts, self._cursor
+                )
+            )
+            yield memoryview(buffers.out.data), buffers.facts[: self._cursor[W.BATCHES]].tolist()
+        if status in ENCODE_FAULTS:
+            row, offset = int(self._cursor[W.ROW]), int(self._cursor[W.NEXT_OFFSET])
+            raise InvalidRecord(
+                f"row {self._first_row + row} cannot be encoded: {ENCODE_FAULTS[status]}", offset=offset
+            )
+
+    def _make_room(self, needed: int) -> None:
+        """A larger buffer for a record that needs a batch of `needed` bytes."""
+        if self._params.codec == Codec.NONE:
+            self._check_size(needed, int(self._cursor[W.NEXT_OFFSET]), 1)
+        if needed > MAX_INT32:
+            raise InvalidRecord(f"a record takes {needed} bytes, no batch holds more than {MAX_INT32}")
+        self._buffers.out = np.empty(needed, np.uint8)
+
+    def _check_size(self, size: int, offset: int, count: int) -> None:
+        if size > self._params.max_batch_bytes:
+            raise InvalidRecord(
+                f"a batch of {count} record{'s' if count > 1 else ''} takes {size} bytes in the log, "
+                f"at most {self._params.max_batch_bytes} are allowed",
+                offset=offset,
+                hint="raise max.message.bytes or make the record smaller",
+            )
+
+    def _finish(self, view: memoryview, fact: list[int]) -> EncodedBatch:
+        """The batch that the kernel left in view[start:end], with header, compressed."""
+        buffer, start, end, max_timestamp = self._seal(view, fact)
+        _, _, count, base_offset, last_offset, *_ = fact
+        return EncodedBatch(
+            bytes(buffer[start:end]), base_offset, last_offset, max_timestamp, self._params.leader_epoch, count
+        )
+
+    def _seal(self, view: memoryview, fact: list[int]) -> tuple[bytearray | memoryview, int, int, int]:
+        """Complete the batch: (buffer, start, end) of where it lies then, and its largest timestamp."""
+        start, end, count, base_offset, last_offset, base_timestamp, max_timestamp = fact
+        params = self._params
+        if params.log_append_time is not None:
+            max_timestamp = params.log_append_time
+        attributes = params.attributes
+        buffer: bytearray | memoryview = view
+        if params.codec != Codec.NONE:
+            packed = compress(params.codec, view[start + BATCH_OVERHEAD : end], params.level)
+            if BATCH_OVERHEAD + len(packed) > params.max_batch_bytes >= end - start:
+                attributes &= ~layout.ATTRIBUTE_CODEC  # it grew beyond what is allowed, and fits as it is
+            else:
+                buffer = bytearray(BATCH_OVERHEAD) + packed
+                start, end = 0, len(buffer)
+        self._check_size(end - start, base_offset, count)
+        head = header_fields(
+            base_offset, last_offset, count, base_timestamp, max_timestamp, attributes=attributes,
+            leader_epoch=params.leader_epoch, producer_id=params.producer_id, producer_epoch=params.producer_epoch,
+            base_sequence=self._sequence,
+        )  # fmt: skip
+        seal(buffer, start, end, head)
+        if self._sequence >= 0:
+            self._sequence = next_sequence(self._sequence, last_offset - base_offset + 1)
+        return buffer, start, end, max_timestamp

@@ -1,0 +1,310 @@
+"""One segment that is being written: the .log file and its two indexes, byte for byte as Kafka 4.x writes them.
+
+LogSegment.append decides for each batch (since KAFKA-806; before, for each append): if more than index.interval.bytes
+were written since the last entry, the batch gets an offset index entry (its last offset, its position), and the time
+index gets the largest timestamp so far if that has grown. So the first batch of a segment never gets an entry.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.offset_index import OffsetIndexWriter
+from kafkalog_spark.log.format.time_index import TimeIndexWriter
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
+from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
+from kafkalog_spark.log.write.segment_headers import checked_headers, header_at
+
+_MAX_SEGMENT_SIZE = 2**31 - 1  # bytes; positions in an index are i32
+
+
+class SegmentWriter:
+    """Appends to one segment. Not thread safe: a segment has one writer. Make it with create, open_existing or recover.
+
+    Attributes: `base_offset`, `next_offset` (lowest offset the next batch may have), `size` (bytes of the .log),
+    `first_timestamp` (ms, the first batch's largest; None while empty), `max_timestamp` and `offset_of_max_timestamp`
+    (the largest so far and the last offset of its batch; -1 and the base offset while there is none),
+    `truncated_bytes` (what `recover` cut off).
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        path: Path,
+        base_offset: int,
+        offset_index: OffsetIndexWriter,
+        time_index: TimeIndexWriter,
+        index_interval_bytes: int,
+    ) -> None:
+        self._fd = fd
+        self.path = path
+        self.base_offset = base_offset
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self._interval = index_interval_bytes
+        self._since_entry = 0  # starts at 0 when a segment is opened again, as in Kafka
+        self.next_offset = base_offset
+        self.size = 0
+        self.first_timestamp: int | None = None
+        self.max_timestamp = time_index.last_timestamp
+        self.offset_of_max_timestamp = time_index.last_offset
+        self.truncated_bytes = 0
+        self._is_preallocated = False
+
+    # ---- opening
+
+    @classmethod
+    def create(
+        cls,
+        directory: str | os.PathLike[str],
+        base_offset: int,
+        *,
+        index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+        max_index_size: int = MAX_INDEX_SIZE,
+    ) -> Self:
+        """A new, empty segment. Raises FileExistsError when its .log is there already; on any error no file is left."""
+        path = _log_path(directory, base_offset)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        offset_index: OffsetIndexWriter | None = None
+        try:
+            offset_index = OffsetIndexWriter(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size)
+            time_index = TimeIndexWriter(path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, max_index_size)
+        except BaseException:
+            os.close(fd)
+            if offset_index is not None:
+                offset_index.close()
+            for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.LOG_SUFFIX):
+                path.with_suffix(suffix).unlink(missing_ok=True)
+            raise
+        return cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
+
+    @classmethod
+    def open_existing(
+        cls,
+        directory: str | os.PathLike[str],
+        base_offset: int,
+        *,
+        index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+        max_index_size: int = MAX_INDEX_SIZE,
+    ) -> Self:
+        """Go on with a segment that was closed cleanly. Its indexes are believed, as Kafka does then.
+
+        Headers behind the last index entry are read to find the end. Raises FileNotFoundError for a missing .log or
+        index, CorruptBatch when the .log does not end with a whole batch: `recover` is for such a segment.
+        """
+        self = cls._open(directory, base_offset, index_interval_bytes, max_index_size)
+        try:
+            if self.size:
+                self.first_timestamp = header_at(self._fd, 0, self.size).max_timestamp
+                position = self.offset_index.floor(base_offset + MAX_RELATIVE_OFFSET).position
+                while position < self.size:
+                    header = header_at(self._fd, position, self.size)
+                    self.next_offset = header.last_offset + 1
+                    position = header.end
+        except (CorruptLog, UnsupportedFormat) as error:
+            self.abandon()
+            error.hint = error.hint or "recover the segment"
+            raise error.at(path=str(self.path)) from None
+        except BaseException:
+            self.abandon()
+            raise
+        return self
+
+    @classmethod
+    def recover(
+        cls,
+        directory: str | os.PathLike[str],
+        base_offset: int,
+        *,
+        index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+        max_index_size: int = MAX_INDEX_SIZE,
+    ) -> Self:
+        """Go on with a segment after a crash: check every batch, build both indexes again (LogSegment.recover).
+
+        The .log is cut where the first batch is incomplete, damaged or out of order; `truncated_bytes` tells how much
+        was cut. As in Kafka, whatever lies behind a damaged batch goes with it. Raises FileNotFoundError for a missing
+        .log, SegmentFull when `max_index_size` is too small for it.
+        """
+        os.stat(_log_path(directory, base_offset))  # before the indexes go
+        for suffix, writer in (
+            (names.OFFSET_INDEX_SUFFIX, OffsetIndexWriter),
+            (names.TIME_INDEX_SUFFIX, TimeIndexWriter),
+        ):
+            writer(_log_path(directory, base_offset).with_suffix(suffix), base_offset, max_index_size).close()
+        self = cls._open(directory, base_offset, index_interval_bytes, max_index_size)
+        try:
+            end, self.size = self.size, 0
+            try:
+                for header in checked_headers(self._fd, base_offset, end):
+                    self.count(header.size, header.last_offset, header.max_timestamp)
+            except (CorruptBatch, UnsupportedFormat):
+                pass  # what comes from here on is cut off below
+            self.truncated_bytes = end - self.size
+            os.ftruncate(self._fd, self.size)
+        except BaseException:
+            self.abandon()
+            raise
+        return self
+
+    @classmethod
+    def _open(
+        cls, directory: str | os.PathLike[str], base_offset: int, index_interval_bytes: int, max_index_size: int
+    ) -> Self:
+        path = _log_path(directory, base_offset)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        offset_index: OffsetIndexWriter | None = None
+        try:
+            offset_index = OffsetIndexWriter.open_existing(
+                path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, True, max_index_size
+            )
+            time_index = TimeIndexWriter.open_existing(
+                path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, True, max_index_size
+            )
+        except BaseException:
+            os.close(fd)
+            if offset_index is not None:
+                offset_index.close()
+            raise
+        self = cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
+        self.size = os.fstat(fd).st_size
+        return self
+
+    # ---- writing
+
+    @property
+    def indexes_full(self) -> bool:
+        """True when the next batch that is due for an index entry would find no room: roll before it."""
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def append(self, batch: EncodedBatch) -> int:
+        """Write one batch at the end; returns its position. As `append_all`."""
+        return self.append_all((batch,))
+
+    def append_all(self, batches: Sequence[EncodedBatch]) -> int:
+        """Write batches with one write; returns the position of the first.
+
+        Raises SegmentFull for a batch that does not fit (size, offset span, index), CorruptBatch for offsets that do
+        not rise, OSError of the file system. After an error the segment is what it was before.
+        """
+        position, next_offset = self.size, self.next_offset
+        data = batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
+        for batch in batches:
+            if batch.base_offset < next_offset or batch.last_offset < batch.base_offset:
+                raise CorruptBatch(
+                    f"a batch of offsets {batch.base_offset} to {batch.last_offset} cannot follow {next_offset - 1}",
+                    path=str(self.path),
+                    offset=batch.base_offset,
+                )
+            next_offset = batch.last_offset + 1
+        if position + len(data) > _MAX_SEGMENT_SIZE or next_offset - 1 - self.base_offset > MAX_RELATIVE_OFFSET:
+            raise SegmentFull(
+                f"{len(data)} bytes up to offset {next_offset - 1} do not fit: a segment holds {_MAX_SEGMENT_SIZE} "
+                f"bytes, and offsets up to {MAX_RELATIVE_OFFSET} above its base offset {self.base_offset}",
+                path=str(self.path),
+                position=position,
+                offset=batches[0].base_offset,
+                hint="roll the segment before appending",
+            )
+        before = (
+            self.size, self.next_offset, self._since_entry, self.first_timestamp, self.max_timestamp,
+            self.offset_of_max_timestamp,
+        )  # fmt: skip
+        try:
+            self._write(data, position)
+            for batch in batches:
+                self.count(len(batch.data), batch.last_offset, batch.max_timestamp)
+        except BaseException:
+            (
+                self.size, self.next_offset, self._since_entry, self.first_timestamp, self.max_timestamp,
+                self.offset_of_max_timestamp,
+            ) = before  # fmt: skip
+            os.ftruncate(self._fd, self.size)
+            if self.offset_index.entries and self.offset_index.last_offset >= self.next_offset:
+                self.offset_index.truncate_to(self.next_offset)
+            if self.time_index.entries and self.time_index.last_offset >= self.next_offset:
+                self.time_index.truncate_to(self.next_offset)
+            raise
+        return position
+
+    def _write(self, data: bytes, position: int) -> None:
+        written = os.pwrite(self._fd, data, position)
+        while written < len(data):  # a full disk writes a part first, then says so
+            more = os.pwrite(self._fd, memoryview(data)[written:], position + written)
+            if more == 0:
+                raise OSError(errno.ENOSPC, "only a part of a batch could be written", str(self.path))
+            written += more
+
+    def count(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Take a batch, whose bytes lie at `size` of the .log already, into the indexes and sums."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.offset_of_max_timestamp = max_timestamp, last_offset
+        if self._since_entry > self._interval:
+            self.offset_index.append(last_offset, self.size)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self._since_entry = 0
+        if self.first_timestamp is None:
+            self.first_timestamp = max_timestamp
+        self.size += size
+        self._since_entry += size
+        self.next_offset = last_offset + 1
+
+    def preallocate(self, size: int) -> None:
+        """Give the .log of an empty segment `size` bytes of zeros, as Kafka does with preallocate=true. They are cut
+        off when the segment is rolled or closed; after a crash they are still there. Raises OSError."""
+        os.ftruncate(self._fd, size)
+        self._is_preallocated = True
+
+    def on_become_inactive(self) -> None:
+        """What rolling does to the old segment. Idempotent.
+
+        A preallocated .log is cut to its batches. Its largest timestamp goes into the time index, in the slot kept for
+        it; both files are cut to their entries.
+        """
+        if self.max_timestamp > NO_TIMESTAMP:
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
+        self.offset_index.trim()
+        self.time_index.trim()
+        if self._is_preallocated:
+            os.ftruncate(self._fd, self.size)
+            self._is_preallocated = False
+
+    def flush(self) -> None:
+        """Return when .log and indexes are on disk. The directory entry of a new segment is not this class's matter."""
+        os.fsync(self._fd)
+        self.offset_index.flush()
+        self.time_index.flush()
+
+    def close(self) -> None:
+        """Close cleanly: indexes complete and trimmed. Does not flush. Twice is harmless."""
+        if self._fd < 0:
+            return
+        try:
+            self.on_become_inactive()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files as they are, as a crash would leave them. Twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        self.offset_index.close()
+        self.time_index.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _log_path(directory: str | os.PathLike[str], base_offset: int) -> Path:
+    return Path(directory) / (names.segment_name(base_offset) + names.LOG_SUFFIX)
