@@ -47,6 +47,8 @@ def bytes_at_once(batch: memoryview) -> int:
         return AT_ONCE[Codec.NONE]
     codec = batch[layout.ATTRIBUTES_AT + 1] & layout.ATTRIBUTE_CODEC
     limit = AT_ONCE.get(codec, AT_ONCE[_UNKNOWN_CODEC])
+    if not codec and len(batch) <= RECORDS_AT_ONCE:  # it has no more records than bytes, whatever it says
+        return limit
     count = layout.BATCH_HEADER.unpack_from(batch)[-1]
     usual = len(batch) * USUAL_RATIO if codec else len(batch)
     return limit if usual <= limit and count <= RECORDS_AT_ONCE else 0
