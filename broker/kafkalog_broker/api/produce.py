@@ -62,15 +62,11 @@ _DEFECTS = frozenset(
 @api(0, 3, 13, advertised_min=0)
 async def handle(request: Request, broker: Broker) -> Encoded | None:
     asked: ProduceRequest = request.entity
-    answers: list[tuple[str | UUID, list[PartitionProduceResponse]]] = []
-    turn = Turn()
-    for topic, partitions in _once(asked.topics):
-        told = []
-        for index, records in partitions:
-            if turn.over:
-                await turn.next()
-            told.append(await _answer(request, topic, index, records, broker))
-        answers.append((topic, told))
+    if len(asked.topics) == 1 and len(asked.topics[0][1]) == 1:  # nearly always
+        topic, ((index, records),) = asked.topics[0]
+        answers = [(topic, [await _answer(request, topic, index, records, broker)])]
+    else:
+        answers = await _answers(request, _once(asked.topics), broker)
     if asked.acks != NONE:
         return encode_produce_response(request.version, answers)
     for topic, told in answers:
@@ -82,10 +78,23 @@ async def handle(request: Request, broker: Broker) -> Encoded | None:
     return None
 
 
+async def _answers(
+    request: Request, topics: Topics, broker: Broker
+) -> list[tuple[str | UUID, list[PartitionProduceResponse]]]:
+    answers = []
+    turn = Turn()
+    for topic, partitions in topics:
+        told = []
+        for index, records in partitions:
+            if turn.over:
+                await turn.next()
+            told.append(await _answer(request, topic, index, records, broker))
+        answers.append((topic, told))
+    return answers
+
+
 def _once(topics: Topics) -> Topics:
     """Each partition once: of several batches for one the last counts, as in Kafka, which keeps them in a map."""
-    if len(topics) == 1 and len(topics[0][1]) == 1:  # nearly always
-        return topics
     last: dict[str | UUID, dict[int, memoryview | None]] = {}
     for topic, partitions in topics:
         last.setdefault(topic, {}).update(partitions)
@@ -144,7 +153,8 @@ async def _append(
     if batch.attributes & layout.ATTRIBUTE_TRANSACTIONAL:
         _verify(log, batch, broker, transactional_id, version)
     info = log.append(batch, now_ms)
-    await broker.flush_if_due(log)
+    if log.needs_flush(now_ms):
+        await broker.flush_if_due(log)
     return info
 
 

@@ -76,8 +76,8 @@ class LogConfig:
     def max_segment_ms(self) -> int:
         """How old the active segment may get: max.compaction.lag.ms rolls it too, since the cleaner does not touch it
         (LogConfig.maxSegmentMs)."""
-        if self.is_compacted and self.max_compaction_lag_ms > 0:
-            return min(self.max_compaction_lag_ms, self.segment_ms)
+        if 0 < self.max_compaction_lag_ms < self.segment_ms and self.is_compacted:  # asked for with every append
+            return self.max_compaction_lag_ms
         return self.segment_ms
 
     @property

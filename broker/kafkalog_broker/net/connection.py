@@ -49,6 +49,9 @@ HELD_RESPONSES = 16
 SMALL_BYTES = 4096
 """A response is held back only when it is no larger, and the next request neither, so that it is soon handled."""
 
+_ENDED: Any = object()
+"""In place of what a request waits for: it has waited for nothing."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection. `info` is what handlers see of it."""
@@ -222,45 +225,47 @@ class Connection(asyncio.BufferedProtocol):
                     self._wakeup = None
                     slice_end = 0.0
                     continue
-                if not slice_end:
-                    now = perf_counter()
-                    slice_end = line.slice_now(now)
-                    if not slice_end:
-                        slice_end = await line.begin()
+                if now >= slice_end:
+                    if slice_end:
+                        slice_end = await line.go_on()
                         now = perf_counter()
-                elif now >= slice_end:
-                    slice_end = await line.go_on()
-                    now = perf_counter()
-                if not frames:  # it was told to end meanwhile
-                    continue
+                    else:
+                        now = perf_counter()
+                        slice_end = line.slice_now(now)
+                        if not slice_end:
+                            slice_end = await line.begin()
+                            now = perf_counter()
+                    if not frames:  # it was told to end meanwhile
+                        continue
                 frame = frames.popleft()
                 cost = len(frame) + FRAME_OVERHEAD
                 self._queued_bytes -= cost
                 if self._reading_paused and self._queued_bytes <= READ_AHEAD_BYTES and not self._assembler.has_more:
                     self._resume_reading()
-                api = bytes(frame[:2])  # not a view, which would keep the frame
                 if limited:
-                    if api == PRODUCE:
+                    if frame[:2] == PRODUCE:
                         self._in_work_bytes = cost
                     else:  # as in Kafka: what has no records does not need its frame for long
                         pool.give_back(cost)
                 self._busy = True
                 request = dispatch(frame, self.info)
-                del frame  # the records in it need not stay until the next request
                 began = now
-                ended = False
+                waits_for = _ENDED
                 try:
                     waits_for = request.send(None)
                 except StopIteration as done:
-                    ended, pieces = True, done.value
+                    pieces = done.value
                 now = perf_counter()
-                if now - began > NOTED_S:
-                    watch.note(api, now - began)
-                if not ended:
+                if waits_for is not _ENDED or now - began > NOTED_S:
+                    api = bytes(frame[:2])  # not a view, which would keep the frame
+                    if now - began > NOTED_S:
+                        watch.note(api, now - began)
+                del frame  # the records in it need not stay until it is answered, or the next one comes
+                if waits_for is not _ENDED:
                     pieces = await rest_of(request, waits_for, watch, api)
                     slice_end = 0.0
                 del request
-                if self._in_work_bytes:
+                if limited and self._in_work_bytes:
                     self._in_work_bytes = 0
                     pool.give_back(cost)
                 if pieces is not None and self._transport is not None:

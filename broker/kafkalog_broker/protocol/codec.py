@@ -120,19 +120,31 @@ def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Req
         raise MalformedRequest(f"the client id has the length {length}")
 
     request = Request(api_key, version, correlation_id, client_id, None, connection or ConnectionInfo())
+    codec = _served.get((api_key, version)) or _codec_to_serve(api_key, version)
+    if codec is None:
+        return request, None, position
+    if codec.has_tagged_header:
+        position = skip_tagged_fields(frame, position)
+    return request, codec, position
+
+
+_served: dict[tuple[int, int], _RequestCodec] = {}
+"""What has been asked for: it is looked up once a request."""
+
+
+def _codec_to_serve(api_key: int, version: int) -> _RequestCodec | None:
+    """None: the version of ApiVersions is not served, and answered all the same."""
     api = registry().get(api_key)
     if api is None:
         raise UnsupportedVersion(f"API key {api_key} version {version} is not served")
     if not api.serves(version):
         if api_key == API_VERSIONS:
-            return request, None, position
+            return None
         raise UnsupportedVersion(
             f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
         )
-    codec = _request_codec(api_key, version)
-    if codec.has_tagged_header:
-        position = skip_tagged_fields(frame, position)
-    return request, codec, position
+    codec = _served[api_key, version] = _request_codec(api_key, version)
+    return codec
 
 
 def _malformed(request: Request, error: Exception) -> MalformedRequest:

@@ -10,6 +10,7 @@ as they are until the owner asks for more (`next_frames`), and until then it has
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 
 import numpy as np
@@ -18,6 +19,7 @@ from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.memory_pool import MemoryPool
 
 SIZE_BYTES = 4
+_SIZE = struct.Struct(">i")
 
 RECEIVE_BUFFER_BYTES = 256 << 10
 """What one read from a socket can bring: as much as Linux hands over at once by default."""
@@ -119,7 +121,7 @@ class FrameAssembler:
             begin = position + SIZE_BYTES
             if begin > count:
                 break
-            size = int.from_bytes(data[position:begin], "big", signed=True)
+            (size,) = _SIZE.unpack_from(data, position)
             if not 0 < size <= max_bytes:  # an empty one has no header; Kafka closes the connection too
                 raise MalformedRequest(f"a request of {size} bytes, socket.request.max.bytes allows 1 to {max_bytes}")
             taken = size + FRAME_OVERHEAD

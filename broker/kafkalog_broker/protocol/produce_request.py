@@ -8,7 +8,7 @@ v13     topics by id (16 bytes) instead of name (KIP-516)
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -43,33 +43,50 @@ class ProduceRequest:
     topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]]
 
 
-Steps = Generator[None, None, ProduceRequest]
+Steps = Iterator[ProduceRequest | None]
+"""None after every STEP_PARTITIONS, the request at the end: one that is read at once pays for no StopIteration."""
 
 
 def parse_produce_request(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest:
     """Read the body that begins at `position`. MalformedRequest for lengths that do not fit and forbidden nulls."""
-    steps = parse_in_steps(frame, position, version)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            request: ProduceRequest = done.value
-            return request
+    request = None
+    try:
+        for request in _steps(frame, position, version):  # noqa: B007  the last one is wanted
+            pass
+    except _DAMAGE as error:
+        raise _malformed(frame, error) from None
+    assert request is not None
+    return request
 
 
-def parse_in_steps(frame: bytes | memoryview, position: int, version: int) -> Steps:
+def parse_in_steps(frame: bytes | memoryview, position: int, version: int) -> Generator[None, None, ProduceRequest]:
     """As `parse_produce_request`, a generator that yields after every STEP_PARTITIONS and returns the request."""
+    try:
+        for request in _steps(frame, position, version):
+            if request is not None:
+                return request
+            yield
+    except _DAMAGE as error:
+        raise _malformed(frame, error) from None
+    raise AssertionError("the last step is the request")
+
+
+_DAMAGE = (struct.error, UnicodeDecodeError)
+
+
+def _malformed(frame: bytes | memoryview, error: Exception) -> MalformedRequest:
+    if isinstance(error, UnicodeDecodeError):
+        return MalformedRequest(f"a string is not UTF-8: {error}")
+    return MalformedRequest(f"the request ends early, after {len(frame)} bytes")
+
+
+def _steps(frame: bytes | memoryview, position: int, version: int) -> Steps:
     view = memoryview(frame)
     if not view.readonly:
         view = view.toreadonly()
-    try:
-        if version >= FIRST_FLEXIBLE_VERSION:
-            return (yield from _parse_flexible(view, position, version >= FIRST_TOPIC_ID_VERSION))
-        return (yield from _parse_legacy(view, position))
-    except struct.error:
-        raise MalformedRequest(f"the request ends early, after {len(view)} bytes") from None
-    except UnicodeDecodeError as error:
-        raise MalformedRequest(f"a string is not UTF-8: {error}") from None
+    if version >= FIRST_FLEXIBLE_VERSION:
+        return _parse_flexible(view, position, version >= FIRST_TOPIC_ID_VERSION)
+    return _parse_legacy(view, position)
 
 
 def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
@@ -108,14 +125,14 @@ def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
             position = skip_tagged_fields(view, position)
             partitions.append((index, records))
             if not len(partitions) % STEP_PARTITIONS:
-                yield
+                yield None
         position = skip_tagged_fields(view, position)
         topics.append((topic, partitions))
         total += partition_count + 1
         if not len(topics) % STEP_PARTITIONS:
-            yield
+            yield None
     skip_tagged_fields(view, position)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    yield ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
 def _parse_legacy(view: memoryview, position: int) -> Steps:
@@ -146,12 +163,12 @@ def _parse_legacy(view: memoryview, position: int) -> Steps:
                 raise MalformedRequest(f"partition {index} has {size} bytes of records")
             partitions.append((index, records))
             if not len(partitions) % STEP_PARTITIONS:
-                yield
+                yield None
         topics.append((name, partitions))
         total += partition_count + 1
         if not len(topics) % STEP_PARTITIONS:
-            yield
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+            yield None
+    yield ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
 def _check_total(total: int) -> None:

@@ -127,7 +127,7 @@ def test_small_batches_are_taken_without_numba():
         "validated(4, codec=3)\n"
         "assert 'numba' not in sys.modules\n"
         "first = validated(5)\n"
-        "from kafkalog_broker.storage import record_walk\n"
+        "from kafkalog_broker.storage.append import record_walk\n"
         "record_walk._loading.join()\n"
         "assert 'numba' in sys.modules\n"
         "assert validated(5) == first\n"

@@ -54,6 +54,7 @@ MOST_PIECES = 10_000
 Each costs a microsecond or two of Python, however small it is, for which all other threads wait."""
 
 _I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
 _U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 _KNOWN_ATTRIBUTES = 0x7F
@@ -182,7 +183,7 @@ def _checked_size(view: memoryview, max_message_bytes: int) -> int:
     """Size of the one batch in `view`."""
     if len(view) < layout.LOG_OVERHEAD:
         raise _invalid(f"{len(view)} bytes hold no batch")
-    (length,) = struct.unpack_from(">i", view, layout.LENGTH_AT)
+    (length,) = _I32.unpack_from(view, layout.LENGTH_AT)
     size: int = length + layout.LOG_OVERHEAD
     if len(view) > layout.MAGIC_AT and view[layout.MAGIC_AT] != _MAGIC:
         raise _invalid(f"magic {view[layout.MAGIC_AT]}, only record batches v2 are taken")
@@ -194,7 +195,7 @@ def _checked_size(view: memoryview, max_message_bytes: int) -> int:
         raise _too_large(size, max_message_bytes)
     if size > len(view):
         raise _invalid(f"the batch has {size} bytes, {len(view)} came")
-    if _is_whole_batch(view[size:]):
+    if size < len(view) and _is_whole_batch(view[size:]):
         raise _invalid("a produce request holds exactly one batch for a partition, here another one follows")
     return size
 
@@ -203,7 +204,7 @@ def _is_whole_batch(rest: memoryview) -> bool:
     """Anything less behind the batch is trimmed, as in Kafka."""
     if len(rest) < layout.LOG_OVERHEAD:
         return False
-    (length,) = struct.unpack_from(">i", rest, layout.LENGTH_AT)
+    (length,) = _I32.unpack_from(rest, layout.LENGTH_AT)
     return bool(0 <= length <= len(rest) - layout.LOG_OVERHEAD)
 
 

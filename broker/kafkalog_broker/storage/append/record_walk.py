@@ -141,7 +141,7 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_onc
     """
     if count > len(payload):  # a record takes 7 bytes: no walk is needed to see a count that lies, or that is huge
         raise fault(RecordFault.TOO_FEW, 0, count)
-    kernel = _kernel_for(count, at_once)
+    kernel = None if count <= PLAIN_RECORDS else _kernel_for(count, at_once)
     if kernel is None:
         try:
             return _plain_facts(payload, count, base_timestamp)

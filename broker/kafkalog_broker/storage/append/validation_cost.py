@@ -11,6 +11,8 @@ for half a million of them.
 
 from __future__ import annotations
 
+import struct
+
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import Codec
 
@@ -35,6 +37,7 @@ PACKED_AT_ONCE = 64 << 10
 USUAL_RATIO = 4
 """To how many times its size a batch unfolds, as long as it is not known."""
 
+_COUNT = struct.Struct(">i")
 _UNKNOWN_CODEC = 0  # such a batch is refused before its records are looked at
 
 
@@ -47,6 +50,6 @@ def bytes_at_once(batch: memoryview) -> int:
         return AT_ONCE[Codec.NONE]
     codec = batch[layout.ATTRIBUTES_AT + 1] & layout.ATTRIBUTE_CODEC
     limit = AT_ONCE.get(codec, AT_ONCE[_UNKNOWN_CODEC])
-    count = layout.BATCH_HEADER.unpack_from(batch)[-1]
+    (count,) = _COUNT.unpack_from(batch, layout.RECORD_COUNT_AT)
     usual = len(batch) * USUAL_RATIO if codec else len(batch)
     return limit if usual <= limit and count <= RECORDS_AT_ONCE else 0
