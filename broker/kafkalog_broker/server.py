@@ -34,6 +34,7 @@ from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.loading import load
+from kafkalog_broker.idle_trim import IdleTrim
 from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.late_timers import LateTimer, sleep
 from kafkalog_broker.net.limits import NetworkLimits, connections_within, raise_open_files_limit
@@ -89,6 +90,7 @@ class Broker:
         self.failed = asyncio.Event()
         self._started = AsyncExitStack()
         self._flushing: dict[str, asyncio.Task[None]] = {}
+        self._trim = IdleTrim(self._executor.submit)
 
     @property
     def cluster_id(self) -> str:
@@ -122,6 +124,7 @@ class Broker:
         """Each part pushes its own stop as it starts, so that a failed start and `stop` go one way."""
         started.callback(self._executor.shutdown)
         started.callback(self._computing.shutdown)
+        started.callback(self._trim.cancel)
         await self._bind(started)  # first: a port in use is the commonest failure, and nothing was touched yet
         self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
         started.callback(self._dirs.close)
@@ -253,8 +256,11 @@ class Broker:
 
     async def run_computing(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Run what takes long without the interpreter, decompressing above all, in a thread of its own kind: what
-        flushes never waits for it."""
-        return await self._loop.run_in_executor(self._computing, partial(function, *arguments, **named))
+        flushes never waits for it. What it used goes back to the system when nothing of the kind came for a second."""
+        try:
+            return await self._loop.run_in_executor(self._computing, partial(function, *arguments, **named))
+        finally:
+            self._trim.soon()
 
     @property
     def longest_holds(self) -> Mapping[str, float]:

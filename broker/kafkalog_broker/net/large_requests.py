@@ -8,18 +8,16 @@ One is always in work, however large it is. When none is, what they used is give
 from __future__ import annotations
 
 import asyncio
-import ctypes
 from collections import deque
 from collections.abc import Callable
+
+from kafkalog_broker.idle_trim import TRIM_AFTER_S, trim_memory
 
 LARGE_BYTES = 64 << 10
 """A ListOffsets of 5,000 partitions: its values take 1.5 MB. Smaller ones wait for nobody."""
 
 IN_WORK_BYTES = 1 << 20
 """Of the frames of large requests that are in work: some 25 MB of values."""
-
-TRIM_AFTER_S = 1.0
-"""Seconds without a large request after which memory is given back: not between two that follow each other."""
 
 WAITING_APIS = frozenset((1, 11, 14))
 """Fetch, JoinGroup and SyncGroup may wait for others for minutes, so they keep their place only while they are read."""
@@ -80,13 +78,3 @@ class LargeRequests:
     def _give_back(self) -> None:
         self._idle = None
         asyncio.get_running_loop().run_in_executor(None, self._trim)
-
-
-def trim_memory() -> None:
-    """Give free memory of the C library back to the operating system, where it can (glibc): it keeps what lies below
-    the last piece in use. Waits for no Python code, so it is for a thread."""
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
-        return
-    trim(0)

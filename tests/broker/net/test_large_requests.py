@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from kafkalog_broker import idle_trim
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.idle_trim import IdleTrim
 from kafkalog_broker.net import dispatch as dispatch_module
 from kafkalog_broker.net import large_requests
 from kafkalog_broker.net.dispatch import dispatcher
@@ -72,7 +74,7 @@ async def test_memory_is_given_back_once_when_none_is_left(monkeypatch: pytest.M
     second()
     await trimmed.wait()
     assert trims == 1
-    large_requests.trim_memory()  # whatever the C library
+    idle_trim.trim_memory()  # whatever the C library
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["an API that answers at once", "one that may wait for others"])
@@ -104,3 +106,25 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     gate.set_result(None)
     assert await small == await tasks[0]
     assert len(await asyncio.gather(*tasks)) == 50
+
+
+@in_a_loop
+async def test_memory_is_given_back_when_nothing_came_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_trim, "TRIM_AFTER_S", 0.02)
+    loop, trimmed = asyncio.get_running_loop(), list[float]()
+    trim = IdleTrim(lambda work: work(), lambda: trimmed.append(loop.time()))
+    trim.soon()
+    first = trim._timer
+    await asyncio.sleep(0.01)
+    trim.soon()
+    due = trim._due
+    assert trim._timer is first, "one timer, however often there is work"
+    while not trimmed:
+        await asyncio.sleep(0.005)
+    assert trimmed[0] >= due
+    await asyncio.sleep(0.03)
+    assert len(trimmed) == 1
+    trim.soon()
+    trim.cancel()
+    await asyncio.sleep(0.03)
+    assert len(trimmed) == 1
