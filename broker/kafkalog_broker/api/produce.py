@@ -143,13 +143,13 @@ async def _append(
     now_ms = broker.clock.now_ms()
     compacted = "compact" in log.config.cleanup_policy
     at_once = bytes_at_once(records)
-    arguments = (records, log.config, now_ms)
+    config = log.config
     try:
-        batch = validate_batch(*arguments, is_compacted=compacted, at_once=at_once) if at_once else None
+        batch = validate_batch(records, config, now_ms, is_compacted=compacted, at_once=at_once) if at_once else None
     except TakesTooLong:
         batch = None
     if batch is None:
-        batch = await broker.run_computing(validate_batch, *arguments, is_compacted=compacted)
+        batch = await broker.run_computing(validate_batch, records, config, now_ms, is_compacted=compacted)
     if batch.attributes & layout.ATTRIBUTE_TRANSACTIONAL:
         _verify(log, batch, broker, transactional_id, version)
     info = log.append(batch, now_ms)

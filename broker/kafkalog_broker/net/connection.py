@@ -71,7 +71,6 @@ class Connection(asyncio.BufferedProtocol):
         self._wakeup: asyncio.Future[None] | None = None
         self._can_write: asyncio.Future[None] | None = None  # set while writing is paused
         self._held: list[bytes] = []  # responses that wait for the next one to go with
-        self._held_until: asyncio.Handle | None = None
         self._reading_paused = False
         self._ending = False  # no further frames will come, or none are wanted
         self._busy = False  # a request is being handled
@@ -220,6 +219,7 @@ class Connection(asyncio.BufferedProtocol):
                         continue
                     if self._ending and not self._assembler.has_more:
                         break
+                    self._write_held()
                     self._wakeup = self._loop.create_future()
                     await self._wakeup
                     self._wakeup = None
@@ -227,12 +227,14 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 if now >= slice_end:
                     if slice_end:
+                        self._write_held()
                         slice_end = await line.go_on()
                         now = perf_counter()
                     else:
                         now = perf_counter()
                         slice_end = line.slice_now(now)
                         if not slice_end:
+                            self._write_held()
                             slice_end = await line.begin()
                             now = perf_counter()
                     if not frames:  # it was told to end meanwhile
@@ -262,6 +264,7 @@ class Connection(asyncio.BufferedProtocol):
                         watch.note(api, now - began)
                 del frame  # the records in it need not stay until it is answered, or the next one comes
                 if waits_for is not _ENDED:
+                    self._write_held()
                     pieces = await rest_of(request, waits_for, watch, api)
                     slice_end = 0.0
                 del request
@@ -319,9 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         if len(pieces) == 1 and len(pieces[0]) <= SMALL_BYTES:
             held.append(pieces[0])
             if frames and len(frames[0]) <= SMALL_BYTES and len(held) < HELD_RESPONSES:
-                if self._held_until is None:  # should the next request wait for something, the loop's next round comes
-                    self._held_until = self._loop.call_soon(self._write_held)
-                return
+                return  # should the next request wait for something, `_serve` writes first
             self._write_held()
         else:
             self._write_held()
@@ -350,11 +351,11 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def _write_held(self) -> None:
-        if self._held_until is not None:
-            self._held_until.cancel()
-            self._held_until = None
+        """Before whatever waits: a response waits for no longer than the next request is handled at once."""
         held = self._held
-        if held and self._transport is not None:
+        if not held:
+            return
+        if self._transport is not None:
             self._last_active = self._loop.time()
             self._transport.write(held[0] if len(held) == 1 else b"".join(held))
         held.clear()
