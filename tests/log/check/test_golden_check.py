@@ -85,7 +85,7 @@ def _is_true(path: Path, at: int) -> bool:
         begun = [last for begin, last, _ in found if begin >= position]
         return position in [begin for begin, _, _ in found] and base + offset in begun
     timestamp, offset = struct.unpack_from(">qi", index, at - at % 12)
-    return next((latest for _, last, latest in found if last >= base + offset), None) == timestamp
+    return bool(next((latest for _, last, latest in found if last >= base + offset), None) == timestamp)
 
 
 def test_no_changed_byte_of_a_log_or_its_indexes_stays_unseen(golden_copy: Callable[..., Path]) -> None:
