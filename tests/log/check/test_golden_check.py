@@ -58,26 +58,34 @@ def unseen(root: Path, partition: str, how_many: int | None) -> list[str]:
         for at in sorted(places):
             for mask in MASKS:
                 path.write_bytes(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
-                if not check_log_dirs([root]).findings.errors and not _is_true(path, at // 8):
+                if not check_log_dirs([root]).findings.errors and not _is_true(path, at):
                     missed.append(f"{path.name} byte {at} xor {mask:#x}")
         path.write_bytes(data)
     return missed
 
 
-def _is_true(path: Path, entry: int) -> bool:
-    """Whether an entry of an offset index, changed as it is, still leads to its offset: the position of a batch before
-    it, as brokers before Kafka 4.1 wrote it where several batches were appended together."""
-    if path.suffix != ".index":
+def _is_true(path: Path, at: int) -> bool:
+    """Whether the entry at byte `at` of an index, changed as it is, is true all the same.
+
+    Of an offset index: the position of a batch before its offset, as brokers before Kafka 4.1 wrote it where several
+    batches were appended together. Of a time index: another offset up to which nothing is later.
+    """
+    if path.suffix not in (".index", ".timeindex"):
         return False
-    base, log = int(path.stem), path.with_suffix(".log").read_bytes()
-    offset, position = struct.unpack_from(">ii", path.read_bytes(), 8 * entry)
-    found, at = [], 0
-    while at < len(log):
-        base_offset, size = struct.unpack_from(">qi", log, at)
-        found.append((at, base_offset + struct.unpack_from(">i", log, at + 23)[0]))  # lastOffsetDelta
-        at += 12 + size
-    positions, last_offsets = zip(*found, strict=True)
-    return position in positions and base + offset in last_offsets[positions.index(position) :]
+    base, log, index = int(path.stem), path.with_suffix(".log").read_bytes(), path.read_bytes()
+    found, begin, latest = [], 0, -1
+    while begin < len(log):
+        base_offset, size = struct.unpack_from(">qi", log, begin)
+        (last_delta,) = struct.unpack_from(">i", log, begin + 23)
+        latest = max(latest, struct.unpack_from(">q", log, begin + 35)[0])
+        found.append((begin, base_offset + last_delta, latest))
+        begin += 12 + size
+    if path.suffix == ".index":
+        offset, position = struct.unpack_from(">ii", index, at - at % 8)
+        begun = [last for begin, last, _ in found if begin >= position]
+        return position in [begin for begin, _, _ in found] and base + offset in begun
+    timestamp, offset = struct.unpack_from(">qi", index, at - at % 12)
+    return bool(next((latest for _, last, latest in found if last >= base + offset), None) == timestamp)
 
 
 def test_no_changed_byte_of_a_log_or_its_indexes_stays_unseen(golden_copy: Callable[..., Path]) -> None:
