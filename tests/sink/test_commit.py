@@ -19,6 +19,7 @@ from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
+from tests.log.batch_builder import V2Record, batch
 from tests.log.log_writer import LogWriter
 from tests.sink.crashing_disk import CountingDisk
 from tests.sink.sink_helpers import (
@@ -98,6 +99,16 @@ def test_a_torn_tail_of_a_crashed_broker_is_cut_off_first(tmp_path: Path) -> Non
     assert texts(tmp_path)[49:] == ["broker 49", "a"]
     check_log(tmp_path)
     assert (directory / "00000000000000000000.index").stat().st_size < 1000, "the index of the old segment is trimmed"
+
+
+def test_a_segment_that_a_broker_has_to_split_is_left_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir(parents=True)
+    data = b"".join(batch(offset, [V2Record(offset, NOW)]) for offset in (0, 2**31 + 5))
+    (directory / "00000000000000000000.log").write_bytes(data)
+    with pytest.raises(CorruptLog, match=r"t-0.*up to offset 2147483653.*it splits the segment"):
+        write(tmp_path, values("a", topic="t"))
+    assert (directory / "00000000000000000000.log").read_bytes() == data
 
 
 def test_nothing_is_written_behind_damage(tmp_path: Path) -> None:

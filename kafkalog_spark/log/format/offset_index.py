@@ -25,6 +25,7 @@ from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET, IndexFile,
 
 ENTRY_SIZE = 8
 _ENTRY = struct.Struct(">ii")
+ENTRY_DTYPE = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 _MAX_OFFSET = 2**63 - 1
 
 
@@ -79,8 +80,8 @@ class OffsetIndex:
 
 def _columns(data: bytes | bytearray | memoryview) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(relative offsets, positions) of all whole entries, int64[n] each, as they stand there."""
-    entries = np.frombuffer(data, dtype=">i4", count=len(data) // ENTRY_SIZE * 2).reshape(-1, 2)
-    return entries[:, 0].astype(np.int64), entries[:, 1].astype(np.int64)
+    entries = np.frombuffer(data, dtype=ENTRY_DTYPE, count=len(data) // ENTRY_SIZE)
+    return entries["relative_offset"].astype(np.int64), entries["position"].astype(np.int64)
 
 
 def _valid_prefix(relative: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], base_offset: int) -> int:

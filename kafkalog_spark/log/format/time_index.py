@@ -25,7 +25,7 @@ from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 
 ENTRY_SIZE = 12
 _ENTRY = struct.Struct(">qi")
-_DTYPE = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+ENTRY_DTYPE = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 _MAX_OFFSET = 2**63 - 1
 
 
@@ -68,7 +68,7 @@ class TimeIndex:
 
 def _columns(data: bytes | bytearray | memoryview) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(timestamps, relative offsets) of all whole entries, int64[n] each, as they stand there."""
-    entries = np.frombuffer(data, dtype=_DTYPE, count=len(data) // ENTRY_SIZE)
+    entries = np.frombuffer(data, dtype=ENTRY_DTYPE, count=len(data) // ENTRY_SIZE)
     return entries["timestamp"].astype(np.int64), entries["relative_offset"].astype(np.int64)
 
 

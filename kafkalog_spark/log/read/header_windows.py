@@ -51,6 +51,10 @@ class Window:
         position = int(self.table[row, H.POSITION]) - self.start
         return self.data[position : position + int(self.table[row, H.SIZE])]
 
+    def first(self, rows: int) -> Window:
+        """Its first `rows` batches."""
+        return Window(self.table[:rows], self.data, self.start)
+
     def header(self, row: int) -> BatchHeader:
         return BatchHeader(*self.table[row, : len(BatchHeader._fields)].tolist())
 

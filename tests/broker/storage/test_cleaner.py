@@ -14,11 +14,11 @@ from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning import CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.recovery.segment_recovery import recover_segment
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction
+from kafkalog_spark.log.write.segment_recovery import recover_segment
 from tests.broker.storage.cleaner_helpers import (
     Host,
     append,

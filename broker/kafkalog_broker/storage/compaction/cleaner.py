@@ -32,12 +32,12 @@ from kafkalog_broker.storage.compaction.segment_windows import BatchWindow, Segm
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.recovery.producer_replay import read_marker
-from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow
 from kafkalog_broker.storage.recovery.segment_split import write_pieces
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format import layout, names
 from kafkalog_spark.log.format.layout import ControlType, H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
 
 
 class Cleaner:

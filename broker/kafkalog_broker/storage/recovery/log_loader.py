@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.loaded_log import LoadedLog, RecoveredSegment
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_broker.storage.recovery.producer_replay import replay
-from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow, recover_segment, walk_segment
+from kafkalog_broker.storage.recovery.producer_replay import first_bad_marker, replay
 from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_broker.storage.recovery.startup_files import StartupFiles, tidy
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptIndex, CorruptSnapshot, UnsupportedFormat
@@ -33,6 +32,7 @@ from kafkalog_spark.log.format.transaction_index import AbortedTransaction, form
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
 from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment, walk_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _log = logging.getLogger(__name__)
@@ -172,8 +172,9 @@ class _Loader:
                 self._assign_epochs(window)
 
             segment = recover_segment(
-                self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes
-            )
+                self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes,
+                first_bad=first_bad_marker,
+            )  # fmt: skip
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
                 replace_file(self._path(base, names.TRANSACTION_INDEX_SUFFIX), data, sync=False)
