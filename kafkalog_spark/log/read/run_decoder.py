@@ -22,7 +22,7 @@ from kafkalog_spark.log.kernels.decode_v2 import decode_v2
 from kafkalog_spark.log.kernels.header_rows import rows_from_headers
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
 from kafkalog_spark.log.kernels.rows import FAULTS, C, Status
-from kafkalog_spark.log.kernels.sweep import end_of_records
+from kafkalog_spark.log.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
 from kafkalog_spark.log.read.decompress import Output, decompress
 from kafkalog_spark.log.read.row_buffers import RowBuffers
 from kafkalog_spark.log.read.scan_space import UNFOLDED
@@ -150,7 +150,7 @@ class RunDecoder:
 
         def served(start: int, end: int) -> None:
             stop = end_of_records(self._unfolded.read_only(), start, end, count)
-            if stop == -2 or 0 <= stop < end:
+            if stop == BAD_RECORD_LENGTH or 0 <= stop < end:
                 raise CorruptBatch(f"its records unfold to more than the {count} that its header announces")
 
         return served

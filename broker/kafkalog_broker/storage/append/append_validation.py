@@ -23,13 +23,13 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.recompression import rebuilt, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import (
     RecordFacts,
-    Refusal,
     Refused,
     TakesTooLong,
     refused_records,
     walk_records,
 )
 from kafkalog_broker.storage.append.validation_cost import PACKED_AT_ONCE, PIECES_AT_ONCE
+from kafkalog_broker.storage.append.walk_fields import Refusal
 from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import Codec
