@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader, check_crc, control_type, parse_header
+from kafkalog_spark.log.format.batch_header import BatchHeader, check_crc, parse_header
+from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.records import RecordView, read_records, write_record
 from kafkalog_spark.log.read.decompress import Output, decompress

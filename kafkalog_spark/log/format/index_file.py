@@ -148,11 +148,6 @@ class IndexFile:
         self._set_entries(low)
         self._cut_behind_entries()
 
-    def truncate_all(self) -> None:
-        """Drop all entries; the file gets its full size back, in zeros."""
-        self._set_entries(0)
-        self._cut_behind_entries()
-
     def _cut_behind_entries(self) -> None:
         self.trim()
         self.resize_to_max()
@@ -170,11 +165,6 @@ class IndexFile:
     def flush(self) -> None:
         """Return when the file's content is on disk (fsync)."""
         os.fsync(self._fd)
-
-    def rename(self, new_path: str | os.PathLike[str]) -> None:
-        """Move the file; appending goes on under the new name. The directory is not synced."""
-        os.rename(self.path, new_path)
-        self.path = os.fspath(new_path)
 
     def close(self) -> None:
         """Close the descriptor; the file keeps its size (`trim` first for a clean close). Twice is harmless."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format.batch_header import BatchHeader, control_type
+from kafkalog_spark.log.format.batch_header import BatchHeader
+from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_batch_behind
