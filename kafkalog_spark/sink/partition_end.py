@@ -1,8 +1,8 @@
 """Where the log of a partition goes on, and that it can: its end found, or made whole after a crash.
 
 A directory that a broker stopped cleanly, or a sink wrote, needs no change. What a crash left is recovered as a broker
-would: segments behind the recovery point are checked, a torn tail is cut off, the indexes of the last segment are made
-again. Damage that is no torn tail is refused: a broker would cut off everything behind it.
+would: segments after the recovery point are checked, a torn tail is cut off, the indexes of the last segment are made
+again. Damage that is no torn tail is refused: a broker would cut off everything after it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def settle_partition(place: PartitionPlace, *, clean: bool) -> PartitionEnd:
 def leader_epochs_at(epochs: list[EpochEntry], next_offset: int) -> tuple[int, tuple[EpochEntry, ...] | None]:
     """(epoch of batches from `next_offset` on, the entries that the checkpoint needs for them or None).
 
-    The latest epoch goes on. An entry behind the end, of a leader that was cut off, begins at the end.
+    The latest epoch goes on. An entry after the end, of a leader that was cut off, begins at the end.
     """
     epoch = epochs[-1].epoch if epochs else FIRST_EPOCH
     kept = [entry for entry in epochs if entry.start_offset <= next_offset]
@@ -95,7 +95,7 @@ def leader_epochs_at(epochs: list[EpochEntry], next_offset: int) -> tuple[int, t
 def _check_unflushed(log: PartitionLog) -> None:
     """Check the batches of the segments between the recovery point and the last one, and flush them.
 
-    Nothing is appended behind damage: recovery would cut the records off again.
+    Nothing is appended after damage: recovery would cut the records off again.
     """
     first = log.segment_index(log.recovery_point or 0)
     for segment in log.segments[first:-1]:

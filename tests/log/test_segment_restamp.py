@@ -52,5 +52,5 @@ def test_a_file_that_ends_in_a_batch_is_refused(tmp_path: Path, cut: int) -> Non
     with pytest.raises(CorruptBatch, match=r"staged\.log at byte \d+: (a batch of|\d+ bytes are left)"):
         restamp_segment(staged, 0, 0)
     staged.write_bytes(data[:16] + b"\1" + data[17:])
-    with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot be numbered anew"):
+    with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot be renumbered"):
         restamp_segment(staged, 0, 0)

@@ -127,7 +127,7 @@ def crc_begins(magic: int) -> int:
 
 
 def continued_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
-    """The CRC with `data` behind the bytes that gave `crc`; 0 to begin with."""
+    """The CRC with `data` after the bytes that gave `crc`; 0 to begin with."""
     return crc32c(data, crc) if magic == 2 else zlib.crc32(data, crc)
 
 

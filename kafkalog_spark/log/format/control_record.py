@@ -1,5 +1,5 @@
 """The record of a control batch: key i16 version, i16 type (ControlRecordType); of a marker that ends a transaction the
-value is i16 version, i32 coordinator epoch (EndTransactionMarker). Later versions may have more behind these.
+value is i16 version, i32 coordinator epoch (EndTransactionMarker). Later versions may have more after these.
 
 A control batch holds one record and is not compressed.
 """

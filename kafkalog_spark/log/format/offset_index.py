@@ -6,7 +6,7 @@ of the first of them; before 0.11 the first offset of the append). The first bat
 next ones get one whenever more than index.interval.bytes were appended since the last entry.
 
 An index is a hint: an active or crashed one ends in zeros, a truncated log may leave entries of dropped batches
-behind the valid ones, and a file may be damaged. So `parse_offset_index` never raises and stops at the first entry
+after the valid ones, and a file may be damaged. So `parse_offset_index` never raises and stops at the first entry
 that cannot be right; whoever uses an entry checks it against the batch it points to.
 """
 
@@ -151,7 +151,7 @@ class OffsetIndexWriter(IndexFile):
         """Add an entry: the last offset of a batch and the byte position where that batch begins.
 
         Raises CorruptIndex when offset is not above the last entry's (Kafka's InvalidOffsetException), SegmentFull
-        when the index is full, or the offset or the position lies more than 2^31-1 behind the segment's beginning.
+        when the index is full, or the offset or the position lies more than 2^31-1 past the segment's beginning.
         """
         if self.entries >= self.max_entries:
             raise self._full(offset)

@@ -60,7 +60,7 @@ class TimeIndex:
         """The last entry whose timestamp is < `timestamp` ms, or None.
 
         Every record up to and including the entry's offset is earlier than `timestamp`: a search for the first record
-        at or after it can begin behind that offset.
+        at or after it can begin after that offset.
         """
         slot = int(np.searchsorted(self.timestamps, timestamp, side="left")) - 1
         return None if slot < 0 else TimestampOffset(int(self.timestamps[slot]), int(self.offsets[slot]))
@@ -76,7 +76,7 @@ def _valid_prefix(timestamps: npt.NDArray[np.int64], relative: npt.NDArray[np.in
     """How many entries at the beginning can be right: timestamps rise from 0, offsets do not fall.
 
     Relative offset 0 is legal in the first entry only (the segment's first record may be its latest), and there only
-    with a timestamp above 0. Behind it, it marks the padding, as in DumpLogSegments. An entry of twelve zero bytes is
+    with a timestamp above 0. After it, it marks the padding, as in DumpLogSegments. An entry of twelve zero bytes is
     always taken as padding: a real one (a record of 1970 at the base offset) would only save time, whereas padding
     read as "largest timestamp 0" would hide the records of a crashed segment.
     """

@@ -177,7 +177,7 @@ class TransactionIndexWriter:
             os.fsync(self._fd)
 
     def close(self) -> None:
-        """Close the descriptor. Twice is harmless."""
+        """Close the descriptor. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

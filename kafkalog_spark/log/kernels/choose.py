@@ -33,7 +33,7 @@ class Kind(IntEnum):
 def first_out_of_order(table, previous, lowest, highest):  # type: ignore[no-untyped-def]
     """The first row of `table` (int64[n, len(H)]) whose offsets or record count cannot be right; n when there is none.
 
-    Offsets rise from batch to batch, behind `previous`, and lie in [lowest, highest]. Fills in PREVIOUS in all rows.
+    Offsets rise from batch to batch, after `previous`, and lie in [lowest, highest]. Fills in PREVIOUS in all rows.
     """
     wrong = table.shape[0]
     for i in range(table.shape[0]):

@@ -27,7 +27,7 @@ _LENGTH_SIZE = 4  # bytes of the length before a key and before a value
 
 @kernel
 def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignore[no-untyped-def]
-    """Check every message of an opened wrapper: whole, of the wrapper's magic, not compressed again, CRC-32 right.
+    """Check every message of an opened wrapper: whole, of the wrapper's magic, not compressed again, CRC-32 valid.
 
     Returns (messages, last inner offset, Status, position of the fault in the payload).
     """
@@ -75,7 +75,7 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
 
 @njit(forceinline=True)
 def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
-    """Append the messages in payload[at:end] that the filter keeps, behind offset `previous`. Returns (Status, position
+    """Append the messages in payload[at:end] that the filter keeps, after offset `previous`. Returns (Status, position
     where it stopped, offset of the message before)."""
     magic, add, last = unit[M.MAGIC], unit[M.ADD], unit[M.LAST_OFFSET]
     replaced, replacement = unit[M.REPLACED] != 0, unit[M.REPLACEMENT]

@@ -22,7 +22,7 @@ class F(IntEnum):
     """Columns of the facts table, int64[n, len(F)], one row a batch."""
 
     START = 0  # byte in `out` where the header goes; the records follow it
-    END = 1  # byte in `out` behind the last record
+    END = 1  # byte in `out` after the last record
     COUNT = 2
     BASE_OFFSET = 3
     LAST_OFFSET = 4
@@ -77,7 +77,7 @@ def varint_size(value):  # type: ignore[no-untyped-def]
 
 @njit
 def write_varint(out, at, value):  # type: ignore[no-untyped-def]
-    """Store `value` as a zigzag varint at out[at:]; returns the position behind it."""
+    """Store `value` as a zigzag varint at out[at:]; returns the position after it."""
     raw = zigzag(value)
     while raw >= np.uint64(0x80):
         out[at] = np.uint8(raw & np.uint64(0x7F)) | np.uint8(0x80)
@@ -99,7 +99,7 @@ def size_of(offsets, valid, bit, i):  # type: ignore[no-untyped-def]
 
 @njit
 def write_sized(out, at, offsets, data, i, size):  # type: ignore[no-untyped-def]
-    """Store the length and, unless it is -1, the bytes of value i; returns the position behind them."""
+    """Store the length and, unless it is -1, the bytes of value i; returns the position after them."""
     at = write_varint(out, at, size)
     if size > 0:
         copy_bytes(out, at, data, np.int64(offsets[i]), size)

@@ -133,7 +133,7 @@ def ordered_windows(
 
 
 def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window: Callable[[Window], None]) -> int:
-    """Give the batches that end at or behind `from_offset` to on_window, changing nothing; the offset after the last.
+    """Give the batches that end at or after `from_offset` to on_window, changing nothing; the offset after the last.
 
     For producer state that a snapshot does not cover. CRCs are checked on the way. Raises CorruptBatch or
     UnsupportedFormat with file and position, OSError.

@@ -95,7 +95,7 @@ class SegmentWriter:
     ) -> Self:
         """Go on with a segment that was closed cleanly. Its indexes are believed, as Kafka does then.
 
-        Headers behind the last index entry are read to find the end. Raises FileNotFoundError for a missing .log or
+        Headers after the last index entry are read to find the end. Raises FileNotFoundError for a missing .log or
         index, CorruptBatch when the .log does not end with a whole batch: `recover_segment` is for such a segment.
         """
         self = cls._open(directory, base_offset, index_interval_bytes, max_index_size)
@@ -245,7 +245,7 @@ class SegmentWriter:
         self.time_index.flush()
 
     def close(self) -> None:
-        """Close cleanly: indexes complete and trimmed. Does not flush. Twice is harmless."""
+        """Close cleanly: indexes complete and trimmed. Does not flush. Idempotent."""
         if self._fd < 0:
             return
         try:
@@ -254,7 +254,7 @@ class SegmentWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the files as they are, as a crash would leave them. Twice is harmless."""
+        """Close the files as they are, as a crash would leave them. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -664,7 +664,7 @@ def test_a_stored_batch_that_nobody_can_read_stays_and_the_others_are_compacted(
     assert data[kept.position : kept.position + kept.size] in before
 
 
-def test_a_stored_batch_that_cannot_be_unfolded_stays_and_the_others_are_compacted(tmp_path):
+def test_a_stored_batch_that_cannot_be_decompressed_stays_and_the_others_are_compacted(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"))
     broken = bytearray(batch(0, [V2Record(0, NOW, b"a", b"x" * 50)], codec=CODECS["lz4"]))

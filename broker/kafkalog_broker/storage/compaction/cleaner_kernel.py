@@ -58,7 +58,7 @@ class A(IntEnum):
     NOW = 1
     HORIZON = 2  # a batch that keeps a tombstone for the first time loses it from then on
     OUT_AT = 3  # in, out: how far `out` is filled
-    NEEDED = 4  # out, with NEED_ROOM: bytes that `out` must have behind OUT_AT
+    NEEDED = 4  # out, with NEED_ROOM: bytes that `out` must have after OUT_AT
     UNIT = 5  # in, out: batch to go on with
     COPY_WHOLE = 6  # 1: a batch that stays as it is, is copied to `out`
 

@@ -64,7 +64,7 @@ def copy_messages(payload, start, end, magic, add, relative, keep, out, at_out):
     """Copy the messages of payload[start:end] that `keep` flags to out[at_out:], which has room.
 
     relative: 1 to give them offsets that count from the first one kept, as inside a wrapper v1. Offsets lie outside a
-    message's CRC. Returns (position behind them, first offset, last offset, largest timestamp or -1).
+    message's CRC. Returns (position after them, first offset, last offset, largest timestamp or -1).
     """
     at: Any = np.int64(start)
     seen: Any = np.int64(0)

@@ -51,7 +51,7 @@ class MapStatus(IntEnum):
     """Why a kernel came back; the last two are rows.Status."""
 
     DONE = 0
-    FULL = 1  # the key of the record behind LATEST finds no room
+    FULL = 1  # the key of the record after LATEST finds no room
     RECORD_OVERRUNS = 10
     FIELD_OVERRUNS = 12
 

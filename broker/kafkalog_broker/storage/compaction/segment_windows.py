@@ -1,4 +1,4 @@
-"""The batches of a closed segment, a window of bytes at a time, each with a right CRC and rising offsets."""
+"""The batches of a closed segment, a window of bytes at a time, each with a valid CRC and rising offsets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BatchWindow:
 
 
 class SegmentWindows:
-    """buffer_size: bytes of a window; it grows for a larger batch, and shrinks again behind the segment."""
+    """buffer_size: bytes of a window; it grows for a larger batch, and shrinks again after the segment."""
 
     def __init__(self, buffer_size: int) -> None:
         self._size = max(buffer_size, layout.BATCH_OVERHEAD)
