@@ -121,7 +121,7 @@ class CorruptBatch(CorruptLog):
 
 
 class UnfoldsTooFar(CorruptBatch):
-    """The records of a batch unfold to more bytes than the caller has room or time for."""
+    """The records of a batch decompress to more bytes than the caller has room or time for."""
 
 
 class CorruptIndex(CorruptLog):

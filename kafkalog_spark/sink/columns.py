@@ -5,7 +5,7 @@
 | value     | string, binary                                  | must be there; null is a tombstone           |
 | key       | string, binary                                  | no key                                       |
 | headers   | array<struct<key:string,value:binary>>          | no headers                                   |
-| topic     | string                                          | the option `topic`, which goes before it     |
+| topic     | string                                          | the option `topic`, which takes precedence     |
 | partition | int                                             | by the key, else spread                      |
 | timestamp | timestamp, timestamp_ntz, bigint (ms): not in the connector | the time of the write            |
 

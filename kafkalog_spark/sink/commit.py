@@ -7,7 +7,7 @@
 5. `kafkalog.sink.json` is replaced again, with nothing pending; what is left of the job is removed.
 
 A crash before 3 leaves staged files that nobody looks at, and the next sink removes them. A crash after 3 leaves work
-that the next sink finishes. When a broker has written to a log in between, what is left goes behind its records.
+that the next sink finishes. When a broker has written to a log in between, what is left goes after its records.
 """
 
 from __future__ import annotations

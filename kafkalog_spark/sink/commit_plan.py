@@ -109,7 +109,7 @@ def place(pieces: Mapping[TopicPartition, Sequence[Piece]], ends: Mapping[TopicP
 
 
 def place_again(segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, int]) -> list[PlannedSegment]:
-    """Segments that were planned before, one behind the other from where the log of each partition ends now."""
+    """Segments that were planned before, one after the other from where the log of each partition ends now."""
     ends = dict(ends)
     placed = []
     for segment in segments:

@@ -1,8 +1,8 @@
 """Where the log of a partition goes on, and that it can: its end found, or made whole after a crash.
 
 A directory that a broker stopped cleanly, or a sink wrote, needs no change. What a crash left is recovered as a broker
-would: segments behind the recovery point are checked, a torn tail is cut off, the indexes of the last segment are made
-again. Damage that is no torn tail is refused: a broker would cut off everything behind it.
+would: segments after the recovery point are checked, a torn tail is cut off, the indexes of the last segment are made
+again. Damage that is no torn tail is refused: a broker would cut off everything after it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from kafkalog_spark.log.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.log.format.time_index import load_time_index
 from kafkalog_spark.log.log_dir import PartitionPlace
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.write.segment_headers import checked_headers
-from kafkalog_spark.log.write.segment_writer import SegmentWriter
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows, recover_segment
 
 FIRST_EPOCH = 0
 """Leader epoch of a log that has none yet."""
@@ -69,6 +68,12 @@ def settle_partition(place: PartitionPlace, *, clean: bool) -> PartitionEnd:
         if log.segments:
             _settle_last_segment(log)
         epochs = read_leader_epochs(Path(place.directory) / LEADER_EPOCH_CHECKPOINT)
+    except OffsetOverflow as overflow:
+        raise CorruptLog(
+            str(overflow),
+            topic_partition=f"{place.topic}-{place.partition}",
+            hint="let a broker load the directory once: it splits the segment",
+        ) from None
     except KafkalogError as error:
         raise error.at(topic_partition=f"{place.topic}-{place.partition}") from None
     epoch, changed = leader_epochs_at(epochs, end.offset)
@@ -78,7 +83,7 @@ def settle_partition(place: PartitionPlace, *, clean: bool) -> PartitionEnd:
 def leader_epochs_at(epochs: list[EpochEntry], next_offset: int) -> tuple[int, tuple[EpochEntry, ...] | None]:
     """(epoch of batches from `next_offset` on, the entries that the checkpoint needs for them or None).
 
-    The latest epoch goes on. An entry behind the end, of a leader that was cut off, begins at the end.
+    The latest epoch goes on. An entry after the end, of a leader that was cut off, begins at the end.
     """
     epoch = epochs[-1].epoch if epochs else FIRST_EPOCH
     kept = [entry for entry in epochs if entry.start_offset <= next_offset]
@@ -90,15 +95,16 @@ def leader_epochs_at(epochs: list[EpochEntry], next_offset: int) -> tuple[int, t
 def _check_unflushed(log: PartitionLog) -> None:
     """Check the batches of the segments between the recovery point and the last one, and flush them.
 
-    Nothing is appended behind damage: recovery would cut the records off again.
+    Nothing is appended after damage: recovery would cut the records off again.
     """
     first = log.segment_index(log.recovery_point or 0)
     for segment in log.segments[first:-1]:
         path = os.path.join(log.directory, segment.log)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for _ in checked_headers(fd, segment.base_offset, os.fstat(fd).st_size):
-                pass
+            for _, wrong in ordered_windows(fd, Path(path), segment.base_offset, os.fstat(fd).st_size):
+                if wrong is not None:
+                    raise wrong
             os.fsync(fd)
         except KafkalogError as error:
             error.hint = error.hint or "let a broker recover the directory, or restore the segment from a backup"
@@ -115,15 +121,13 @@ def _settle_last_segment(log: PartitionLog) -> None:
         return
     if path.stat().st_size > end.position:
         os.truncate(path, end.position)  # before the indexes: `end` is what was proven
-    with SegmentWriter.recover(log.directory, last.base_offset) as segment:
-        if end.position and segment.next_offset != end.offset:
-            raise CorruptLog(
-                f"the log ends at offset {end.offset}, but recovery of its last segment at {segment.next_offset}",
-                path=str(path),
-                hint="let a broker recover the directory",
-            )
-        segment.on_become_inactive()
-        segment.flush()
+    recovered = recover_segment(Path(log.directory), last.base_offset, sync=True)
+    if end.position and recovered.next_offset != end.offset:
+        raise CorruptLog(
+            f"the log ends at offset {end.offset}, but recovery of its last segment at {recovered.next_offset}",
+            path=str(path),
+            hint="let a broker recover the directory",
+        )
 
 
 def _was_closed(path: Path, base_offset: int) -> bool:

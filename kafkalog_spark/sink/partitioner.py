@@ -7,7 +7,7 @@ spreads them in batches, by chance; here it is the same when a task runs again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -192,8 +192,3 @@ def _gather(records: pa.RecordBatch, slots: np.ndarray, counts: np.ndarray, topi
         shares.append(Share(*places[slot], ordered.slice(at, size)))
         at += size
     return shares
-
-
-def partition_counts(topics: Mapping[str, int], new_count: int) -> Callable[[str], int]:
-    """count_of for a Partitioner: of the topics that are there, else `new_count`."""
-    return lambda topic: topics.get(topic, new_count)

@@ -164,7 +164,7 @@ def _here() -> tuple[str, str]:
 
 
 def _stat(pid: int) -> tuple[str, list[str]] | None:
-    """(name, the fields behind it: state, parent ...) of /proc/<pid>/stat."""
+    """(name, the fields after it: state, parent ...) of /proc/<pid>/stat."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,7 +1,7 @@
 """What Spark calls to write files: the batch writer and the writer of micro-batches.
 
 Spark makes a writer on the driver for each write, and for each micro-batch, and pickles it into the tasks. A batch's
-writer is pickled for commit and abort, too; a stream's is made anew there, and knows its job from the tasks' messages.
+writer is pickled for commit and abort, too; a stream's is made again there, and knows its job from the tasks' messages.
 """
 
 from __future__ import annotations

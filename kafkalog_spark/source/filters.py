@@ -84,11 +84,6 @@ class RowFilter:
         """No row can pass."""
         return self.offset_from >= self.offset_until or self.timestamp_from_ms >= self.timestamp_until_ms
 
-    @property
-    def keeps_every_row(self) -> bool:
-        """Every row of a partition that `accepts_partition` passes."""
-        return replace(self, partition_tests=()) == RowFilter()
-
     def accepts_partition(self, topic: str, partition: int) -> bool:
         """Whether rows of this partition can pass."""
         return all(test.accepts(topic, partition) for test in self.partition_tests)

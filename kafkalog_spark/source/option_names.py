@@ -28,10 +28,13 @@ START_OPTIONS = (
         values.bound_by_global_timestamp,
         None,
         "Start at the first offset with at least this record timestamp (ms), in every partition. Later records may be "
-        "older: this is not a row filter. Goes before the two below.",
+        "older: this is not a row filter. Takes precedence over the two below.",
     ),
     Option(
-        "startingOffsetsByTimestamp", values.bound_by_timestamp, None, f"{_TIMESTAMPS}. Goes before `startingOffsets`."
+        "startingOffsetsByTimestamp",
+        values.bound_by_timestamp,
+        None,
+        f"{_TIMESTAMPS}. Takes precedence over `startingOffsets`.",
     ),
     Option(
         "startingOffsets",
@@ -46,13 +49,13 @@ END_OPTIONS = (
         values.bound_by_global_timestamp,
         None,
         "End before the first offset with at least this record timestamp (ms); without one, at the end. Batch only. "
-        "Goes before the two below.",
+        "Takes precedence over the two below.",
     ),
     Option(
         "endingOffsetsByTimestamp",
         values.bound_by_timestamp,
         None,
-        f"{_TIMESTAMPS}. Batch only. Goes before `endingOffsets`.",
+        f"{_TIMESTAMPS}. Batch only. Takes precedence over `endingOffsets`.",
     ),
     Option(
         "endingOffsets", values.bound_by_offset, "latest", f"{_OFFSETS}; itself not read. Not `earliest`. Batch only."
@@ -94,7 +97,7 @@ PLAIN_OPTIONS = (
         "isolationLevel",
         values.choice("read_uncommitted", "read_committed"),
         "read_uncommitted",
-        "`read_committed`: no records of aborted transactions, nothing behind the last stable offset.",
+        "`read_committed`: no records of aborted transactions, nothing past the last stable offset.",
     ),
     Option(
         "columns",
@@ -112,7 +115,7 @@ PLAIN_OPTIONS = (
         "maxDecompressedBatchBytes",
         values.byte_size,
         "64m",
-        "A compressed batch that unfolds to more is taken for damage.",
+        "A compressed batch that decompresses to more is treated as corrupt.",
     ),
     Option(
         "replicas",
@@ -132,7 +135,7 @@ PLAIN_OPTIONS = (
         values.choice("FAILFAST", "DROPMALFORMED"),
         "FAILFAST",
         "What a damaged batch does: fail, naming file and position, or be skipped, with a warning that does. Rows of "
-        "it that were handed over before the damage was met stay: a batch whose CRC is right can be wrong inside.",
+        "it that were handed over before the damage was met stay: a batch with a valid CRC can be malformed inside.",
     ),
 )
 

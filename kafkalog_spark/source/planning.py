@@ -193,11 +193,3 @@ def narrow(whole: OffsetRange, segments: list[SegmentFacts], row_filter: RowFilt
         start_is_earliest=whole.start_is_earliest and start == whole.start,
         end_is_latest=still_late,
     )
-
-
-def splits_by_partition(splits: Iterable[Split]) -> Mapping[TopicPartition, list[Split]]:
-    """Splits grouped for a summary."""
-    grouped: dict[TopicPartition, list[Split]] = {}
-    for split in splits:
-        grouped.setdefault(split.range.topic_partition, []).append(split)
-    return grouped

@@ -22,16 +22,16 @@ import pytest
 from kafkalog_spark.log.format.layout import Codec, ControlType, TimestampType
 from kafkalog_spark.log.read.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.write.encoded_batch import control_batch
-from kafkalog_spark.log.write.partition_writer import PartitionWriter
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
-from kafkalog_spark.log.write.rolling import SegmentConfig
+from kafkalog_spark.log.write.rolling import SEGMENT_BYTES
 from tests.golden_data import Row, parse_dump
 from tests.interop.real_kafka import RealKafka, available, classpath
+from tests.log.log_writer import LogWriter
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 START = 1_700_000_000_000
-SMALL_SEGMENTS = SegmentConfig(segment_bytes=40_000)
+SMALL_SEGMENTS = 40_000  # bytes
 KINDS = [codec.name.lower() for codec in Codec] + ["gaps", "logappend", "large", "one", "continued"]
 STARTS = ("clean", "recovered")
 TRANSACTIONS = "recovered-transactions"  # only there: nobody but recovery makes the transaction index
@@ -76,7 +76,7 @@ def columns(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def write(writer: PartitionWriter, rows: list[Row], params: BatchParams) -> None:
+def write(writer: LogWriter, rows: list[Row], params: BatchParams) -> None:
     params = dataclasses.replace(params, leader_epoch=max(writer.leader_epoch, 0))
     for batch in encode_batches(columns(rows), writer.next_offset, params):
         writer.append(batch)
@@ -88,7 +88,7 @@ def write_log(directory: Path, topic: str, kind: str, there: list[Row]) -> list[
         for path in directory.iterdir():
             if path.suffix in (*FILE_SUFFIXES, ".snapshot"):
                 path.unlink()
-    params, config, rows = BatchParams(batch_size=3000), SMALL_SEGMENTS, random_rows(topic, 1500)
+    params, segment_bytes, rows = BatchParams(batch_size=3000), SMALL_SEGMENTS, random_rows(topic, 1500)
     if kind == "gaps":
         rows = random_rows(topic, 1500, first_offset=123_456, gaps=True)
     elif kind == "logappend":
@@ -97,7 +97,7 @@ def write_log(directory: Path, topic: str, kind: str, there: list[Row]) -> list[
         )
         rows = [row | {"timestamp": START + 7, "timestampType": 1} for row in rows]
     elif kind == "large":
-        config = SegmentConfig()
+        segment_bytes = SEGMENT_BYTES
         params = BatchParams(codec=Codec.ZSTD, batch_size=900_000)
         rows = [row | {"value": random.Random(row["offset"]).randbytes(20_000) * 15} for row in rows[:20]]
     elif kind == "one":
@@ -107,7 +107,7 @@ def write_log(directory: Path, topic: str, kind: str, there: list[Row]) -> list[
         params = dataclasses.replace(params, codec=Codec.SNAPPY)
     else:
         params = dataclasses.replace(params, codec=Codec[kind.upper()])
-    with PartitionWriter(directory, config, base_offset=rows[0]["offset"], recover=False) as writer:
+    with LogWriter(directory, base_offset=rows[0]["offset"], segment_bytes=segment_bytes) as writer:
         write(writer, rows, params)
     several = kind not in ("one", "large")
     assert (len(list(directory.glob("*.log"))) > 1) is several, "the test means to write several segments"
@@ -126,7 +126,7 @@ def write_transactions(directory: Path, topic: str) -> tuple[list[Row], list[Row
     everything: list[Row] = []
     committed: list[Row] = []
     sequences = [0, 0]
-    with PartitionWriter(directory, SMALL_SEGMENTS, recover=False) as writer:
+    with LogWriter(directory, segment_bytes=SMALL_SEGMENTS) as writer:
         for turn in range(10):
             for producer in (0, 1):
                 part = [

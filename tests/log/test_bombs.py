@@ -1,4 +1,4 @@
-"""Small batches that unfold to a lot: bounded by the limit, and before that by the record count of the batch itself."""
+"""Small batches that decompress to a lot: bounded by the limit, and before that by the batch's own record count."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.log.legacy_builder import LegacyRecord, message_set, wrapper
 MEBI = 1 << 20
 BOMB = 64 * MEBI
 LIMIT = 4 * MEBI
+TOO_FAR = f"decompress to more than {LIMIT} bytes"
 READER = 32 * MEBI
 """What reading takes without any bomb: window, header table and two sets of row buffers."""
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -55,17 +56,20 @@ def huge_record() -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_that_unfolds_to_more_than_the_limit_is_an_error(codec: Codec, tmp_path: Path) -> None:
+def test_a_batch_that_decompresses_to_more_than_the_limit_is_an_error(codec: Codec, tmp_path: Path) -> None:
     bomb = batch(5, [V2Record(5, TIME)], payload=huge_record(), codec=codec)
     directory = bomb_log(tmp_path, bomb)
-    with at_most(READER + 4 * LIMIT), pytest.raises(CorruptBatch, match=f"unfold to more than {LIMIT} bytes") as raised:
+    with (
+        at_most(READER + 4 * LIMIT),
+        pytest.raises(CorruptBatch, match=TOO_FAR) as raised,
+    ):
         read_all(directory, max_decompressed=LIMIT)
     check_place(raised.value, directory, len(BEFORE), 5)
 
 
 @pytest.mark.parametrize("variant", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_unfolding_ends_when_the_record_count_of_the_batch_is_served(
+def test_decompressing_ends_when_the_record_count_of_the_batch_is_served(
     codec: Codec, variant: int, tmp_path: Path
 ) -> None:
     payload = encoded(records(5), 5, TIME + 5) + bytes(BOMB)
@@ -92,14 +96,17 @@ def test_zeros_are_no_records_whatever_the_count(codec: Codec, count: int, tmp_p
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [legacy_builder.GZIP, legacy_builder.SNAPPY, legacy_builder.LZ4])
-def test_a_wrapper_that_unfolds_to_more_than_the_limit_is_an_error(codec: int, magic: int, tmp_path: Path) -> None:
+def test_a_wrapper_that_decompresses_to_more_than_the_limit_is_an_error(codec: int, magic: int, tmp_path: Path) -> None:
     before, after = (
         message_set(1, [LegacyRecord(0, None, b"a", TIME)]),
         message_set(1, [LegacyRecord(6, None, b"b", TIME)]),
     )
     bomb = wrapper(magic, codec, [LegacyRecord(5, None, bytes(BOMB), TIME)])
     directory = write_segments(tmp_path, {0: before + bomb + after})
-    with at_most(READER + 4 * LIMIT), pytest.raises(CorruptBatch, match=f"unfold to more than {LIMIT} bytes") as raised:
+    with (
+        at_most(READER + 4 * LIMIT),
+        pytest.raises(CorruptBatch, match=TOO_FAR) as raised,
+    ):
         read_all(directory, max_decompressed=LIMIT)
     check_place(raised.value, directory, len(before), 5)
 
@@ -120,7 +127,7 @@ def test_a_snappy_block_is_judged_by_what_it_announces(tmp_path: Path) -> None:
     framed = b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, len(stream)) + stream
     for data in (stream, framed):
         directory = write_segments(tmp_path, {0: BEFORE + sealed(head + data) + AFTER})
-        with at_most(READER), pytest.raises(CorruptBatch, match="unfold to more than") as raised:
+        with at_most(READER), pytest.raises(CorruptBatch, match="decompress to more than") as raised:
             read_all(directory)
         check_place(raised.value, directory, len(BEFORE), 5)
 

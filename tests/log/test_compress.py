@@ -24,7 +24,7 @@ COMPRESSING = [codec for codec in Codec if codec != Codec.NONE]
 
 @pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name)
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_what_is_compressed_unfolds_to_the_same_bytes(codec: Codec, sample: str) -> None:
+def test_what_is_compressed_decompresses_to_the_same_bytes(codec: Codec, sample: str) -> None:
     data = SAMPLES[sample]
     for given in (data, memoryview(data)):
         assert plain_decoder.decompress(codec, compress(codec, given)) == data

@@ -74,7 +74,7 @@ def test_output_goes_behind_what_is_there(codec: Codec) -> None:
 def test_the_limit_is_exact(codec: Codec) -> None:
     data = compressed(codec, TEXT)
     assert unfold(codec, data, limit=len(TEXT)) == TEXT
-    with pytest.raises(CorruptBatch, match=f"unfold to more than {len(TEXT) - 1} bytes"):
+    with pytest.raises(CorruptBatch, match=f"decompress to more than {len(TEXT) - 1} bytes"):
         unfold(codec, data, limit=len(TEXT) - 1)
 
 

@@ -47,7 +47,7 @@ def zero_the_batch(data: bytearray, batch: BatchHeader) -> None:
 
 
 def lie_about_the_count(data: bytearray, batch: BatchHeader) -> None:
-    # with a right CRC: only the records themselves tell
+    # with a valid CRC: only the records themselves tell
     from kafkalog_spark.log.format.batch_header import computed_crc
 
     count = struct.unpack_from(">i", data, batch.position + RECORD_COUNT_AT)[0]

@@ -20,7 +20,14 @@ from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.kernels import primitives
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE, TOO_FAR, crc_of
 from kafkalog_spark.log.kernels.rows import is_member
-from kafkalog_spark.log.kernels.sweep import SMALL_BATCH, SweepStatus, end_of_records, sweep
+from kafkalog_spark.log.kernels.sweep import (
+    BAD_RECORD_LENGTH,
+    NOT_WHOLE,
+    SMALL_BATCH,
+    SweepStatus,
+    end_of_records,
+    sweep,
+)
 from tests.golden_data import golden_logs
 from tests.log.batch_builder import V2Record, batch, encoded, varint
 
@@ -120,9 +127,9 @@ def test_the_end_of_records_is_found_by_their_lengths() -> None:
     ends = [len(encoded(records[:count], 0, 5)) for count in range(5)]
     payload = array(encoded(records, 0, 5))
     assert [end_of_records(payload, 0, len(payload), count) for count in range(5)] == ends
-    assert end_of_records(payload, 0, len(payload), 5) == -1
-    assert end_of_records(payload, 0, ends[4] - 1, 4) == -1
-    assert end_of_records(array(varint(-1)), 0, 1, 1) == -2
+    assert end_of_records(payload, 0, len(payload), 5) == NOT_WHOLE
+    assert end_of_records(payload, 0, ends[4] - 1, 4) == NOT_WHOLE
+    assert end_of_records(array(varint(-1)), 0, 1, 1) == BAD_RECORD_LENGTH
 
 
 def test_a_kernel_that_is_compiled_already_is_loaded_without_the_compilers_rules(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def test_truncating_a_full_trimmed_index_gives_it_its_full_size_back(writer):
 
 def test_truncating_all_leaves_an_empty_preallocated_index(writer):
     writer.append(1010, 10)
-    writer.truncate_all()
+    writer.truncate_to(1000)
     assert (writer.entries, writer.last_offset) == (0, 1000)
     assert open_bytes(writer.path) == bytes(80)
 
@@ -307,15 +307,6 @@ def test_a_trimmed_index_is_full_until_it_is_resized(writer):
     assert not writer.is_full
     writer.append(1020, 20)
     assert open_bytes(writer.path) == packed((10, 10), (20, 20)) + bytes(64)
-
-
-def test_appending_goes_on_under_a_new_name(writer, tmp_path):
-    writer.append(1010, 10)
-    writer.rename(tmp_path / "renamed")
-    writer.append(1020, 20)
-    writer.flush()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["renamed"]
-    assert pairs(load_offset_index(tmp_path / "renamed", 1000)) == [(1010, 10), (1020, 20)]
 
 
 def test_a_closed_index_takes_nothing_more(writer):
@@ -402,7 +393,7 @@ def open_bytes(path) -> bytes:
 
 def test_reading_an_index_needs_no_compiler():
     code = (
-        "import sys; from kafkalog_spark.log import names, offset_index, time_index, transaction_index, "
+        "import sys; from kafkalog_spark.log.format import names, offset_index, time_index, transaction_index, "
         "producer_snapshot, checkpoint, partition_metadata, meta_properties, durable; "
         "sys.exit('numba' in sys.modules)"
     )

@@ -42,7 +42,7 @@ TINY = {
     "HEADERS": 2,
     "HEADER_BYTES": 24,
     "WINDOW": 300,
-    "UNFOLDED": 100,
+    "DECOMPRESSED": 100,
     "_TABLE_ROWS": 3,
 }
 SMALL = {
@@ -52,7 +52,7 @@ SMALL = {
     "HEADERS": 9,
     "HEADER_BYTES": 200,
     "WINDOW": 4000,
-    "UNFOLDED": 5000,
+    "DECOMPRESSED": 5000,
 }
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import Codec
-from kafkalog_spark.log.write.partition_writer import PartitionWriter
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches, encode_runs
 from kafkalog_spark.log.write.segment_restamp import restamp_segment
+from tests.log.log_writer import LogWriter
 
 START = 1_700_000_000_000
 
@@ -29,7 +29,7 @@ def records(count: int) -> pa.Table:
 @pytest.mark.parametrize("base_offset", [0, 2**40])
 def test_the_files_are_those_of_a_writer_that_knew_the_offsets(tmp_path: Path, codec: Codec, base_offset: int) -> None:
     params = BatchParams(codec=codec, batch_size=2000, leader_epoch=5)
-    with PartitionWriter(tmp_path / "t-0", base_offset=base_offset) as writer:
+    with LogWriter(tmp_path / "t-0", base_offset=base_offset) as writer:
         writer.append_all(list(encode_batches(records(3000), base_offset, params)))
     staged = tmp_path / "staged.log"
     unknown = BatchParams(codec=codec, batch_size=2000)
@@ -52,5 +52,5 @@ def test_a_file_that_ends_in_a_batch_is_refused(tmp_path: Path, cut: int) -> Non
     with pytest.raises(CorruptBatch, match=r"staged\.log at byte \d+: (a batch of|\d+ bytes are left)"):
         restamp_segment(staged, 0, 0)
     staged.write_bytes(data[:16] + b"\1" + data[17:])
-    with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot be numbered anew"):
+    with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot be renumbered"):
         restamp_segment(staged, 0, 0)

@@ -90,20 +90,6 @@ def test_a_segment_that_is_still_open_has_kafkas_preallocated_files(log: GoldenL
         assert (tmp_path / path.name).with_suffix(suffix).read_bytes() == path.with_suffix(suffix).read_bytes()
 
 
-@pytest.mark.parametrize("log", golden_logs(crashed=True), ids=str)
-def test_recovery_of_a_crashed_segment_gives_the_files_that_kafkas_recovery_gave(
-    log: GoldenLog, tmp_path: Path
-) -> None:
-    """The clean golden directory is the crashed one after its restart."""
-    (clean,) = [c for c in golden_logs(release=log.release, topic=log.topic, crashed=False) if c.name == log.name]
-    path, recovered = log.segments()[-1], clean.segments()[-1]
-    (tmp_path / path.name).write_bytes(path.read_bytes())
-    with SegmentWriter.recover(tmp_path, int(path.stem), index_interval_bytes=interval(log)) as writer:
-        assert writer.truncated_bytes == 0
-    for suffix in FILES:
-        assert (tmp_path / path.name).with_suffix(suffix).read_bytes() == recovered.with_suffix(suffix).read_bytes()
-
-
 # ---- index entries
 
 
@@ -213,9 +199,8 @@ def test_a_segment_closed_cleanly_goes_on_where_it_ended(tmp_path: Path) -> None
 
 def test_an_empty_segment_is_opened_again(tmp_path: Path) -> None:
     SegmentWriter.create(tmp_path, 10).close()
-    for opened in (SegmentWriter.open_existing(tmp_path, 10), SegmentWriter.recover(tmp_path, 10)):
-        with opened as writer:
-            assert (writer.next_offset, writer.size, writer.first_timestamp, writer.max_timestamp) == (10, 0, None, -1)
+    with SegmentWriter.open_existing(tmp_path, 10) as writer:
+        assert (writer.next_offset, writer.size, writer.first_timestamp, writer.max_timestamp) == (10, 0, None, -1)
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, crashed=False), ids=str)
@@ -231,51 +216,18 @@ def test_every_golden_segment_can_be_opened_and_closed_without_a_change(log: Gol
         assert contents(tmp_path, int(path.stem)) == tuple(before)
 
 
-def test_a_torn_end_is_refused_by_open_existing_and_cut_by_recovery(tmp_path: Path) -> None:
+def test_a_torn_end_is_refused(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0, index_interval_bytes=0) as writer:
         for offset in range(5):
             writer.append(batch(offset))
-    whole = contents(tmp_path)
     path = tmp_path / f"{0:020d}.log"
+    whole = path.read_bytes()
     for left in range(1, 100):
-        path.write_bytes(whole[0][: 400 + left])
+        path.write_bytes(whole[: 400 + left])
         with pytest.raises(CorruptBatch) as caught:
             SegmentWriter.open_existing(tmp_path, 0)
         assert (caught.value.position, caught.value.path) == (400, str(path))
         assert "recover" in str(caught.value)
-        with SegmentWriter.recover(tmp_path, 0, index_interval_bytes=0) as writer:
-            assert (writer.truncated_bytes, writer.size, writer.next_offset) == (left, 400, 4)
-        assert contents(tmp_path) == (whole[0][:400], whole[1][:24], whole[2])
-
-
-@pytest.mark.parametrize("at", [0, 8, 11, 12, 16, 17, 40, 99])
-def test_recovery_cuts_at_the_first_damaged_batch(tmp_path: Path, at: int) -> None:
-    with SegmentWriter.create(tmp_path, 0, index_interval_bytes=0) as writer:
-        for offset in range(5):
-            writer.append(batch(offset))
-    path = tmp_path / f"{0:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[200 + at] ^= 0x81
-    path.write_bytes(data)
-    with SegmentWriter.recover(tmp_path, 0, index_interval_bytes=0) as writer:
-        assert (writer.truncated_bytes, writer.next_offset) == (300, 2)
-        writer.append(batch(2))
-    assert path.read_bytes() == bytes(data[:200]) + batch(2).data
-    assert offset_entries(tmp_path) == [(1, 100), (2, 200)]
-
-
-def test_recovery_cuts_zeros_and_offsets_that_go_back(tmp_path: Path) -> None:
-    path = tmp_path / f"{5:020d}.log"
-    for tail in (bytes(500), batch(6).data, batch(3).data, batch(2**31 + 6).data):
-        path.write_bytes(batch(5).data + batch(7).data + tail)
-        with SegmentWriter.recover(tmp_path, 5) as writer:
-            assert (writer.truncated_bytes, writer.next_offset) == (len(tail), 8)
-
-
-def test_recovery_without_a_log_leaves_the_indexes_alone(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        SegmentWriter.recover(tmp_path, 0)
-    assert list(tmp_path.iterdir()) == []
 
 
 # ---- what is refused, and what an error leaves

@@ -268,7 +268,7 @@ def test_truncating_drops_entries_at_and_above_the_offset_gaps_included(writer, 
 
 def test_truncating_all_forgets_the_last_timestamp(writer):
     writer.maybe_append(100, 1005)
-    writer.truncate_all()
+    writer.truncate_to(1000)
     assert (writer.entries, writer.last_timestamp, writer.last_offset) == (0, -1, 1000)
     assert writer.maybe_append(1, 1000)
 

@@ -14,12 +14,13 @@ from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord
 from kafkalog_spark.log.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.partition_writer import PartitionWriter
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
+from tests.log.batch_builder import V2Record, batch
+from tests.log.log_writer import LogWriter
 from tests.sink.crashing_disk import CountingDisk
 from tests.sink.sink_helpers import (
     NOW,
@@ -38,7 +39,7 @@ from tests.sink.sink_helpers import (
 
 def appended(directory: Path, first: int, count: int, *, close: bool = True, epoch: int = 0) -> None:
     """What a broker writes: records `broker <offset>`."""
-    writer = PartitionWriter(directory)
+    writer = LogWriter(directory)
     records = pa.record_batch({"value": pa.array([b"broker %d" % n for n in range(first, first + count)])})
     batches: list[EncodedBatch] = list(
         encode_batches(records, writer.next_offset, BatchParams(leader_epoch=epoch), NOW)
@@ -78,7 +79,7 @@ def test_a_new_topic_has_all_its_partitions_one_id_and_what_a_broker_needs(tmp_p
 def test_a_log_of_a_broker_goes_on_with_its_epoch_behind_its_empty_active_segment(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     appended(directory, 0, 3, epoch=7)
-    with PartitionWriter(directory) as writer:
+    with LogWriter(directory) as writer:
         writer.roll()
     assert (directory / "00000000000000000003.log").stat().st_size == 0
     write(tmp_path, values("a", "b", topic="t"))
@@ -98,6 +99,16 @@ def test_a_torn_tail_of_a_crashed_broker_is_cut_off_first(tmp_path: Path) -> Non
     assert texts(tmp_path)[49:] == ["broker 49", "a"]
     check_log(tmp_path)
     assert (directory / "00000000000000000000.index").stat().st_size < 1000, "the index of the old segment is trimmed"
+
+
+def test_a_segment_that_a_broker_has_to_split_is_left_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir(parents=True)
+    data = b"".join(batch(offset, [V2Record(offset, NOW)]) for offset in (0, 2**31 + 5))
+    (directory / "00000000000000000000.log").write_bytes(data)
+    with pytest.raises(CorruptLog, match=r"t-0.*up to offset 2147483653.*it splits the segment"):
+        write(tmp_path, values("a", topic="t"))
+    assert (directory / "00000000000000000000.log").read_bytes() == data
 
 
 def test_nothing_is_written_behind_damage(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.log.format.durable import replace_file
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.write.partition_writer import PartitionWriter
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.disk import Disk
 from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
+from tests.log.log_writer import LogWriter
 from tests.sink.crashing_disk import KILLED, CountingDisk, FailingDisk, KillingDisk, in_child
 from tests.sink.sink_helpers import check_log, everything, open_job, read, stage, staged_files, table, texts, write
 from tests.sink.test_commit import appended
@@ -37,9 +37,9 @@ def prepare(log_dir: Path) -> None:
     for partition in (0, 1):
         appended(log_dir / f"old-{partition}", 0, 20)
     appended(log_dir / "fresh-0", 0, 5)
-    with PartitionWriter(log_dir / "fresh-0") as writer:
+    with LogWriter(log_dir / "fresh-0") as writer:
         writer.roll()
-    with PartitionWriter(log_dir / "fresh-1"):
+    with LogWriter(log_dir / "fresh-1"):
         pass
 
 

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 
 from kafkalog_spark.log.format.layout import Codec, TimestampType
-from kafkalog_spark.log.write.partition_writer import PartitionWriter, SegmentConfig
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from tests.log.log_writer import LogWriter
 
 FIRST_TIMESTAMP = 1_700_000_000_000  # ms
 _ONE_BATCH = 1 << 20  # bytes; larger than anything made here
@@ -50,12 +49,8 @@ def write_batches(
     first gets an entry in the offset index. A segment is rolled before it gets larger than `segment_bytes`."""
     log_dir.mkdir(parents=True, exist_ok=True)
     (log_dir / "meta.properties").touch()
-    config = SegmentConfig(segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes)
     directory = log_dir / f"{topic}-{partition}"
-    with (
-        mock.patch("os.fsync"),  # nothing here outlives the test, and a thousand segments would wait for seconds
-        PartitionWriter(directory, config, recover=False, now_ms=lambda: FIRST_TIMESTAMP) as writer,
-    ):
+    with LogWriter(directory, segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes) as writer:
         for batch in batches:
             if batch.roll_first:
                 writer.roll()

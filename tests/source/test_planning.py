@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.source.planning import pack_segments, splits_by_partition
+from kafkalog_spark.source.planning import pack_segments
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts
 from tests.source.made_logs import append, numbers, segment_offsets
 from tests.source.planned import RECORDS, SEGMENT_BYTES, edges, planned
@@ -50,11 +50,6 @@ def test_a_split_is_of_one_partition(log_dir: Path) -> None:
         ("u", 0, 5),
     ]
     assert [split.place.directory for split in splits] == [str(log_dir / name) for name in ("t-0", "t-1", "u-0")]
-    assert {tp: len(found) for tp, found in splits_by_partition(splits).items()} == {
-        ("t", 0): 1,
-        ("t", 1): 1,
-        ("u", 0): 1,
-    }
 
 
 def test_large_segments_are_cut_at_batch_boundaries(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_tasks_read_what_is_large_on_disk_and_the_small_rest_comes_with_the_plan
     assert query.prefetched
 
 
-def test_tasks_read_what_unfolds_to_much(tmp_path: Path) -> None:
+def test_tasks_read_what_decompresses_to_much(tmp_path: Path) -> None:
     value = "x" * (prefetch.MOST_ROW_BYTES // 4)
     write_batches(tmp_path, "t", 0, [MadeBatch([value], [FIRST_TIMESTAMP], codec=Codec.ZSTD)] * 5)
     query = Query(tmp_path, startingOffsets="earliest")

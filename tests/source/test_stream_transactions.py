@@ -15,7 +15,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.write.encoded_batch import control_batch
-from kafkalog_spark.log.write.partition_writer import PartitionWriter, SegmentConfig
+from tests.log.log_writer import LogWriter
 from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
 from tests.source.stream_driver import Query
 
@@ -30,8 +30,7 @@ def send(log_dir: Path, producer: int, values: list[str], *, roll_first: bool = 
 
 def end(log_dir: Path, producer: int, kind: ControlType) -> None:
     """The marker that ends it."""
-    config = SegmentConfig(index_interval_bytes=0)
-    with PartitionWriter(log_dir / "t-0", config, recover=False, now_ms=lambda: FIRST_TIMESTAMP) as writer:
+    with LogWriter(log_dir / "t-0", index_interval_bytes=0) as writer:
         marker = control_batch(
             kind, writer.next_offset, FIRST_TIMESTAMP, producer_id=producer, producer_epoch=0, coordinator_epoch=0
         )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, restamp
-from kafkalog_spark.log.write.partition_writer import PartitionWriter, SegmentConfig
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from tests.log.log_writer import LogWriter
 from tests.source.made_logs import FIRST_TIMESTAMP
 
 TEMPLATE_BYTES = 16 << 20  # of values, encoded once
@@ -31,7 +30,7 @@ def write_segment(log_dir: Path, size: int, *, value_size: int, codec: Codec, ba
     templates = list(encode_batches(records, 0, params))
     (log_dir / "meta.properties").parent.mkdir(parents=True, exist_ok=True)
     (log_dir / "meta.properties").touch()
-    with mock.patch("os.fsync"), PartitionWriter(log_dir / "t-0", SegmentConfig(segment_bytes=2**31 - 1)) as writer:
+    with LogWriter(log_dir / "t-0", segment_bytes=2**31 - 1) as writer:
         written = 0
         while written < size:
             for batch in templates:

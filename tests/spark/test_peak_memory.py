@@ -20,7 +20,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 LIMIT = 300 << 20  # bytes
 
-# Sizes in the file. The compressed ones unfold to about twice that.
+# Sizes in the file. The compressed ones decompress to about twice that.
 SHAPES: dict[str, dict[str, Any]] = {
     "100 bytes": {"size": 600 << 20, "value_size": 100, "codec": Codec.NONE, "batch_size": 1 << 20},
     "1 kB, zstd": {"size": 200 << 20, "value_size": 1000, "codec": Codec.ZSTD, "batch_size": 1 << 20},

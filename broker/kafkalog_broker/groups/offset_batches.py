@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader, check_crc, control_type, parse_header
+from kafkalog_spark.log.format.batch_header import BatchHeader, check_crc, parse_header
+from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.records import RecordView, read_records, write_record
 from kafkalog_spark.log.read.decompress import Output, decompress
@@ -24,7 +25,7 @@ Record = tuple[bytes, bytes | None]
 
 _NO_PRODUCER = -1
 _BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime gives its batches 0 although no producer counts them
-_MAX_UNFOLDED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
+_MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
 
 
 class ProducerEpoch(NamedTuple):
@@ -117,7 +118,7 @@ def _records(header: BatchHeader, data: bytes) -> list[Record]:
     payload = memoryview(data)[layout.RECORDS_AT :]
     if header.codec:
         scratch = Scratch()
-        end = decompress(header.codec, payload, Output(scratch, 0, _MAX_UNFOLDED_BYTES))
+        end = decompress(header.codec, payload, Output(scratch, 0, _MAX_DECOMPRESSED_BYTES))
         payload = memoryview(bytes(scratch.room(0, end)))
     try:
         return [

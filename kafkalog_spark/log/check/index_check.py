@@ -38,7 +38,7 @@ class OffsetIndexCheck:
             self.faults.append(Fault(error.what, error.position))
 
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
-        """Entries that point into the batches of `table`, which begin at byte `begin` behind the offset `previous`.
+        """Entries that point into the batches of `table`, which begin at byte `begin` after the offset `previous`.
 
         Those that point before `begin` lie in damage and cannot be told.
         """
@@ -78,7 +78,7 @@ class OffsetIndexCheck:
             if last[row] != offset or positions[row] >= limit:
                 at = int(self._index.positions[entry])
                 yield self._fault(
-                    entry, offset, f"the last offset of a batch at or behind byte {at}", f"offset {offset}"
+                    entry, offset, f"the last offset of a batch at or after byte {at}", f"offset {offset}"
                 )
 
     def lost(self) -> None:
@@ -86,13 +86,13 @@ class OffsetIndexCheck:
         self._waiting = None
 
     def finish(self, end: int) -> Iterator[Fault]:
-        """The log's good batches end at byte `end`: what points there or behind it, points to nothing."""
+        """The log's good batches end at byte `end`: what points there or after it, points to nothing."""
         for entry in range(self._next, len(self._index)):
             position, offset = int(self._index.positions[entry]), int(self._index.offsets[entry])
             yield self._fault(entry, offset, f"a position below byte {end}, the end of the log", f"byte {position}")
         if self._waiting is not None:
             entry, offset = self._waiting
-            yield self._fault(entry, offset, "the last offset of a batch", f"offset {offset}, behind the last batch")
+            yield self._fault(entry, offset, "the last offset of a batch", f"offset {offset}, past the last batch")
 
     def _fault(self, entry: int, offset: int, expected: str, got: str) -> Fault:
         return Fault(f"entry {entry} of the offset index", entry * offset_index.ENTRY_SIZE, offset, expected, got)
@@ -141,7 +141,7 @@ class TimeIndexCheck:
         """The segment has no further batch. rolled: its last entry must tell its largest timestamp."""
         for entry in range(self._next, len(self._index)):
             offset = int(self._index.offsets[entry])
-            yield self._fault(entry, offset, "an offset of the segment", f"offset {offset}, behind its last batch")
+            yield self._fault(entry, offset, "an offset of the segment", f"offset {offset}, past its last batch")
         said = self._index.last
         if rolled and self.largest > 0 and (said is None or said.timestamp != self.largest):
             yield Fault(

@@ -212,7 +212,7 @@ class PartitionCheck:
     # ---- the end
 
     def _check_ends(self) -> None:
-        """What speaks of offsets behind the log's end. Of a damaged log nobody knows where that is, and a torn tail may
+        """What speaks of offsets past the log's end. Of a damaged log nobody knows where that is, and a torn tail may
         have been longer."""
         if self._result.is_damaged:
             return

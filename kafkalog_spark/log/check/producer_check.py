@@ -57,7 +57,7 @@ class ProducerCheck:
             )
 
     def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
-        """A snapshot taken behind the batches seen so far. A producer that is not in it has expired."""
+        """A snapshot taken after the batches seen so far. A producer that is not in it has expired."""
         for entry in entries:
             known = self._known.get(entry.producer_id)
             if entry.last_offset < self.first_offset or (has_gaps and _is_older(known, entry)):

@@ -22,7 +22,7 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 
 @dataclass(slots=True)
 class SegmentResult:
-    """What a segment held. next_offset: after its last good batch; position: behind it, in bytes."""
+    """What a segment held. next_offset: after its last good batch; position: after it, in bytes."""
 
     next_offset: int
     position: int
@@ -135,7 +135,7 @@ class SegmentCheck:
         result.position = end
 
     def _is_torn_tail(self, file: SegmentFile, result: SegmentResult, wrong: KafkalogError) -> bool:
-        """Tell what is wrong behind the last good batch; whether an interrupted write explains it."""
+        """Tell what is wrong after the last good batch; whether an interrupted write explains it."""
         if file.is_last and not self.closed:
             try:
                 judge_tail(file, result.position, result.next_offset, self.recovery_point, wrong)
@@ -176,7 +176,7 @@ class SegmentCheck:
             self.findings.add(
                 Severity.ERROR if self.closed else Severity.NOTE,
                 path,
-                Fault("zeros behind the last entry, which rolling the segment or a clean stop cuts off"),
+                Fault("zeros after the last entry, which rolling the segment or a clean stop cuts off"),
                 self.topic_partition,
             )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.check.finding import Fault
 from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import control_type
+from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.layout import ControlType, H
 from kafkalog_spark.log.format.transaction_index import ENTRY_SIZE, AbortedTransaction
 from kafkalog_spark.log.read.header_windows import Window

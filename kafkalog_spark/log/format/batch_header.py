@@ -17,7 +17,6 @@ from kafkalog_spark.log.format.layout import TimestampType
 _PREFIX = struct.Struct(">qi4xb")  # offset, length, magic
 _V0 = struct.Struct(">qiIbb")
 _V1 = struct.Struct(">qiIbbq")
-_CONTROL_TYPE = struct.Struct(">hh")
 
 HEADER_SIZES = (*layout.LEGACY_MIN_SIZE, layout.RECORDS_AT)
 """Smallest size in bytes of a batch, by magic."""
@@ -128,7 +127,7 @@ def crc_begins(magic: int) -> int:
 
 
 def continued_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
-    """The CRC with `data` behind the bytes that gave `crc`; 0 to begin with."""
+    """The CRC with `data` after the bytes that gave `crc`; 0 to begin with."""
     return crc32c(data, crc) if magic == 2 else zlib.crc32(data, crc)
 
 
@@ -149,25 +148,3 @@ def crc_text(magic: int, expected: int, found: int) -> str:
     """What to say of a CRC that does not match."""
     name = "CRC-32C" if magic == 2 else "CRC-32"
     return f"{name} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
-
-
-def control_type(batch: bytes | memoryview) -> int:
-    """The type (layout.ControlType) in the key of a control batch's first record.
-
-    Control batches hold one record and are not compressed. Raises CorruptBatch when the key is too short.
-    """
-    # length, attributes, timestamp delta, offset delta, key length: the key follows these varints
-    at = layout.RECORDS_AT
-    at = _skip_varint(batch, at) + 1
-    at = _skip_varint(batch, at)
-    at = _skip_varint(batch, at)
-    at = _skip_varint(batch, at)
-    if len(batch) < at + _CONTROL_TYPE.size:
-        raise CorruptBatch("a control record's key has less than 4 bytes")
-    return int(_CONTROL_TYPE.unpack_from(batch, at)[1])
-
-
-def _skip_varint(data: bytes | memoryview, at: int) -> int:
-    while at < len(data) and data[at] & 0x80:
-        at += 1
-    return at + 1

@@ -147,7 +147,7 @@ def _lines(data: bytes) -> Iterator[_Line]:
 
 
 def _entries(data: bytes) -> Iterator[_Line]:
-    """The lines behind the version and the count; CorruptFile at the end when there are not as many as the count."""
+    """The lines after the version and the count; CorruptFile at the end when there are not as many as the count."""
     lines = _lines(data)
     head: list[int] = []
     for form in ("version", "number of entries"):

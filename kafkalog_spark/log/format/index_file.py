@@ -19,13 +19,13 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 """Offsets in an index are i32, relative to the base offset of the segment; so are positions."""
 
 _READ_SIZE = 240 * 1024  # a multiple of both entry sizes (8 and 12 bytes), large enough for one read a usual index
-_MAX_FILE_SIZE = 2**31 - 1  # segment.index.bytes is an i32: nothing behind this was written by a broker
+_MAX_FILE_SIZE = 2**31 - 1  # segment.index.bytes is an i32: nothing after this was written by a broker
 
 
 def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
     """The file's bytes, without most of the zeros that pad it; empty when there is no such file.
 
-    Reading stops behind the first piece that ends in an entry of zeros: what follows is padding, up to 10 MiB of it.
+    Reading stops after the first piece that ends in an entry of zeros: what follows is padding, up to 10 MiB of it.
     Raises OSError for every trouble but a missing file.
     """
     pieces: list[bytes] = []
@@ -120,7 +120,7 @@ class IndexFile:
         return os.pread(self._fd, self.ENTRY_SIZE, slot * self.ENTRY_SIZE)
 
     def _write_next(self, entry: bytes) -> None:
-        """Write behind the last entry, without counting it."""
+        """Write after the last entry, without counting it."""
         if os.pwrite(self._fd, entry, self.entries * self.ENTRY_SIZE) != self.ENTRY_SIZE:
             raise OSError(errno.ENOSPC, "only a part of an index entry could be written", self.path)
 
@@ -148,17 +148,12 @@ class IndexFile:
         self._set_entries(low)
         self._cut_behind_entries()
 
-    def truncate_all(self) -> None:
-        """Drop all entries; the file gets its full size back, in zeros."""
-        self._set_entries(0)
-        self._cut_behind_entries()
-
     def _cut_behind_entries(self) -> None:
         self.trim()
         self.resize_to_max()
 
     def trim(self) -> None:
-        """Cut the file behind its last entry. From then on the index is full, until `resize_to_max`."""
+        """Cut the file after its last entry. From then on the index is full, until `resize_to_max`."""
         os.ftruncate(self._fd, self.entries * self.ENTRY_SIZE)
         self.max_entries = self.entries
 
@@ -171,13 +166,8 @@ class IndexFile:
         """Return when the file's content is on disk (fsync)."""
         os.fsync(self._fd)
 
-    def rename(self, new_path: str | os.PathLike[str]) -> None:
-        """Move the file; appending goes on under the new name. The directory is not synced."""
-        os.rename(self.path, new_path)
-        self.path = os.fspath(new_path)
-
     def close(self) -> None:
-        """Close the descriptor; the file keeps its size (`trim` first for a clean close). Twice is harmless."""
+        """Close the descriptor; the file keeps its size (`trim` first for a clean close). Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

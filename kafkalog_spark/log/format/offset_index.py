@@ -6,7 +6,7 @@ of the first of them; before 0.11 the first offset of the append). The first bat
 next ones get one whenever more than index.interval.bytes were appended since the last entry.
 
 An index is a hint: an active or crashed one ends in zeros, a truncated log may leave entries of dropped batches
-behind the valid ones, and a file may be damaged. So `parse_offset_index` never raises and stops at the first entry
+after the valid ones, and a file may be damaged. So `parse_offset_index` never raises and stops at the first entry
 that cannot be right; whoever uses an entry checks it against the batch it points to.
 """
 
@@ -25,6 +25,7 @@ from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET, IndexFile,
 
 ENTRY_SIZE = 8
 _ENTRY = struct.Struct(">ii")
+ENTRY_DTYPE = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 _MAX_OFFSET = 2**63 - 1
 
 
@@ -79,8 +80,8 @@ class OffsetIndex:
 
 def _columns(data: bytes | bytearray | memoryview) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(relative offsets, positions) of all whole entries, int64[n] each, as they stand there."""
-    entries = np.frombuffer(data, dtype=">i4", count=len(data) // ENTRY_SIZE * 2).reshape(-1, 2)
-    return entries[:, 0].astype(np.int64), entries[:, 1].astype(np.int64)
+    entries = np.frombuffer(data, dtype=ENTRY_DTYPE, count=len(data) // ENTRY_SIZE)
+    return entries["relative_offset"].astype(np.int64), entries["position"].astype(np.int64)
 
 
 def _valid_prefix(relative: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], base_offset: int) -> int:
@@ -150,7 +151,7 @@ class OffsetIndexWriter(IndexFile):
         """Add an entry: the last offset of a batch and the byte position where that batch begins.
 
         Raises CorruptIndex when offset is not above the last entry's (Kafka's InvalidOffsetException), SegmentFull
-        when the index is full, or the offset or the position lies more than 2^31-1 behind the segment's beginning.
+        when the index is full, or the offset or the position lies more than 2^31-1 past the segment's beginning.
         """
         if self.entries >= self.max_entries:
             raise self._full(offset)

@@ -25,7 +25,7 @@ from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 
 ENTRY_SIZE = 12
 _ENTRY = struct.Struct(">qi")
-_DTYPE = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+ENTRY_DTYPE = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 _MAX_OFFSET = 2**63 - 1
 
 
@@ -60,7 +60,7 @@ class TimeIndex:
         """The last entry whose timestamp is < `timestamp` ms, or None.
 
         Every record up to and including the entry's offset is earlier than `timestamp`: a search for the first record
-        at or after it can begin behind that offset.
+        at or after it can begin after that offset.
         """
         slot = int(np.searchsorted(self.timestamps, timestamp, side="left")) - 1
         return None if slot < 0 else TimestampOffset(int(self.timestamps[slot]), int(self.offsets[slot]))
@@ -68,7 +68,7 @@ class TimeIndex:
 
 def _columns(data: bytes | bytearray | memoryview) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(timestamps, relative offsets) of all whole entries, int64[n] each, as they stand there."""
-    entries = np.frombuffer(data, dtype=_DTYPE, count=len(data) // ENTRY_SIZE)
+    entries = np.frombuffer(data, dtype=ENTRY_DTYPE, count=len(data) // ENTRY_SIZE)
     return entries["timestamp"].astype(np.int64), entries["relative_offset"].astype(np.int64)
 
 
@@ -76,7 +76,7 @@ def _valid_prefix(timestamps: npt.NDArray[np.int64], relative: npt.NDArray[np.in
     """How many entries at the beginning can be right: timestamps rise from 0, offsets do not fall.
 
     Relative offset 0 is legal in the first entry only (the segment's first record may be its latest), and there only
-    with a timestamp above 0. Behind it, it marks the padding, as in DumpLogSegments. An entry of twelve zero bytes is
+    with a timestamp above 0. After it, it marks the padding, as in DumpLogSegments. An entry of twelve zero bytes is
     always taken as padding: a real one (a record of 1970 at the base offset) would only save time, whereas padding
     read as "largest timestamp 0" would hide the records of a crashed segment.
     """

@@ -176,14 +176,8 @@ class TransactionIndexWriter:
         if self._fd >= 0:
             os.fsync(self._fd)
 
-    def rename(self, new_path: str | os.PathLike[str]) -> None:
-        """Move the file, if there is one; appending goes on under the new name."""
-        if self._fd >= 0:
-            os.rename(self.path, new_path)
-        self.path = os.fspath(new_path)
-
     def close(self) -> None:
-        """Close the descriptor. Twice is harmless."""
+        """Close the descriptor. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -3,37 +3,55 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
+from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.kernels.primitives import crc_of, kernel, read_i32, read_i64, read_u32
-from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, clear_bit, is_member, put_bytes
+from kafkalog_spark.log.kernels.rows import (
+    MAX_TIMESTAMP_MS,
+    C,
+    L,
+    M,
+    Status,
+    begin_unit,
+    clear_bit,
+    is_member,
+    put_bytes,
+    stopped,
+)
+
+_SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
+_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
+_LENGTH_SIZE = 4  # bytes of the length before a key and before a value
 
 
 @kernel
 def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignore[no-untyped-def]
-    """Check every message of an opened wrapper: whole, of the wrapper's magic, not compressed again, CRC-32 right.
+    """Check every message of an opened wrapper: whole, of the wrapper's magic, not compressed again, CRC-32 valid.
 
     Returns (messages, last inner offset, Status, position of the fault in the payload).
     """
-    smallest = 34 if magic == 1 else 26
+    smallest = _SMALLEST_V1 if magic == 1 else _SMALLEST_V0
     at = start
     count = 0
     last = np.int64(-1)
     while at < end:
         if end - at < smallest:
-            return count, last, 10, at
-        size = read_i32(payload, at + 8) + 12
+            return count, last, np.int64(Status.RECORD_OVERRUNS), at
+        size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
         if size < smallest or size > end - at:
-            return count, last, 10, at
-        if np.int64(payload[at + 16]) != magic:
-            return count, last, 17, at
-        if payload[at + 17] & 7:
-            return count, last, 19, at
-        if crc_of(payload, at + 16, at + size, crc32_table) != read_u32(payload, at + 12):
-            return count, last, 18, at
-        last = read_i64(payload, at)
+            return count, last, np.int64(Status.RECORD_OVERRUNS), at
+        if np.int64(payload[at + layout.MAGIC_AT]) != magic:
+            return count, last, np.int64(Status.INNER_MAGIC), at
+        if payload[at + layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC:
+            return count, last, np.int64(Status.NESTED), at
+        crc = read_u32(payload, at + layout.LEGACY_CRC_AT)
+        if crc_of(payload, at + layout.MAGIC_AT, at + size, crc32_table) != crc:
+            return count, last, np.int64(Status.INNER_CRC), at
+        last = read_i64(payload, at + layout.OFFSET_AT)
         count += 1
         at += size
-    return count, last, 0 if count > 0 else 20, at
+    return count, last, np.int64(Status.DONE) if count > 0 else np.int64(Status.EMPTY), at
 
 
 @kernel
@@ -41,99 +59,103 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
     """Append the messages of some message sets to `rows`, from where `cursor` stands.
 
     payload: uint8[], read-only; set i lies in payload[starts[i]:ends[i]]: one message, or the opened value of a wrapper
-    that inspect_message_set has passed. units: int64[n, 6]: magic, what to add to each offset, last offset, 1 when the
-    wrapper's timestamp replaces each message's (LogAppendTime), that timestamp (ms), timestamp type (-1, 0, 1).
-    The rest, and the answer, as decode_v2.
+    that inspect_message_set has passed. units: int64[n, len(M)]. The rest, and the answer, as decode_v2.
     """
-    offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
-    key_offsets, key_data, key_valid = rows.key_offsets, rows.key_data, rows.key_valid
-    value_offsets, value_data, value_valid = rows.value_offsets, rows.value_data, rows.value_valid
-    lists, lists_valid = rows.header_lists, rows.header_lists_valid
-    max_rows, max_key, max_value = limits[0], limits[1], limits[2]
-    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[3] >= 0
-    row, key_filled, value_filled = cursor[0], cursor[1], cursor[2]
-    status = 0
-    for unit in range(cursor[10], starts.size):
-        magic, add, last = units[unit, 0], units[unit, 1], units[unit, 2]
-        replaced, replacement, timestamp_type = units[unit, 3], units[unit, 4], units[unit, 5]
-        end = ends[unit]
-        cursor[0], cursor[1], cursor[2] = row, key_filled, value_filled
-        for i in range(10):
-            cursor[16 + i] = cursor[i]
-        at, previous = cursor[12], cursor[13]
-        if at < 0:
-            at, previous = starts[unit], -1
-        while at < end:
-            size = read_i32(payload, at + 8) + 12
-            body_end = at + size
-            offset = read_i64(payload, at) + add
-            if offset <= previous or offset > last:
-                status = 14
+    for i in range(cursor[C.UNIT], starts.size):
+        at, previous = begin_unit(cursor, starts[i])
+        status, at, previous = _messages(
+            payload, at, ends[i], previous, units[i], cursor, limits, offsets_in, timestamps_in, rows
+        )
+        if status != Status.DONE:
+            return stopped(cursor, status, i, at, previous)
+        cursor[C.AT] = -1
+    cursor[C.UNIT], cursor[C.AT] = starts.size, -1
+    return np.int64(Status.DONE)
+
+
+@njit(forceinline=True)
+def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+    """Append the messages in payload[at:end] that the filter keeps, after offset `previous`. Returns (Status, position
+    where it stopped, offset of the message before)."""
+    magic, add, last = unit[M.MAGIC], unit[M.ADD], unit[M.LAST_OFFSET]
+    replaced, replacement = unit[M.REPLACED] != 0, unit[M.REPLACEMENT]
+    max_key, max_value = limits[L.KEY_BYTES], limits[L.VALUE_BYTES]
+    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[L.HEADERS] >= 0
+    want_timestamp = limits[L.WANT_TIMESTAMP] != 0
+    row, key_filled, value_filled = cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES]
+    status = np.int64(Status.DONE)
+    while at < end:
+        size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
+        body_end = at + size
+        offset = read_i64(payload, at + layout.OFFSET_AT) + add
+        if offset <= previous or offset > last:
+            status = np.int64(Status.OFFSET_ORDER)
+            break
+        timestamp = np.int64(layout.NO_TIMESTAMP)
+        if magic == 1:
+            timestamp = replacement if replaced else read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT)
+        wanted = (
+            limits[L.OFFSET_FROM] <= offset < limits[L.OFFSET_UNTIL]
+            and limits[L.TIMESTAMP_FROM] <= timestamp <= limits[L.TIMESTAMP_LAST]
+        )
+        if wanted:
+            wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
+        if wanted:
+            if row >= limits[L.ROWS]:
+                status = np.int64(Status.FULL)
                 break
-            timestamp = np.int64(-1)
-            if magic == 1:
-                timestamp = replacement if replaced != 0 else read_i64(payload, at + 18)
-            wanted = limits[6] <= offset < limits[7] and limits[8] <= timestamp <= limits[9]
-            if wanted:
-                wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
-            if wanted:
-                if row >= max_rows:
-                    status = 1
-                    break
-                if limits[11] != 0 and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
-                    status = 16
-                    break
-                # any negative size stands for null, as in Java (LegacyRecord.key, value)
-                key_at = at + (30 if magic == 1 else 22)
-                key_size = read_i32(payload, key_at - 4)
-                if key_size > body_end - key_at - 4:
-                    status = 12
-                    break
-                value_at = key_at + max(key_size, 0) + 4
-                value_size = read_i32(payload, value_at - 4)
-                if value_size > body_end - value_at:
-                    status = 12
-                    break
-                if value_at + max(value_size, 0) != body_end:
-                    status = 11
-                    break
-                if want_key and key_filled + max(key_size, 0) > max_key:
-                    status, cursor[15] = 2, key_size
-                    break
-                if want_value and value_filled + max(value_size, 0) > max_value:
-                    status, cursor[15] = 3, value_size
-                    break
-                if want_key:
-                    key_filled = put_bytes(key_data, key_offsets, key_valid, row, key_filled, payload, key_at, key_size)
-                    cursor[6] += key_size < 0
-                if want_value:
-                    value_filled = put_bytes(
-                        value_data, value_offsets, value_valid, row, value_filled, payload, value_at, value_size
-                    )
-                    cursor[7] += value_size < 0
-                if want_headers:
-                    clear_bit(lists_valid, row)
-                    lists[row + 1] = np.int32(cursor[3])
-                    cursor[8] += 1
-                if limits[10] != 0:
-                    offset_out[row] = offset
-                if limits[11] != 0:
-                    timestamp_out[row] = timestamp * 1000
-                if limits[12] != 0:
-                    type_out[row] = np.int32(timestamp_type)
-                row += 1
-            previous = offset
-            at = body_end
-        if status != 0:
-            if 2 <= status <= 6 and row > 0:
-                status = 1
-            cursor[0], cursor[1], cursor[2] = row, key_filled, value_filled
-            if status >= 10:
-                for i in range(10):
-                    cursor[i] = cursor[16 + i]  # nothing of a bad batch stays in the buffers
-            cursor[10], cursor[12], cursor[13], cursor[14] = unit, at, previous, at
-            return status
-        cursor[12] = -1
-    cursor[0], cursor[1], cursor[2] = row, key_filled, value_filled
-    cursor[10], cursor[12] = starts.size, -1
-    return 0
+            if want_timestamp and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
+                status = np.int64(Status.TIMESTAMP_RANGE)
+                break
+            # any negative size stands for null, as in Java (LegacyRecord.key, value)
+            key_at = at + (_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + _LENGTH_SIZE
+            key_size = read_i32(payload, key_at - _LENGTH_SIZE)
+            if key_size > body_end - key_at - _LENGTH_SIZE:
+                status = np.int64(Status.FIELD_OVERRUNS)
+                break
+            value_at = key_at + max(key_size, 0) + _LENGTH_SIZE
+            value_size = read_i32(payload, value_at - _LENGTH_SIZE)
+            if value_size > body_end - value_at:
+                status = np.int64(Status.FIELD_OVERRUNS)
+                break
+            if value_at + max(value_size, 0) != body_end:
+                status = np.int64(Status.RECORD_LENGTH)
+                break
+            if want_key and key_filled + max(key_size, 0) > max_key:
+                status, cursor[C.NEEDED] = np.int64(Status.NEED_KEY_BYTES), key_size
+                break
+            if want_value and value_filled + max(value_size, 0) > max_value:
+                status, cursor[C.NEEDED] = np.int64(Status.NEED_VALUE_BYTES), value_size
+                break
+            if want_key:
+                key_filled = put_bytes(
+                    rows.key_data, rows.key_offsets, rows.key_valid, row, key_filled, payload, key_at, key_size
+                )
+                cursor[C.KEY_NULLS] += key_size < 0
+            if want_value:
+                value_filled = put_bytes(
+                    rows.value_data,
+                    rows.value_offsets,
+                    rows.value_valid,
+                    row,
+                    value_filled,
+                    payload,
+                    value_at,
+                    value_size,
+                )
+                cursor[C.VALUE_NULLS] += value_size < 0
+            if want_headers:
+                clear_bit(rows.header_lists_valid, row)
+                rows.header_lists[row + 1] = np.int32(cursor[C.HEADERS])
+                cursor[C.HEADER_LIST_NULLS] += 1
+            if limits[L.WANT_OFFSET] != 0:
+                rows.offset[row] = offset
+            if want_timestamp:
+                rows.timestamp[row] = timestamp * 1000
+            if limits[L.WANT_TIMESTAMP_TYPE] != 0:
+                rows.timestamp_type[row] = np.int32(unit[M.TIMESTAMP_TYPE])
+            row += 1
+        previous = offset
+        at = body_end
+    cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES] = row, key_filled, value_filled
+    return status, at, previous

@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit, types
 
-from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32
+from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, NO_TIMESTAMP
 from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel_for
 
 
@@ -22,7 +22,7 @@ class F(IntEnum):
     """Columns of the facts table, int64[n, len(F)], one row a batch."""
 
     START = 0  # byte in `out` where the header goes; the records follow it
-    END = 1  # byte in `out` behind the last record
+    END = 1  # byte in `out` after the last record
     COUNT = 2
     BASE_OFFSET = 3
     LAST_OFFSET = 4
@@ -77,7 +77,7 @@ def varint_size(value):  # type: ignore[no-untyped-def]
 
 @njit
 def write_varint(out, at, value):  # type: ignore[no-untyped-def]
-    """Store `value` as a zigzag varint at out[at:]; returns the position behind it."""
+    """Store `value` as a zigzag varint at out[at:]; returns the position after it."""
     raw = zigzag(value)
     while raw >= np.uint64(0x80):
         out[at] = np.uint8(raw & np.uint64(0x7F)) | np.uint8(0x80)
@@ -99,7 +99,7 @@ def size_of(offsets, valid, bit, i):  # type: ignore[no-untyped-def]
 
 @njit
 def write_sized(out, at, offsets, data, i, size):  # type: ignore[no-untyped-def]
-    """Store the length and, unless it is -1, the bytes of value i; returns the position behind them."""
+    """Store the length and, unless it is -1, the bytes of value i; returns the position after them."""
     at = write_varint(out, at, size)
     if size > 0:
         copy_bytes(out, at, data, np.int64(offsets[i]), size)
@@ -134,12 +134,12 @@ def encode_records(  # type: ignore[no-untyped-def]
     batch_size: bytes of a batch with its header that are not exceeded, except by a batch of one record.
     `out` has room for batch_size. Returns an EncodeStatus.
     """
-    row, next_offset = cursor[0], cursor[1]
+    row, next_offset = cursor[W.ROW], cursor[W.NEXT_OFFSET]
     at, batch = 0, 0
     while row < rows:
         if batch == facts.shape[0] or (batch > 0 and at + batch_size > out.size):
-            cursor[0], cursor[1], cursor[2] = row, next_offset, batch
-            return 1
+            cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
+            return np.int64(EncodeStatus.FULL)
         start, first = at, row
         at += BATCH_OVERHEAD
         base_offset = offsets[row] if offsets.size > 0 else next_offset
@@ -156,11 +156,11 @@ def encode_records(  # type: ignore[no-untyped-def]
             ):
                 header, headers_end = np.int64(lists[row]), np.int64(lists[row + 1])
 
-            status = 0
+            status = np.int64(EncodeStatus.DONE)
             if offset < next_offset:
-                status = 10
-            if timestamp < -1:
-                status = 11
+                status = np.int64(EncodeStatus.OFFSET_ORDER)
+            if timestamp < NO_TIMESTAMP:
+                status = np.int64(EncodeStatus.TIMESTAMP_NEGATIVE)
             size = (
                 1 + varint_size(timestamp - base_timestamp) + varint_size(offset - base_offset)
                 + varint_size(key_size) + max(key_size, 0) + varint_size(value_size) + max(value_size, 0)
@@ -171,19 +171,24 @@ def encode_records(  # type: ignore[no-untyped-def]
                 item_size = size_of(item_offsets, item_valid, item_bit, h)
                 size += varint_size(name_size) + name_size + varint_size(item_size) + max(item_size, 0)
                 if name_size < 0:
-                    status = 12
+                    status = np.int64(EncodeStatus.HEADER_KEY_NULL)
             if size > MAX_INT32:
-                status = 13
-            if status != 0:
-                cursor[0], cursor[1], cursor[2] = row, next_offset, batch
+                status = np.int64(EncodeStatus.RECORD_TOO_LARGE)
+            if status != EncodeStatus.DONE:
+                cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
                 return status
 
             whole = varint_size(size) + size
             if row > first and (at - start + whole > batch_size or offset - base_offset > MAX_INT32):
                 break
             if at + whole > out.size:  # only a batch's first record: the others fit batch_size
-                cursor[0], cursor[1], cursor[2], cursor[3] = row, next_offset, batch, BATCH_OVERHEAD + whole
-                return 2
+                cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES], cursor[W.NEEDED] = (
+                    row,
+                    next_offset,
+                    batch,
+                    BATCH_OVERHEAD + whole,
+                )
+                return np.int64(EncodeStatus.NEED_ROOM)
 
             at = write_varint(out, at, size)
             out[at] = 0  # record attributes: none are defined
@@ -198,9 +203,9 @@ def encode_records(  # type: ignore[no-untyped-def]
             max_timestamp = max(max_timestamp, timestamp)
             next_offset = offset + 1
             row += 1
-        facts[batch, 0], facts[batch, 1], facts[batch, 2] = start, at, row - first
-        facts[batch, 3], facts[batch, 4] = base_offset, next_offset - 1
-        facts[batch, 5], facts[batch, 6] = base_timestamp, max_timestamp
+        facts[batch, F.START], facts[batch, F.END], facts[batch, F.COUNT] = start, at, row - first
+        facts[batch, F.BASE_OFFSET], facts[batch, F.LAST_OFFSET] = base_offset, next_offset - 1
+        facts[batch, F.BASE_TIMESTAMP], facts[batch, F.MAX_TIMESTAMP] = base_timestamp, max_timestamp
         batch += 1
-    cursor[0], cursor[1], cursor[2] = row, next_offset, batch
-    return 0
+    cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
+    return np.int64(EncodeStatus.DONE)

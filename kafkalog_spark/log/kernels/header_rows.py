@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkalog_spark.log.kernels.primitives import kernel
-from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, is_member
+from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, C, L, Status, U, is_member
 
 
 @kernel
@@ -16,31 +16,32 @@ def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, 
     payload, starts and ends tell nothing here: the kernels are called alike.
     """
     offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
-    row = cursor[0]
-    for unit in range(cursor[10], starts.size):
-        base_offset, last_delta, timestamp, log_append = units[unit, 0], units[unit, 1], units[unit, 4], units[unit, 5]
-        if limits[11] != 0 and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
-            cursor[0], cursor[10] = row, unit
-            return 16
-        first = max(base_offset, limits[6])
-        if cursor[12] >= 0:
-            first = cursor[12]
-        for offset in range(first, min(base_offset + last_delta + 1, limits[7])):
+    row = cursor[C.ROWS]
+    for unit in range(cursor[C.UNIT], starts.size):
+        base_offset, last_delta = units[unit, U.BASE_OFFSET], units[unit, U.LAST_DELTA]
+        timestamp, log_append = units[unit, U.MAX_TIMESTAMP], units[unit, U.LOG_APPEND]
+        if limits[L.WANT_TIMESTAMP] != 0 and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
+            cursor[C.ROWS], cursor[C.UNIT] = row, unit
+            return np.int64(Status.TIMESTAMP_RANGE)
+        first = max(base_offset, limits[L.OFFSET_FROM])
+        if cursor[C.AT] >= 0:
+            first = cursor[C.AT]
+        for offset in range(first, min(base_offset + last_delta + 1, limits[L.OFFSET_UNTIL])):
             # uses_timestamps is false unless all timestamps are the header's: then the filter sees what it should
-            if limits[8] > timestamp or timestamp > limits[9]:
+            if limits[L.TIMESTAMP_FROM] > timestamp or timestamp > limits[L.TIMESTAMP_LAST]:
                 break
             if not (is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)):
                 continue
-            if row >= limits[0]:
-                cursor[0], cursor[10], cursor[12] = row, unit, offset
-                return 1
-            if limits[10] != 0:
+            if row >= limits[L.ROWS]:
+                cursor[C.ROWS], cursor[C.UNIT], cursor[C.AT] = row, unit, offset
+                return np.int64(Status.FULL)
+            if limits[L.WANT_OFFSET] != 0:
                 offset_out[row] = offset
-            if limits[11] != 0:
+            if limits[L.WANT_TIMESTAMP] != 0:
                 timestamp_out[row] = timestamp * 1000
-            if limits[12] != 0:
+            if limits[L.WANT_TIMESTAMP_TYPE] != 0:
                 type_out[row] = np.int32(log_append)
             row += 1
-        cursor[12] = -1
-    cursor[0], cursor[10], cursor[12] = row, starts.size, -1
-    return 0
+        cursor[C.AT] = -1
+    cursor[C.ROWS], cursor[C.UNIT], cursor[C.AT] = row, starts.size, -1
+    return np.int64(Status.DONE)

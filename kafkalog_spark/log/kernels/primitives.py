@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.core.caching import FunctionCache
 from numba.core.typeinfer import register_dispatcher
@@ -51,6 +51,8 @@ def kernel_for(signature: Any) -> Callable[[Any], Any]:
 
     def compiled_at_once(function: Any) -> Any:
         compiled = kernel(function)
+        if config.DISABLE_JIT:  # kernels are plain Python then
+            return function
         with register_dispatcher(compiled):
             compiled.compile(signature)
         compiled.disable_compile()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from kafkalog_spark.log.format.records import RecordFault
 from kafkalog_spark.log.kernels.primitives import TOO_FAR, load_u64, short_varint, varint, varint32
 
 
@@ -39,41 +40,41 @@ def _with_care(payload, at, end):  # type: ignore[no-untyped-def]
     nothing = np.int64(0)
     size, body = varint32(payload, at, end)
     if body > end:
-        return 1, nothing, nothing, nothing, nothing, nothing, nothing
+        return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
     if size < 0:
-        return 2, nothing, nothing, nothing, nothing, nothing, nothing
+        return np.int64(RecordFault.BAD_LENGTH), nothing, nothing, nothing, nothing, nothing, nothing
     if size > end - body:
-        return 1, nothing, nothing, nothing, nothing, nothing, nothing
+        return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
     body_end = body + size
     # Each position is looked at once for several fields: one that ran over its end is TOO_FAR, and stays beyond it.
     timestamp_delta, cur = varint(payload, body + 1, body_end)
     delta, cur = varint32(payload, cur, body_end)
     key_size, key_at = varint32(payload, cur, body_end)
     if key_at > body_end or key_size > body_end - key_at:
-        return 3, nothing, nothing, nothing, nothing, nothing, nothing
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
     value_size, cur = varint32(payload, key_at + max(key_size, nothing), body_end)
     if cur > body_end or value_size > body_end - cur:
-        return 3, nothing, nothing, nothing, nothing, nothing, nothing
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
     headers, cur = varint32(payload, cur + max(value_size, nothing), body_end)
     if cur > body_end or headers < 0 or headers > body_end - cur:
-        return 3, nothing, nothing, nothing, nothing, nothing, nothing
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
     if headers > 0:
         cur = behind_headers(payload, cur, body_end, headers)
     if cur != body_end:
-        return 3, nothing, nothing, nothing, nothing, nothing, nothing
-    return 0, body_end, timestamp_delta, delta, key_at, key_size, value_size
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    return np.int64(RecordFault.NONE), body_end, timestamp_delta, delta, key_at, key_size, value_size
 
 
 @njit(forceinline=True)
 def record_fields(payload, at, end):  # type: ignore[no-untyped-def]
     """The record at payload[at:end] -> (fault, end of it, timestamp delta, offset delta, key at, key size, value size).
 
-    fault: see records.RecordFault, 0 when the record is well-formed; the rest means nothing when it is not. Sizes are
-    negative for null. Nothing outside of payload[at:end] is read.
+    fault: a records.RecordFault; unless it is NONE the rest means nothing. Sizes are negative for null. Nothing outside
+    of payload[at:end] is read.
     """
     done = False
     body_end, timestamp_delta, delta, key_at, key_size, value_size = at, at, at, at, at, at
-    fault = np.int64(0)
+    fault = np.int64(RecordFault.NONE)
     # Most records have lengths of three bytes at most, and no headers. Eight bytes are loaded at once, so they lie some
     # way before the end.
     if end - at >= 16:
@@ -107,7 +108,7 @@ def well_formed(payload, start, end, count, last_delta):  # type: ignore[no-unty
     previous = np.int64(-1)
     for _ in range(count):
         fault, record_end, _, delta, _, _, _ = record_fields(payload, at, end)
-        if fault != 0 or delta <= previous or delta > last_delta:
+        if fault != RecordFault.NONE or delta <= previous or delta > last_delta:
             return False
         previous = delta
         at = record_end

@@ -77,6 +77,28 @@ class L(IntEnum):
     WANT_TIMESTAMP_TYPE = 12
 
 
+class U(IntEnum):
+    """Columns of `units`, int64[n, len(U)]: what a v2 batch's header says of its records."""
+
+    BASE_OFFSET = 0
+    LAST_DELTA = 1
+    COUNT = 2
+    BASE_TIMESTAMP = 3  # ms
+    MAX_TIMESTAMP = 4  # ms
+    LOG_APPEND = 5  # 1: every record has MAX_TIMESTAMP
+
+
+class M(IntEnum):
+    """Columns of `units`, int64[n, len(M)]: what is known of a message or a wrapper's set of them (v0, v1)."""
+
+    MAGIC = 0
+    ADD = 1  # to each offset
+    LAST_OFFSET = 2
+    REPLACED = 3  # 1: the wrapper's timestamp replaces each message's (LogAppendTime)
+    REPLACEMENT = 4  # that timestamp, ms
+    TIMESTAMP_TYPE = 5  # -1, 0, 1
+
+
 class Status(IntEnum):
     """Why a kernel came back. FULL and NEED_* are the normal course of things, the rest are faults of the batch."""
 
@@ -133,10 +155,28 @@ def is_member(values, value):  # type: ignore[no-untyped-def]
     return low < values.size and values[low] == value
 
 
+@njit(forceinline=True)
+def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
+    """(Byte of the payload, offset delta before it) where batch cursor[UNIT] goes on, or begins at `start`. The counts
+    are kept for the case that it is bad."""
+    for i in range(C.UNIT):
+        cursor[C.SAVED + i] = cursor[i]
+    if cursor[C.AT] < 0:
+        cursor[C.RECORD], cursor[C.LAST_DELTA] = 0, -1
+        return start, np.int64(-1)
+    return cursor[C.AT], cursor[C.LAST_DELTA]
+
+
 @njit
-def in_ranges(offset, timestamp, limits):  # type: ignore[no-untyped-def]
-    """The ranges of the row filter: offset half-open, timestamp (ms) with both ends."""
-    return offset >= limits[6] and offset < limits[7] and timestamp >= limits[8] and timestamp <= limits[9]
+def stopped(cursor, status, unit, at, previous):  # type: ignore[no-untyped-def]
+    """Leave in `cursor` where decoding stopped; the Status to return. Nothing of a bad batch stays in the buffers."""
+    if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[C.ROWS] > 0:
+        status = np.int64(Status.FULL)
+    if status >= Status.RECORD_OVERRUNS:
+        for i in range(C.UNIT):
+            cursor[i] = cursor[C.SAVED + i]
+    cursor[C.UNIT], cursor[C.AT], cursor[C.LAST_DELTA], cursor[C.FAULT_AT] = unit, at, previous, at
+    return status
 
 
 @njit(inline="always")

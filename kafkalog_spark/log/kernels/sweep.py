@@ -6,11 +6,20 @@ from enum import IntEnum
 
 import numpy as np
 
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.kernels.primitives import crc_of, kernel, read_i16, read_i32, read_i64, read_u32, varint32
 
 SMALL_BATCH = 1024
 """Bytes. Up to here the sweep checks the CRC itself: a call of the crc32c package costs 0.2 us, as much as 400 bytes
 here."""
+
+
+_SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
+
+NOT_WHOLE = -1
+BAD_RECORD_LENGTH = -2
+"""What end_of_records returns where the records do not end."""
 
 
 class SweepStatus(IntEnum):
@@ -33,65 +42,67 @@ def sweep(buffer, start, end, table, crc32c_table, crc32_table):  # type: ignore
     rows = 0
     at = start
     while True:
-        if end - at < 17:
-            return rows, at, 0
+        if end - at <= layout.MAGIC_AT:
+            return rows, at, np.int64(SweepStatus.OUT_OF_BYTES)
         if rows >= table.shape[0]:
-            return rows, at, 1
-        size = read_i32(buffer, at + 8) + 12
-        magic = np.int64(buffer[at + 16])
+            return rows, at, np.int64(SweepStatus.TABLE_FULL)
+        size = read_i32(buffer, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
+        magic = np.int64(buffer[at + layout.MAGIC_AT])
         if magic > 2:
-            return rows, at, 3
-        smallest = 61 if magic == 2 else (34 if magic == 1 else 26)
+            return rows, at, np.int64(SweepStatus.BAD_MAGIC)
+        smallest = layout.BATCH_OVERHEAD if magic == 2 else (_SMALLEST_V1 if magic == 1 else _SMALLEST_V0)
         if size < smallest:
-            return rows, at, 2
+            return rows, at, np.int64(SweepStatus.BAD_LENGTH)
         if size > end - at:
-            return rows, at, 0
-        offset = read_i64(buffer, at)
+            return rows, at, np.int64(SweepStatus.OUT_OF_BYTES)
+        offset = read_i64(buffer, at + layout.OFFSET_AT)
         row = table[rows]
-        row[0] = at
-        row[1] = size
-        row[2] = offset
-        row[4] = magic
+        row[H.POSITION] = at
+        row[H.SIZE] = size
+        row[H.BASE_OFFSET] = offset
+        row[H.MAGIC] = magic
         if magic == 2:
-            row[3] = offset + read_i32(buffer, at + 23)
-            row[5] = read_i16(buffer, at + 21)
-            row[6] = read_u32(buffer, at + 17)
-            row[7] = read_i32(buffer, at + 12)
-            row[8] = read_i64(buffer, at + 27)
-            row[9] = read_i64(buffer, at + 35)
-            row[10] = read_i64(buffer, at + 43)
-            row[11] = read_i16(buffer, at + 51)
-            row[12] = read_i32(buffer, at + 53)
-            row[13] = read_i32(buffer, at + 57)
+            row[H.LAST_OFFSET] = offset + read_i32(buffer, at + layout.LAST_OFFSET_DELTA_AT)
+            row[H.ATTRIBUTES] = read_i16(buffer, at + layout.ATTRIBUTES_AT)
+            row[H.CRC] = read_u32(buffer, at + layout.CRC_AT)
+            row[H.LEADER_EPOCH] = read_i32(buffer, at + layout.LEADER_EPOCH_AT)
+            row[H.BASE_TIMESTAMP] = read_i64(buffer, at + layout.BASE_TIMESTAMP_AT)
+            row[H.MAX_TIMESTAMP] = read_i64(buffer, at + layout.MAX_TIMESTAMP_AT)
+            row[H.PRODUCER_ID] = read_i64(buffer, at + layout.PRODUCER_ID_AT)
+            row[H.PRODUCER_EPOCH] = read_i16(buffer, at + layout.PRODUCER_EPOCH_AT)
+            row[H.BASE_SEQUENCE] = read_i32(buffer, at + layout.BASE_SEQUENCE_AT)
+            row[H.COUNT] = read_i32(buffer, at + layout.RECORD_COUNT_AT)
         else:
-            attributes = np.int64(buffer[at + 17])
-            timestamp = read_i64(buffer, at + 18) if magic == 1 else np.int64(-1)
-            row[3] = offset
-            row[5] = attributes
-            row[6] = read_u32(buffer, at + 12)
-            row[7] = -1
-            row[8] = timestamp
-            row[9] = timestamp
-            row[10] = -1
-            row[11] = -1
-            row[12] = -1
-            row[13] = 1 if (attributes & 7) == 0 else -1
-        row[14] = 0
+            attributes = np.int64(buffer[at + layout.LEGACY_ATTRIBUTES_AT])
+            timestamp = np.int64(layout.NO_TIMESTAMP)
+            if magic == 1:
+                timestamp = read_i64(buffer, at + layout.LEGACY_TIMESTAMP_AT)
+            row[H.LAST_OFFSET] = offset
+            row[H.ATTRIBUTES] = attributes
+            row[H.CRC] = read_u32(buffer, at + layout.LEGACY_CRC_AT)
+            row[H.LEADER_EPOCH] = layout.NO_LEADER_EPOCH
+            row[H.BASE_TIMESTAMP] = timestamp
+            row[H.MAX_TIMESTAMP] = timestamp
+            row[H.PRODUCER_ID] = layout.NO_PRODUCER_ID
+            row[H.PRODUCER_EPOCH] = layout.NO_PRODUCER_EPOCH
+            row[H.BASE_SEQUENCE] = layout.NO_SEQUENCE
+            row[H.COUNT] = 1 if (attributes & layout.ATTRIBUTE_CODEC) == 0 else -1
+        row[H.CRC_SEEN] = 0
         if size <= SMALL_BATCH:
             if magic == 2:
-                crc = crc_of(buffer, at + 21, at + size, crc32c_table)
+                crc = crc_of(buffer, at + layout.ATTRIBUTES_AT, at + size, crc32c_table)
             else:
-                crc = crc_of(buffer, at + 16, at + size, crc32_table)
-            if crc != row[6]:
-                return rows, at, 4
-            row[14] = 1
+                crc = crc_of(buffer, at + layout.MAGIC_AT, at + size, crc32_table)
+            if crc != row[H.CRC]:
+                return rows, at, np.int64(SweepStatus.BAD_CRC)
+            row[H.CRC_SEEN] = 1
         rows += 1
         at += size
 
 
 @kernel
 def end_of_records(payload, start, end, count):  # type: ignore[no-untyped-def]
-    """Position after `count` v2 records in payload[start:end]; -1 when they do not all lie there, -2 for a bad length.
+    """Position after `count` v2 records in payload[start:end]; NOT_WHOLE or BAD_RECORD_LENGTH.
 
     Lets the decompression of a batch stop as soon as its own record count has been served.
     """
@@ -99,10 +110,10 @@ def end_of_records(payload, start, end, count):  # type: ignore[no-untyped-def]
     for _ in range(count):
         size, body = varint32(payload, at, end)
         if body > end:
-            return np.int64(-1)
+            return np.int64(NOT_WHOLE)
         if size < 0:
-            return np.int64(-2)
+            return np.int64(BAD_RECORD_LENGTH)
         if size > end - body:
-            return np.int64(-1)
+            return np.int64(NOT_WHOLE)
         at = body + size
     return at

@@ -12,11 +12,11 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 
 
 def follower_lies(previous: int, base: int, last: int, follower: int, behind: int | None) -> bool:
-    """Whether, of a batch with offsets `base` to `last` and one behind it that begins at `follower` <= last, the second
+    """Whether, of a batch with offsets `base` to `last` and one after it that begins at `follower` <= last, the second
     is the one with wrong offsets.
 
     previous: last offset before both; behind: where the third batch begins, None when there is none. The first one is
-    right when it begins right behind `previous`, or when the third follows it; otherwise it was moved upward.
+    right when it begins right after `previous`, or when the third follows it; otherwise it was moved upward.
     """
     if follower <= previous or base == previous + 1:
         return True
@@ -34,7 +34,7 @@ def moved_upward(header: BatchHeader, previous: int, follower: BatchHeader) -> C
 
 
 def base_behind(file: SegmentFile, header: BatchHeader) -> int | None:
-    """Where the good batch behind that of `header` begins; None when there is none."""
+    """Where the good batch after that of `header` begins; None when there is none."""
     behind = file.proven_header(header.end)
     return None if behind is None else behind.base_offset
 
@@ -48,7 +48,7 @@ def ordered_headers(
     """The headers from `position` on whose offsets begin at `lowest`, rise, and end before the next segment.
 
     headers: file.headers (CRCs are looked at where offsets do not fit) or file.good_headers. A header is given when the
-    one behind it agrees. Raises as they do, and CorruptBatch for the batch whose offsets are wrong.
+    one after it agrees. Raises as they do, and CorruptBatch for the batch whose offsets are wrong.
     """
     held: BatchHeader | None = None
     previous = lowest - 1

@@ -1,4 +1,4 @@
-"""Find the next good batch behind damage, where nothing tells how long the damage is."""
+"""Find the next good batch after damage, where nothing tells how long the damage is."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ rest of the file. Beyond that only headers are believed whose batch fits into wh
 
 
 def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> BatchHeader | None:
-    """The next good batch behind the damage at position `damaged`, with offsets from `lowest_offset` on.
+    """The next good batch after the damage at position `damaged`, with offsets from `lowest_offset` on.
 
-    Right behind the damaged batch, if its length is right; a value may hold whole batches, which the search would find.
+    Right after the damaged batch, if its length is right; a value may hold whole batches, which the search would find.
     """
     try:
         header = file.header_at(damaged)
@@ -31,13 +31,13 @@ def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> Ba
 
 
 def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
-    """The first whole batch with a right CRC that begins at or behind `position`, with offsets from `lowest_offset` on.
+    """The first whole batch with a valid CRC that begins at or after `position`, with offsets from `lowest_offset` on.
 
     Looks at every byte, since a damaged length hides where the next batch begins.
     """
     overlap = layout.RECORDS_AT
     high = lowest_offset >> 32
-    # a header with another one behind its batch is not kept from being found by those without
+    # a header with another one after its batch is not kept from being found by those without
     left = [_CRC_BYTES + 4 * max(file.size - position, 0)] * 2
     while position < file.size - layout.LOG_OVERHEAD:
         data = np.frombuffer(file.read(position, _SEARCH_WINDOW + overlap), np.uint8)
@@ -67,7 +67,7 @@ def _plausible(file: SegmentFile, position: int, lowest_offset: int) -> BatchHea
 
 
 def _followed(file: SegmentFile, header: BatchHeader) -> bool:
-    """Whether the file ends, or something that looks like a batch begins, behind the batch of `header`."""
+    """Whether the file ends, or something that looks like a batch begins, after the batch of `header`."""
     try:
         return file.header_at(header.end) is not None or header.end == file.size
     except (CorruptBatch, UnsupportedFormat):

@@ -9,7 +9,7 @@
 | zstd   | zstd frames                                                                                           |
 
 The formats do not say how large the outcome is, so every codec here writes step by step and stops at a limit: a batch
-of a few kilobytes can otherwise unfold to gigabytes.
+of a few kilobytes can otherwise decompress to gigabytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.read.scratch import Scratch
 
 MAX_DECOMPRESSED = 64 << 20
-"""Bytes that one batch may unfold to. Producers fill batches of 16 KB to a few MB before compression, and a broker
+"""Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB before compression, and a broker
 takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 MB before its first batch; with such a
 batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
 
@@ -48,7 +48,7 @@ _KEPT_CONTEXT = 4 << 20
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_BLOCK_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _LZ4_HISTORY = 64 << 10  # linked blocks refer back this far
-_LZ4_MOST = 255  # no LZ4 block unfolds to more than 255 times its size
+_LZ4_MOST = 255  # no LZ4 block decompresses to more than 255 times its size
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _U32LE = struct.Struct("<I")
@@ -59,16 +59,16 @@ _BROKEN_STREAM = (
     struct.error, IndexError, EOFError,
 )  # fmt: skip
 
-# One context serves all batches of a thread: making one costs more than a small batch, and two threads that unfold with
-# the same one at once get wrong bytes.
+# One context serves all batches of a thread: making one costs more than a small batch, and two threads that decompress
+# with the same one at once get wrong bytes.
 _contexts = threading.local()
 
 
 class Output:
     """Where decompressed bytes go: `scratch` from `start` on, at most `limit` bytes.
 
-    served(start, end): asked now and then while a large batch unfolds; it raises when the bytes so far already hold all
-    records that the batch announced. pieces: of how many blocks or members its stream may consist.
+    served(start, end): asked now and then while a large batch decompresses; it raises when the bytes so far already
+    hold all records that the batch announced. pieces: of how many blocks or members its stream may consist.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Output:
         """Raise UnfoldsTooFar when `size` more bytes would pass the limit."""
         if size > self.left:
             raise UnfoldsTooFar(
-                f"its records unfold to more than {self.limit} bytes",
+                f"its records decompress to more than {self.limit} bytes",
                 hint="raise the option maxDecompressedBatchBytes if such batches are meant to be there",
             )
 
@@ -107,7 +107,7 @@ class Output:
             raise UnfoldsTooFar(f"its compressed stream consists of more than {self._pieces} pieces")
 
     def room(self, wish: int) -> memoryview:
-        """Writable view of `wish` bytes, or of what is left up to the limit, behind what is there."""
+        """Writable view of `wish` bytes, or of what is left up to the limit, after what is there."""
         return self.scratch.room(self.at, min(wish, self.left))
 
     def wrote(self, size: int) -> None:
@@ -126,16 +126,16 @@ class Output:
 
 
 def decompress(codec: int, source: memoryview, output: Output) -> int:
-    """Unfold `source` into `output`; returns the position behind the last byte in its scratch buffer.
+    """Decompress `source` into `output`; returns the position after the last byte in its scratch buffer.
 
     Raises CorruptBatch (broken stream), UnfoldsTooFar (limit), UnsupportedFormat (codec ids 5-7).
     """
     try:
-        unfold = _CODECS[codec]
+        of_codec = _CODECS[codec]
     except KeyError:
         raise UnsupportedFormat(f"compression codec {codec} is not known (0 none ... 4 zstd)") from None
     try:
-        unfold(source, output)
+        of_codec(source, output)
     except CorruptBatch:
         raise
     except _BROKEN_STREAM as error:
@@ -166,7 +166,7 @@ def _gzip(source: memoryview, output: Output) -> None:
 
 
 def _gzip_member(source: memoryview, at: int, output: Output, step: Callable[[], int]) -> int:
-    """Unfold the member at source[at:]; returns where the next one begins."""
+    """Decompress the member at source[at:]; returns where the next one begins."""
     member = zlib.decompressobj(wbits=31)
     while not member.eof:
         # zlib copies what it has not consumed of a piece, or does not belong to the member: pieces are small
@@ -213,7 +213,7 @@ def _lz4(source: memoryview, output: Output) -> None:
     if flags >> 6 != 1 or block_code not in _LZ4_BLOCK_MAX:
         raise CorruptBatch(f"its lz4 frame has version {flags >> 6} and block size code {block_code}")
     linked = not flags & 0x20
-    trailer = 4 if flags & 0x10 else 0  # checksum behind each block
+    trailer = 4 if flags & 0x10 else 0  # checksum after each block
     block_max = _LZ4_BLOCK_MAX[block_code]
     at = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0) + 1
     while True:
@@ -239,14 +239,14 @@ def _lz4(source: memoryview, output: Output) -> None:
 def _zstd(source: memoryview, output: Output) -> None:
     keeps = False
     try:
-        _unfold_zstd(_zstd_context(), source, output)
+        _decompress_zstd(_zstd_context(), source, output)
         keeps = output.at - output.start <= _KEPT_CONTEXT
     finally:
         if not keeps:
             _contexts.zstd = None
 
 
-def _unfold_zstd(context: zstandard.ZstdDecompressor, source: memoryview, output: Output) -> None:
+def _decompress_zstd(context: zstandard.ZstdDecompressor, source: memoryview, output: Output) -> None:
     step = _steps()
     with context.stream_reader(source, read_across_frames=True, closefd=False) as reader:
         while output.left:

@@ -51,6 +51,10 @@ class Window:
         position = int(self.table[row, H.POSITION]) - self.start
         return self.data[position : position + int(self.table[row, H.SIZE])]
 
+    def first(self, rows: int) -> Window:
+        """Its first `rows` batches."""
+        return Window(self.table[:rows], self.data, self.start)
+
     def header(self, row: int) -> BatchHeader:
         return BatchHeader(*self.table[row, : len(BatchHeader._fields)].tolist())
 
@@ -60,7 +64,7 @@ def header_windows(
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
     """The batches between the positions `start` and `end` of an open file, as windows of good ones.
 
-    The last window comes with what is wrong behind it, as a value with its position, where the batches end before
+    The last window comes with what is wrong after it, as a value with its position, where the batches end before
     `end`. Offsets are not looked at. A window's bytes are gone when the next one comes. plain: which of the two scans;
     chosen by size. Raises OSError.
     """
@@ -171,7 +175,7 @@ def large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogError
 
 
 def check_large(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
-    """How many batches have a right CRC: those that the sweep left to its caller are checked here."""
+    """How many batches have a valid CRC: those that the sweep left to its caller are checked here."""
     unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
     for row, at, size, magic, crc in zip(
         unseen.tolist(),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format.batch_header import BatchHeader, control_type
+from kafkalog_spark.log.format.batch_header import BatchHeader
+from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_batch_behind
@@ -66,7 +67,7 @@ def aborted_transactions(
 ) -> TransactionState:
     """Transactions with records in [start, end) that were aborted; `open` holds those without a marker up to the LEO.
 
-    Reads on behind `end` only while transactions of the range are open. dropped: gets the damage there that a log
+    Reads on past `end` only while transactions of the range are open. dropped: gets the damage there that a log
     opened with pass_over_damage goes past; a scan of the range finds that inside it.
     """
     state = TransactionState()
@@ -132,7 +133,7 @@ def _walk_segment(
     that ended it early.
 
     CRCs are checked of the batches that begin or end a transaction, and of those so small that they could be a marker
-    with damaged attributes: the others change nothing. Nothing is believed behind the batch that reaches `end`, where a
+    with damaged attributes: the others change nothing. Nothing is believed after the batch that reaches `end`, where a
     torn tail may begin.
     """
     position, offset = (file.locate(start), file.base_offset) if begin is None else (begin.position, begin.base_offset)

@@ -1,7 +1,7 @@
-"""Where a log that may still be written, or that a crash cut short, ends: behind its last whole batch with a right CRC.
+"""Where a log that may still be written, or that a crash cut short, ends: after its last whole batch with a valid CRC.
 
 What follows a torn write is the end; what follows damage is not. The two are told apart by what else is known: a batch
-that lies below the recovery point was flushed, so it cannot be torn, and a batch that has a good one behind it was
+that lies below the recovery point was flushed, so it cannot be torn, and a batch that has a good one after it was
 whole once.
 """
 
@@ -25,7 +25,7 @@ _NEAR = 1 << 20
 
 
 class LogEnd(NamedTuple):
-    """Log end offset (LEO: the next one to be written) and the byte position behind the last good batch.
+    """Log end offset (LEO: the next one to be written) and the byte position after the last good batch.
 
     segment, last_batch: base offset of the last segment, and the position of that batch in it; -1: none seen.
     """
@@ -48,7 +48,7 @@ def find_log_end(
     recovery_point: offset up to which the log was flushed, where a checkpoint tells; read it before the log.
     known: where the log ended once. Looked for from there on if the batch that ended there still does.
     Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail; with `pass_over_damage` the
-    log ends behind the last good batch, whatever lies before it.
+    log ends after the last good batch, whatever lies before it.
     """
     position, next_offset = _last_known(file, known)
     last_batch = -1
@@ -96,7 +96,7 @@ def still_there(file: SegmentFile, known: LogEnd) -> BatchHeader | None:
 
 
 def _checked(file: SegmentFile, position: int, lowest: int) -> Iterator[BatchHeader | KafkalogError]:
-    """Headers of whole batches with a right CRC and rising offsets from `position` on; an error, as a value, for what
+    """Headers of whole batches with a valid CRC and rising offsets from `position` on; an error, as a value, for what
     comes after them."""
     try:
         for header in ordered_headers(file, position, lowest, file.good_headers):
@@ -127,7 +127,7 @@ def judge_tail(
     """
     error.at(offset=next_offset)
     if file.proven_header(position) is not None:
-        raise file.blame(error)  # offsets that do not follow, with a right CRC: not a torn write
+        raise file.blame(error)  # offsets that do not follow, with a valid CRC: not a torn write
     if recovery_point is not None and next_offset < recovery_point:
         error.hint = (
             f"the log was flushed up to offset {recovery_point} (recovery-point-offset-checkpoint), so this is damage"

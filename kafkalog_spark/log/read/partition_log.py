@@ -27,7 +27,7 @@ class PartitionLog:
 
     recovery_point, log_start_checkpoint: what the log directory's checkpoints say, None where they are silent. Both
     must have been read before this object is made: a checkpoint that is older than the log is never ahead of it.
-    pass_over_damage: the log ends behind its last good batch even when damage lies before that.
+    pass_over_damage: the log ends after its last good batch even when damage lies before that.
     known_end: where the log ended once, as a hint.
     gone: the directory was deleted after this object was made, as of the last refresh.
     Raises NotALogDirectory when the directory is not there or cannot be read.

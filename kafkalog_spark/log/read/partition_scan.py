@@ -30,9 +30,9 @@ class ScanRequest:
 
     columns: names of record_schema, in the order wanted. timestamp_from_ms <= timestamp < timestamp_until_ms;
     offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
-    transactions. max_decompressed: bytes that one compressed batch may unfold to. drop_malformed: damage is passed over
-    up to the next good batch, and counted, instead of raised; with a log opened with pass_over_damage. control_records:
-    those of control batches too.
+    transactions. max_decompressed: bytes that one compressed batch may decompress to. drop_malformed: damage is passed
+    over up to the next good batch, and counted, instead of raised; with a log opened with pass_over_damage.
+    control_records: those of control batches too.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -73,7 +73,7 @@ def scan_partition(
 
     position_hint: (base offset of a segment, byte position) where the batch of `start` was when the read was planned;
     it is checked before it is used. on_loss: told of records that have gone since then (retention, truncation), and
-    reading goes on behind them; without it DataLoss is raised. space: buffers to use, of scans that are through.
+    reading goes on after them; without it DataLoss is raised. space: buffers to use, of scans that are through.
     Raises CorruptBatch, UnsupportedFormat with topic-partition, file, position and offset.
     """
     if start >= end:
@@ -174,7 +174,7 @@ def _scan_segment(
 
 
 def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:
-    """Move `state` behind the damage to the next good batch of the segment; False when there is none."""
+    """Move `state` past the damage to the next good batch of the segment; False when there is none."""
     damaged = state.position if error.position is None else error.position
     found = find_batch_behind(file, damaged, max(state.lowest_offset, file.base_offset))
     state.stopped_by = None

@@ -22,10 +22,10 @@ from kafkalog_spark.log.kernels.decode_v2 import decode_v2
 from kafkalog_spark.log.kernels.header_rows import rows_from_headers
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
 from kafkalog_spark.log.kernels.rows import FAULTS, C, Status
-from kafkalog_spark.log.kernels.sweep import end_of_records
+from kafkalog_spark.log.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
 from kafkalog_spark.log.read.decompress import Output, decompress
 from kafkalog_spark.log.read.row_buffers import RowBuffers
-from kafkalog_spark.log.read.scan_space import UNFOLDED
+from kafkalog_spark.log.read.scan_space import DECOMPRESSED
 from kafkalog_spark.log.read.scratch import Scratch
 
 _NO_PAYLOAD = np.empty(0, np.uint8)
@@ -103,11 +103,11 @@ class RunDecoder:
     it are in the buffers, and none of its own.
     """
 
-    def __init__(self, rows: RowBuffers, window: Scratch, unfolded: Scratch, max_decompressed: int) -> None:
+    def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, max_decompressed: int) -> None:
         self._rows = rows
         self._window = window
-        self._unfolded = unfolded
-        unfolded.expect(max_decompressed + UNFOLDED)
+        self._decompressed = decompressed
+        decompressed.expect(max_decompressed + DECOMPRESSED)
         self._max_decompressed = max_decompressed
 
     def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
@@ -122,7 +122,7 @@ class RunDecoder:
         yield from self._run_kernel(decode_v2, self._window.read_only(), run, position)
 
     def _compressed_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        window, scratch = self._window.view, self._unfolded
+        window, scratch = self._window.view, self._decompressed
         packed = zip(
             run.starts.tolist(), run.ends.tolist(), run.attributes.tolist(), run.units[:, 2].tolist(), strict=True
         )
@@ -134,24 +134,24 @@ class RunDecoder:
             try:
                 at = decompress(attributes & layout.ATTRIBUTE_CODEC, window[begin:end], output)
             except KafkalogError as error:
-                yield from self._decode_unfolded(run.part(first, i), position)
+                yield from self._decode_decompressed(run.part(first, i), position)
                 raise run.blame(error, i, position) from None
             run.ends[i] = at
-            if at >= UNFOLDED or i == last:
-                yield from self._decode_unfolded(run.part(first, i + 1), position)
+            if at >= DECOMPRESSED or i == last:
+                yield from self._decode_decompressed(run.part(first, i + 1), position)
                 at, first = 0, i + 1
-                scratch.shrink(2 * UNFOLDED)
+                scratch.shrink(2 * DECOMPRESSED)
 
-    def _decode_unfolded(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        yield from self._run_kernel(decode_v2, self._unfolded.read_only(), run, position)
+    def _decode_decompressed(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        yield from self._run_kernel(decode_v2, self._decompressed.read_only(), run, position)
 
     def _record_guard(self, count: int) -> Callable[[int, int], None]:
         """Stops the decompression of a batch as soon as its own record count is served and more bytes come."""
 
         def served(start: int, end: int) -> None:
-            stop = end_of_records(self._unfolded.read_only(), start, end, count)
-            if stop == -2 or 0 <= stop < end:
-                raise CorruptBatch(f"its records unfold to more than the {count} that its header announces")
+            stop = end_of_records(self._decompressed.read_only(), start, end, count)
+            if stop == BAD_RECORD_LENGTH or 0 <= stop < end:
+                raise CorruptBatch(f"its records decompress to more than the {count} that its header announces")
 
         return served
 
@@ -176,12 +176,12 @@ class RunDecoder:
         if value_size < 0 or value_at + value_size != len(batch):
             error = CorruptBatch(f"a wrapper with key size {key_size} and value size {value_size}")
             raise one.blame(error, 0, position)
-        output = Output(self._unfolded, 0, self._max_decompressed)
+        output = Output(self._decompressed, 0, self._max_decompressed)
         try:
             end = decompress(attributes & layout.ATTRIBUTE_CODEC, batch[value_at:], output)
         except KafkalogError as error:
             raise one.blame(error, 0, position) from None
-        payload = self._unfolded.read_only()
+        payload = self._decompressed.read_only()
         _, last_inner, status, _ = inspect_message_set(payload, 0, end, magic, CRC32_TABLE)
         if status != Status.DONE:
             raise one.blame(CorruptBatch(FAULTS[Status(status)]), 0, position)
@@ -195,7 +195,7 @@ class RunDecoder:
         units[0, 1] = base
         inner = replace(one, starts=np.array([0], np.int64), ends=np.array([end], np.int64), units=units)
         yield from self._run_kernel(decode_legacy, payload, inner, position)
-        self._unfolded.shrink(2 * UNFOLDED)
+        self._decompressed.shrink(2 * DECOMPRESSED)
 
     def _run_kernel(
         self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int

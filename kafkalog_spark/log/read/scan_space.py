@@ -11,7 +11,7 @@ from kafkalog_spark.log.read.scratch import Scratch
 WINDOW = 2 << 20
 """Bytes read at once: what a window costs whatever it holds is then 2 % of its time, and CRC, decompression and
 decoding still find its bytes in a cache."""
-UNFOLDED = 1 << 20
+DECOMPRESSED = 1 << 20
 """Decompressed bytes that are decoded together; the scratch buffer is brought back to twice that after a larger
 batch."""
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
@@ -22,7 +22,7 @@ class ScanSpace:
 
     def __init__(self) -> None:
         self.window = Scratch(WINDOW)
-        self.unfolded = Scratch(UNFOLDED)
+        self.decompressed = Scratch(DECOMPRESSED)
         self.table = np.empty((_TABLE_ROWS, len(H)), np.int64)
         self._rows: tuple[object, RowBuffers] | None = None
 
@@ -30,7 +30,7 @@ class ScanSpace:
     def nbytes(self) -> int:
         """Bytes of all buffers, those of rows that wait to be filled again included."""
         rows = 0 if self._rows is None else self._rows[1].nbytes
-        return int(self.window.data.nbytes + self.unfolded.data.nbytes + self.table.nbytes) + rows
+        return int(self.window.data.nbytes + self.decompressed.data.nbytes + self.table.nbytes) + rows
 
     def rows(
         self,

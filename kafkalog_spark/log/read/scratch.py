@@ -1,4 +1,4 @@
-"""A byte buffer that grows and is used again: decompressed batches lie in it one behind the other."""
+"""A byte buffer that grows and is used again: decompressed batches lie in it one after the other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Scratch:
         return self.view[at : at + size]
 
     def put(self, at: int, data: bytes) -> int:
-        """Copy `data` to [at:]; returns the position behind it."""
+        """Copy `data` to [at:]; returns the position after it."""
         self.room(at, len(data))[:] = data
         return at + len(data)
 

@@ -44,7 +44,7 @@ _CRC_READ = 1 << 20
 class SegmentFile:
     """A segment's .log, open, with its indexes; the file is as large as it was when it was opened.
 
-    pass_over_damage: whoever walks its headers goes on behind damage instead of raising.
+    pass_over_damage: whoever walks its headers goes on after damage instead of raising.
     Raises FileNotFoundError at once when the .log has been renamed or removed, NotALogDirectory when it is a directory
     or a pipe. `bytes_read` counts what was read.
     """
@@ -174,7 +174,7 @@ class SegmentFile:
         return parse_header(data, at, position)
 
     def proven_header(self, position: int) -> BatchHeader | None:
-        """The header at `position` if a whole batch with the right CRC lies there, else None. Never raises for
+        """The header at `position` if a whole batch with the valid CRC lies there, else None. Never raises for
         content."""
         if not 0 <= position < self.size:
             return None
@@ -237,10 +237,10 @@ class SegmentFile:
     def proven_entry(self, entry: OffsetPosition) -> BatchHeader | None:
         """The header of the batch that an offset index entry points to, if it is one and its offsets fit the entry.
 
-        They lie above the entry before and not above this one. A right CRC alone does not do: a value may hold a whole
+        They lie above the entry before and not above this one. A valid CRC alone does not do: a value may hold a whole
         batch, and an entry that is wrong may point into it. Brokers before 0.11 wrote the first offset inside a wrapper
         into the entry (LogSegment.append took the first offset of the message set), so a wrapper's own offset, which is
-        its last record's, may lie above the entry: below the one behind it.
+        its last record's, may lie above the entry: below the one after it.
         """
         header = self.proven_header(entry.position)
         if header is None:
@@ -267,7 +267,7 @@ class SegmentFile:
                 return 0
             if header.base_offset <= offset:
                 return entry.position
-            # a wrapper that may hold the offset, but may begin behind it as well: the one before does not
+            # a wrapper that may hold the offset, but may begin after it as well: the one before does not
             entry = self.offset_index.floor(entry.offset - 1)
         return 0
 

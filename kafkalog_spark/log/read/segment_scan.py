@@ -56,7 +56,7 @@ class SegmentScanner:
     """Reads segments of one partition, one after the other, into one RowBuffers. The buffers of `space` are its own
     until it is through.
 
-    Peak memory: a window (or the largest batch), what that unfolds to, and two Arrow batches.
+    Peak memory: a window (or the largest batch), what that decompresses to, and two Arrow batches.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SegmentScanner:
         self._aborted = aborted
         self._max_decompressed = max_decompressed
         self._window = space.window
-        self._decoder = RunDecoder(rows, space.window, space.unfolded, max_decompressed)
+        self._decoder = RunDecoder(rows, space.window, space.decompressed, max_decompressed)
         self._table = space.table
         self._file: SegmentFile
         self._last_offset = -1
@@ -175,7 +175,7 @@ class SegmentScanner:
         """Offsets lie outside the CRC: they must rise from batch to batch, and stay between this segment's and the
         next's.
 
-        Of the first `count` rows; the batch behind them, in the table or at byte `swept` of the window, may show that
+        Of the first `count` rows; the batch after them, in the table or at byte `swept` of the window, may show that
         the last one is wrong. Returns the first row that is wrong, and the error; (count, None) when none is.
         """
         lowest, following = self._file.base_offset, self._file.next_base_offset

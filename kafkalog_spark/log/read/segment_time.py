@@ -1,7 +1,7 @@
 """Timestamps of a segment, told by its time index as far as the log confirms it.
 
 An entry (T, O) says that the largest timestamp up to offset O is T. It is believed when the batch that holds O has the
-max timestamp T; whatever follows O is looked up in the headers of batches whose CRC is right. So a missing, short,
+max timestamp T; whatever follows O is looked up in the headers of batches whose CRC is valid. So a missing, short,
 stale
 or garbled time index costs reading, and hides nothing.
 """

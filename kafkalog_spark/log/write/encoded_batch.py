@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format import control_record, layout
 from kafkalog_spark.log.format.batch_header import HEADER_SIZES, PREFIX_SIZE, parse_header, parse_prefix
 from kafkalog_spark.log.format.checksum import crc32c
 from kafkalog_spark.log.format.layout import ControlType
@@ -20,7 +20,6 @@ _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _U32 = struct.Struct(">I")
 _MAGIC = 2
-_CONTROL_VERSION = 0  # of a control record's key and value; readers take later ones too
 
 
 class EncodedBatch(NamedTuple):
@@ -78,12 +77,12 @@ def control_batch(
 ) -> EncodedBatch:
     """The marker (COMMIT or ABORT) that ends a transaction, as MemoryRecords.withEndTransactionMarker writes it.
 
-    One record: key i16 version, i16 type; value i16 version, i32 coordinator epoch. `timestamp` in ms.
+    `timestamp` in ms.
     """
-    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+    if control_type not in control_record.TRANSACTION_ENDS:
         raise ValueError(f"a transaction ends with ABORT or COMMIT, got {control_type!r}")
-    key = struct.pack(">hh", _CONTROL_VERSION, control_type)
-    value = struct.pack(">hi", _CONTROL_VERSION, coordinator_epoch)
+    key = control_record.KEY.pack(control_record.VERSION, control_type)
+    value = control_record.VALUE.pack(control_record.VERSION, coordinator_epoch)
     # attributes, timestamp delta and offset delta 0; all lengths are below 64, so each is one byte, doubled by zigzag
     fields = bytes((0, 0, 0, 2 * len(key))) + key + bytes((2 * len(value),)) + value + bytes((0,))
     record = bytes((2 * len(fields),)) + fields

@@ -55,7 +55,7 @@ class LogDirLock:
         return cls(fd, key)
 
     def release(self) -> None:
-        """Let others in. The file stays, as Kafka's does. Twice is harmless."""
+        """Let others in. The file stays, as Kafka's does. Idempotent."""
         with _held_guard:
             fd, self._fd = self._fd, -1
             if fd >= 0:

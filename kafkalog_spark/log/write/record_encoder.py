@@ -114,7 +114,7 @@ def encode_batches(
 
 
 class EncodedRun(NamedTuple):
-    """Whole batches one behind the other. data: their bytes, good until the next run is asked for. batches: (size in
+    """Whole batches one after the other. data: their bytes, good until the next run is asked for. batches: (size in
     bytes, number of records) of each."""
 
     data: memoryview
@@ -213,7 +213,7 @@ class _Encoder:
     def runs(self) -> Iterator[EncodedRun]:
         """All batches of one call of the kernel at a time."""
         for view, facts in self._encoded():
-            if self._params.codec == Codec.NONE:  # they lie one behind the other already
+            if self._params.codec == Codec.NONE:  # they lie one after the other already
                 for fact in facts:
                     self._seal(view, fact)
                 data = view[: facts[-1][1]] if facts else view[:0]

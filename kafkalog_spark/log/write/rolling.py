@@ -1,10 +1,9 @@
-"""When a partition goes on in a new segment: a decision on plain values, and the settings it depends on."""
+"""When a partition goes on in a new segment: a decision on plain values, and the defaults of the settings it depends
+on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 
 SEGMENT_BYTES = 1 << 30
 """Kafka's default of segment.bytes."""
@@ -14,23 +13,6 @@ SEGMENT_MS = 7 * 24 * 3600 * 1000
 
 INDEX_INTERVAL_BYTES = 4096
 """Kafka's default of index.interval.bytes."""
-
-
-@dataclass(frozen=True)
-class SegmentConfig:
-    """Kafka's topic settings segment.bytes, segment.ms, segment.index.bytes and index.interval.bytes.
-
-    `jitter_ms` is taken off segment_ms; Kafka draws it at random below segment.jitter.ms.
-    """
-
-    segment_bytes: int = SEGMENT_BYTES
-    segment_ms: int = SEGMENT_MS
-    jitter_ms: int = 0
-    max_index_size: int = MAX_INDEX_SIZE
-    index_interval_bytes: int = INDEX_INTERVAL_BYTES
-
-
-DEFAULT_CONFIG = SegmentConfig()
 
 
 def should_roll(

@@ -74,7 +74,7 @@ def _facts_at(log: mmap.mmap, position: int, end: int) -> tuple[int, int, int]:
         raise CorruptBatch(f"{end - position} bytes are left, too few for a batch", position=position)
     length, magic, last_offset_delta, max_timestamp = _FACTS.unpack_from(log, position)
     if magic != 2:
-        raise CorruptBatch(f"a batch of magic {magic} cannot be numbered anew", position=position)
+        raise CorruptBatch(f"a batch of magic {magic} cannot be renumbered", position=position)
     size = length + layout.LOG_OVERHEAD
     if not layout.BATCH_OVERHEAD <= size <= end - position or last_offset_delta < 0:
         raise CorruptBatch(f"a batch of {size} bytes begins with {end - position} bytes left", position=position)

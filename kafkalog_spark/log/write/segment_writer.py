@@ -21,18 +21,17 @@ from kafkalog_spark.log.format.offset_index import OffsetIndexWriter
 from kafkalog_spark.log.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
-from kafkalog_spark.log.write.segment_headers import checked_headers, header_at
+from kafkalog_spark.log.write.segment_headers import header_at
 
 _MAX_SEGMENT_SIZE = 2**31 - 1  # bytes; positions in an index are i32
 
 
 class SegmentWriter:
-    """Appends to one segment. Not thread safe: a segment has one writer. Make it with create, open_existing or recover.
+    """Appends to one segment. Not thread safe: a segment has one writer. Make it with create or open_existing.
 
     Attributes: `base_offset`, `next_offset` (lowest offset the next batch may have), `size` (bytes of the .log),
     `first_timestamp` (ms, the first batch's largest; None while empty), `max_timestamp` and `offset_of_max_timestamp`
-    (the largest so far and the last offset of its batch; -1 and the base offset while there is none),
-    `truncated_bytes` (what `recover` cut off).
+    (the largest so far and the last offset of its batch; -1 and the base offset while there is none).
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class SegmentWriter:
         self.first_timestamp: int | None = None
         self.max_timestamp = time_index.last_timestamp
         self.offset_of_max_timestamp = time_index.last_offset
-        self.truncated_bytes = 0
         self._is_preallocated = False
 
     # ---- opening
@@ -97,8 +95,8 @@ class SegmentWriter:
     ) -> Self:
         """Go on with a segment that was closed cleanly. Its indexes are believed, as Kafka does then.
 
-        Headers behind the last index entry are read to find the end. Raises FileNotFoundError for a missing .log or
-        index, CorruptBatch when the .log does not end with a whole batch: `recover` is for such a segment.
+        Headers after the last index entry are read to find the end. Raises FileNotFoundError for a missing .log or
+        index, CorruptBatch when the .log does not end with a whole batch: `recover_segment` is for such a segment.
         """
         self = cls._open(directory, base_offset, index_interval_bytes, max_index_size)
         try:
@@ -113,42 +111,6 @@ class SegmentWriter:
             self.abandon()
             error.hint = error.hint or "recover the segment"
             raise error.at(path=str(self.path)) from None
-        except BaseException:
-            self.abandon()
-            raise
-        return self
-
-    @classmethod
-    def recover(
-        cls,
-        directory: str | os.PathLike[str],
-        base_offset: int,
-        *,
-        index_interval_bytes: int = INDEX_INTERVAL_BYTES,
-        max_index_size: int = MAX_INDEX_SIZE,
-    ) -> Self:
-        """Go on with a segment after a crash: check every batch, build both indexes again (LogSegment.recover).
-
-        The .log is cut where the first batch is incomplete, damaged or out of order; `truncated_bytes` tells how much
-        was cut. As in Kafka, whatever lies behind a damaged batch goes with it. Raises FileNotFoundError for a missing
-        .log, SegmentFull when `max_index_size` is too small for it.
-        """
-        os.stat(_log_path(directory, base_offset))  # before the indexes go
-        for suffix, writer in (
-            (names.OFFSET_INDEX_SUFFIX, OffsetIndexWriter),
-            (names.TIME_INDEX_SUFFIX, TimeIndexWriter),
-        ):
-            writer(_log_path(directory, base_offset).with_suffix(suffix), base_offset, max_index_size).close()
-        self = cls._open(directory, base_offset, index_interval_bytes, max_index_size)
-        try:
-            end, self.size = self.size, 0
-            try:
-                for header in checked_headers(self._fd, base_offset, end):
-                    self.count(header.size, header.last_offset, header.max_timestamp)
-            except (CorruptBatch, UnsupportedFormat):
-                pass  # what comes from here on is cut off below
-            self.truncated_bytes = end - self.size
-            os.ftruncate(self._fd, self.size)
         except BaseException:
             self.abandon()
             raise
@@ -283,7 +245,7 @@ class SegmentWriter:
         self.time_index.flush()
 
     def close(self) -> None:
-        """Close cleanly: indexes complete and trimmed. Does not flush. Twice is harmless."""
+        """Close cleanly: indexes complete and trimmed. Does not flush. Idempotent."""
         if self._fd < 0:
             return
         try:
@@ -292,7 +254,7 @@ class SegmentWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the files as they are, as a crash would leave them. Twice is harmless."""
+        """Close the files as they are, as a crash would leave them. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -9,7 +9,8 @@ from typing import Any
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.offset_batches import decode_batches
-from kafkalog_spark.log.format.batch_header import control_type, parse_header
+from kafkalog_spark.log.format.batch_header import parse_header
+from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from tests.broker.api.entities import plain

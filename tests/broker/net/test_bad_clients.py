@@ -244,7 +244,7 @@ def patched(data: bytes, at: int, new: bytes) -> bytes:
 
 
 def bomb(codec: str) -> bytes:
-    """A batch of less than a megabyte whose records unfold to 200 MB."""
+    """A batch of less than a megabyte whose records decompress to 200 MB."""
     now = int(time.time() * 1000)
     record = [V2Record(0, now, b"k", bytes(200 << 20))]
     if codec != "gzip":

@@ -20,11 +20,11 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append import record_walk
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction import batch_filter, batch_runs, message_filter, offset_map, segment_windows
-from kafkalog_broker.storage.recovery import segment_recovery
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.kernels.sweep import end_of_records
 from kafkalog_spark.log.read import header_windows, row_buffers, run_decoder, scratch, segment_scan
+from kafkalog_spark.log.write import segment_recovery
 from tests.broker.storage.cleaner_helpers import clean, compacted_log
 from tests.broker.storage.storage_helpers import NOW, reopened
 from tests.log.damaged_log import read_all, write_segments

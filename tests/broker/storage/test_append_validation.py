@@ -171,7 +171,7 @@ def test_offset_deltas_that_do_not_count_up_are_made_anew(codec):
 # ---- what is refused
 
 
-def test_a_batch_larger_than_max_message_bytes_is_refused_whatever_its_records_unfold_to():
+def test_a_batch_larger_than_max_message_bytes_is_refused_whatever_its_records_decompress_to():
     data = sent(10, size=1000, codec=ZSTD)
     validate(data, max_message_bytes=len(data))
     assert refused(data, max_message_bytes=len(data) - 1).code == ErrorCode.message_too_large
@@ -259,7 +259,7 @@ def test_a_decompression_bomb_ends_in_an_error(name):
         bomb = batch(0, [V2Record(0, NOW, b"k", bytes(200 << 20))], codec=CODECS[name])
     error = refused(bomb, max_message_bytes=1 << 30)
     assert error.code == ErrorCode.invalid_record
-    assert "unfold" in error.what
+    assert "decompress" in error.what
 
 
 def test_every_cut_and_every_flipped_bit_is_refused():
@@ -370,7 +370,7 @@ def test_a_batch_holds_a_million_records_at_most():
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS.values()) - {NONE}))
 @pytest.mark.parametrize("is_good", [True, False])
-def test_what_a_large_batch_was_unfolded_into_is_given_back(codec, is_good):
+def test_what_a_large_batch_was_decompressed_into_is_given_back(codec, is_good):
     records = [V2Record(0, NOW, b"k", bytes(20 << 20))]
     data = batch(0, records, codec=codec, count=1 if is_good else 2, last_offset=0 if is_good else 1)
     with contextlib.suppress(BrokerError):

@@ -14,11 +14,11 @@ from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning import CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.recovery.segment_recovery import recover_segment
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction
+from kafkalog_spark.log.write.segment_recovery import recover_segment
 from tests.broker.storage.cleaner_helpers import (
     Host,
     append,
@@ -664,7 +664,7 @@ def test_a_stored_batch_that_nobody_can_read_stays_and_the_others_are_compacted(
     assert data[kept.position : kept.position + kept.size] in before
 
 
-def test_a_stored_batch_that_cannot_be_unfolded_stays_and_the_others_are_compacted(tmp_path):
+def test_a_stored_batch_that_cannot_be_decompressed_stays_and_the_others_are_compacted(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"))
     broken = bytearray(batch(0, [V2Record(0, NOW, b"a", b"x" * 50)], codec=CODECS["lz4"]))

@@ -33,7 +33,7 @@ def test_a_batch_of_the_usual_size_is_validated_at_once(codec):
     assert bytes_at_once(sized(codec, 64 << 10, 10_000)) == AT_ONCE[codec]
 
 
-def test_a_batch_that_takes_long_to_unfold_goes_to_a_thread():
+def test_a_batch_that_takes_long_to_decompress_goes_to_a_thread():
     assert bytes_at_once(sized(LZ4, 256 << 10)) == AT_ONCE[LZ4]
     assert bytes_at_once(sized(LZ4, (256 << 10) + 1)) == 0
     assert bytes_at_once(sized(GZIP, (64 << 10) + 1)) == 0
@@ -64,18 +64,18 @@ def too_long(data: bytes, **config: object) -> None:
 
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS.values()) - {NONE}))
-def test_a_batch_that_unfolds_further_than_there_is_time_for_is_not_refused_but_given_back(codec):
+def test_a_batch_that_decompresses_further_than_there_is_time_for_is_not_refused_but_given_back(codec):
     too_long(batch(0, [V2Record(0, NOW, value=bytes(AT_ONCE[codec]))], codec=codec))
 
 
-def test_a_kilobyte_of_gzip_that_unfolds_to_a_megabyte_is_not_unfolded_in_the_event_loop():
+def test_a_kilobyte_of_gzip_that_decompresses_to_a_megabyte_is_not_decompressed_in_the_event_loop():
     data = batch(0, [V2Record(0, NOW, value=bytes(1 << 20))], codec=GZIP)
     assert len(data) < 1200
     too_long(data)
 
 
 @pytest.mark.parametrize(("codec", "cut"), [(LZ4, lz4_linked_blocks), (SNAPPY, xerial_blocks)])
-def test_a_stream_of_many_small_blocks_is_not_unfolded_in_the_event_loop(codec, cut):
+def test_a_stream_of_many_small_blocks_is_not_decompressed_in_the_event_loop(codec, cut):
     record = encoded([V2Record(0, NOW, value=bytes(PIECES_AT_ONCE))], 0, NOW)
     data = bytearray(batch(0, [V2Record(0, NOW)], payload=cut(record, 1)))
     data[layout.ATTRIBUTES_AT + 1] = codec

@@ -146,7 +146,7 @@ TABLE = [
         SEGMENTS,
         lambda root: patch(file(root, SEGMENTS, FIRST, ".index"), 40, bytes(80)),
         seg(FIRST, ".index"),
-        "zeros behind the last entry",
+        "zeros after the last entry",
     ),
     Damage(
         "a missing time index",
@@ -368,7 +368,7 @@ def test_of_one_file_only_some_findings_are_told_and_the_rest_counted(golden_cop
 def test_a_directory_that_was_killed_is_no_error_until_it_is_said_to_be_closed(golden_crashed: Path) -> None:
     assert check_log_dirs([golden_crashed]).findings.errors == 0
     lines = [str(finding) for finding in check_log_dirs([golden_crashed], closed=True).findings.kept]
-    assert any("zeros behind the last entry" in line for line in lines)
+    assert any("zeros after the last entry" in line for line in lines)
     assert any("after a clean stop" in line for line in lines)
 
 

@@ -1,7 +1,7 @@
 """What a producer's bytes must be before they go into a log, and what becomes of them (LogValidator).
 
 Pure and thread-safe: it may run in an executor, before the log decides about offsets and producer state. Kafka's rules,
-in its order: one v2 batch with base offset 0, no larger than max.message.bytes, with a right CRC; a record count that
+in its order: one v2 batch with base offset 0, no larger than max.message.bytes, with a valid CRC; a record count that
 agrees with the offsets; no control batch; every record well-formed, with a key if the topic is compacted, and a
 timestamp within bounds. Of the records that break a rule the first hundred are listed, and how many there are; the
 batch fails as a whole. One rule is not Kafka's: a batch holds at most a million records (MAX_RECORDS).
@@ -23,13 +23,13 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.recompression import rebuilt, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import (
     RecordFacts,
-    Refusal,
     Refused,
     TakesTooLong,
     refused_records,
     walk_records,
 )
 from kafkalog_broker.storage.append.validation_cost import PACKED_AT_ONCE, PIECES_AT_ONCE
+from kafkalog_broker.storage.append.walk_fields import Refusal
 from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import Codec
@@ -112,8 +112,8 @@ def validate_batch(
 ) -> ValidatedBatch:
     """Check what a producer sent for one partition, and make of it what goes into the log.
 
-    at_once: bytes of unfolded records that the caller, the event loop, has the time for (see validation_cost); None in
-    a thread.
+    at_once: bytes of decompressed records that the caller, the event loop, has the time for (see validation_cost); None
+    in a thread.
 
     Raises BrokerError (message_too_large, corrupt_message, invalid_record, invalid_timestamp,
     unsupported_compression_type) and InvalidRecordErrors; with `at_once` TakesTooLong, which says nothing of the batch.
@@ -201,7 +201,7 @@ def _checked_size(view: memoryview, max_message_bytes: int) -> int:
 
 
 def _is_whole_batch(rest: memoryview) -> bool:
-    """Anything less behind the batch is trimmed, as in Kafka."""
+    """Anything less after the batch is trimmed, as in Kafka."""
     if len(rest) < layout.LOG_OVERHEAD:
         return False
     (length,) = _I32.unpack_from(rest, layout.LENGTH_AT)

@@ -1,4 +1,4 @@
-"""The records of a batch, unpacked within bounds, and the batch made anew with another codec or other offset deltas."""
+"""The records of a batch, unpacked within bounds, and the batch rebuilt with another codec or other offset deltas."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _LEVELS = {
 }
 
 _KEPT_SCRATCH = 4 << 20
-"""Bytes of the unpacking buffer that a thread keeps; most batches unfold to less. A larger one belongs to its caller
-alone, and is given back to the system when the caller lets go of the records."""
+"""Bytes of the unpacking buffer that a thread keeps; most batches decompress to less. A larger one belongs to its
+caller alone, and is given back to the system when the caller lets go of the records."""
 
 _threads = threading.local()
 
@@ -47,8 +47,8 @@ def target_codec(compression_type: str, source: int) -> int:
 def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pieces: int = MAX_PIECES) -> memoryview:
     """The uncompressed records; the view is good until the same thread calls again.
 
-    Raises CorruptBatch for a broken stream, UnfoldsTooFar for one that unfolds to more than `limit` bytes or consists
-    of more than `pieces` (see decompress).
+    Raises CorruptBatch for a broken stream, UnfoldsTooFar for one that decompresses to more than `limit` bytes or
+    consists of more than `pieces` (see decompress).
     """
     scratch: Scratch | None = getattr(_threads, "scratch", None)
     if scratch is None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import gc
 import threading
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.append.llvm import load_llvm
+from kafkalog_broker.storage.append.walk_fields import F, Refusal, Rules
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 from kafkalog_spark.log.format.records import ManyHeaders, RecordFault, fault, read_records
@@ -41,19 +41,6 @@ class TakesTooLong(Exception):
     """The event loop has not the time for this batch: it is for a thread. Says nothing against the batch."""
 
 
-class F(IntEnum):
-    """Places in the facts of a walk: int64[len(F)]."""
-
-    COUNT = 0  # records that are whole and well-formed
-    AT = 1  # position after them
-    MAX_TIMESTAMP = 2  # ms, -1 when no record has one
-    MAX_INDEX = 3  # of the first record with it, -1
-    LOW = 4  # smallest timestamp of the records that have one
-    HIGH = 5  # largest
-    IN_SEQUENCE = 6  # 1: offset deltas are 0, 1, 2 ...
-    NULL_KEYS = 7
-
-
 class RecordFacts(NamedTuple):
     """What a batch's records say. Timestamps in ms; `low` is above `high` when no record has a timestamp."""
 
@@ -65,24 +52,6 @@ class RecordFacts(NamedTuple):
     high: int
     in_sequence: int
     null_keys: int
-
-
-class Refusal(IntEnum):
-    """Which rule a record breaks (LogValidator.validateRecord)."""
-
-    NO_KEY = 1  # in a compacted topic
-    APPEND_TIME_SET = 2  # by a producer
-    TIMESTAMP = 3  # out of bounds
-
-
-class Rules(IntEnum):
-    """Entries of the kernel's rules, int64[len(Rules)]."""
-
-    LOWEST = 0  # timestamp, ms
-    HIGHEST = 1
-    NEEDS_KEYS = 2  # 0 or 1
-    APPEND_TIME_SET = 3  # 0 or 1
-    REFUSED_TIMESTAMPS = 4  # out: how many records break another rule than NO_KEY
 
 
 class Refused(NamedTuple):

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from kafkalog_broker.storage.append.walk_fields import Broken, F, Found, Refusal, Rules
+from kafkalog_spark.log.format.records import RecordFault
 from kafkalog_spark.log.kernels.encode import varint_size, write_varint
 from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel_for, varint, varint32
 from kafkalog_spark.log.kernels.record_fields import record_fields
@@ -23,7 +25,7 @@ _I64 = types.int64
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _FACTS))
 def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-untyped-def]
-    """Check `count` records in payload[start:end]; returns a records.RecordFault. facts: see record_walk.F.
+    """Check `count` records in payload[start:end]; returns a records.RecordFault. facts: see walk_fields.F.
 
     Timestamps wrap around at 64 bits, as Java's do.
     """
@@ -34,11 +36,11 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
     high = np.int64(-(2**63))
     in_sequence = np.int64(1)
     null_keys: Any = np.int64(0)
-    status: Any = np.int64(0)
+    status: Any = np.int64(RecordFault.NONE)
     index: Any = np.int64(0)
     while index < count:
         fault, record_end, timestamp_delta, delta, _, key_size, _ = record_fields(payload, at, end)
-        if fault != 0:
+        if fault != RecordFault.NONE:
             status = np.int64(fault)
             break
         null_keys += key_size < 0
@@ -53,16 +55,16 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
             in_sequence = np.int64(0)
         at = record_end
         index += 1
-    if status == 0 and at != end:
-        status = np.int64(4)
-    facts[0] = index
-    facts[1] = at
-    facts[2] = max_timestamp
-    facts[3] = max_index
-    facts[4] = low
-    facts[5] = high
-    facts[6] = in_sequence
-    facts[7] = null_keys
+    if status == RecordFault.NONE and at != end:
+        status = np.int64(RecordFault.TOO_MANY)
+    facts[F.COUNT] = index
+    facts[F.AT] = at
+    facts[F.MAX_TIMESTAMP] = max_timestamp
+    facts[F.MAX_INDEX] = max_index
+    facts[F.LOW] = low
+    facts[F.HIGH] = high
+    facts[F.IN_SEQUENCE] = in_sequence
+    facts[F.NULL_KEYS] = null_keys
     return status
 
 
@@ -70,16 +72,16 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
 def find_timestamp(payload, start, end, count, base_timestamp, wanted, lowest_delta, found):  # type: ignore[no-untyped-def]
     """The first record with a timestamp >= `wanted` and an offset delta >= lowest_delta.
 
-    found: its (timestamp, offset delta). Returns 1 when there is one, 0 when not, -1 for broken records.
+    found: see Found. Returns 1 when there is one, 0 when not, -1 for broken records.
     """
     at = start
     for _ in range(count):
         fault, record_end, timestamp_delta, delta, _, _, _ = record_fields(payload, at, end)
-        if fault != 0:
+        if fault != RecordFault.NONE:
             return np.int64(-1)
         if base_timestamp + timestamp_delta >= wanted and delta >= lowest_delta:
-            found[0] = base_timestamp + timestamp_delta
-            found[1] = delta
+            found[Found.TIMESTAMP] = base_timestamp + timestamp_delta
+            found[Found.DELTA] = delta
             return np.int64(1)
         at = record_end
     return np.int64(0)
@@ -89,32 +91,34 @@ def find_timestamp(payload, start, end, count, base_timestamp, wanted, lowest_de
 def refused(payload, start, end, count, base_timestamp, rules, found):  # type: ignore[no-untyped-def]
     """Which of `count` well-formed records in payload[start:end] break a rule.
 
-    rules, in and out: see record_walk.Rules. found: int64[n, 3], filled with (place, record_walk.Refusal, timestamp) of
+    rules, in and out: see walk_fields.Rules. found: int64[n, len(Broken)], filled with
     the first n of them. Returns how many break a rule.
     """
-    lowest, highest, needs_keys, append_time_set = rules[0], rules[1], rules[2] != 0, rules[3] != 0
+    lowest, highest = rules[Rules.LOWEST], rules[Rules.HIGHEST]
+    needs_keys, append_time_set = rules[Rules.NEEDS_KEYS] != 0, rules[Rules.APPEND_TIME_SET] != 0
     refused_timestamps: Any = np.int64(0)
     total: Any = np.int64(0)
     at = start
     for index in range(count):
         fault, record_end, timestamp_delta, _, _, key_size, _ = record_fields(payload, at, end)
-        if fault != 0:  # the walk has seen to it that there are none
+        if fault != RecordFault.NONE:  # the walk has seen to it that there are none
             break
         at = record_end
         timestamp = base_timestamp + timestamp_delta
         if needs_keys and key_size < 0:
-            kind = np.int64(1)
+            kind = np.int64(Refusal.NO_KEY)
         elif append_time_set:
-            kind = np.int64(2)
+            kind = np.int64(Refusal.APPEND_TIME_SET)
         elif timestamp != -1 and (timestamp < lowest or timestamp > highest):
-            kind = np.int64(3)
+            kind = np.int64(Refusal.TIMESTAMP)
         else:
             continue
-        refused_timestamps += kind != 1
+        refused_timestamps += kind != Refusal.NO_KEY
         if total < found.shape[0]:
-            found[total, 0], found[total, 1], found[total, 2] = index, kind, timestamp
+            found[total, Broken.PLACE], found[total, Broken.RULE] = index, kind
+            found[total, Broken.TIMESTAMP] = timestamp
         total += 1
-    rules[4] = refused_timestamps
+    rules[Rules.REFUSED_TIMESTAMPS] = refused_timestamps
     return total
 
 

@@ -1,12 +1,12 @@
 """Where a batch is validated: at once, in the event loop, or in a thread, because it would hold everybody up.
 
-A hand-over to a thread and back takes 0.1 ms, and several ms when both threads want the interpreter; unfolding a batch
-of the usual size takes less. So a thread gets what may take longer than about 2 ms, and nothing that the batch says of
-itself is believed but its number of records: more than that many are not walked over.
+A hand-over to a thread and back takes 0.1 ms, and several ms when both threads want the interpreter; decompressing a
+batch of the usual size takes less. So a thread gets what may take longer than about 2 ms. Nothing that the batch
+says of itself is believed but its number of records: more than that many are not walked over.
 
-Measured on one core: gzip unfolds 0.2 to 0.65 GB/s, zstd 0.5 to 1.4, snappy and lz4 1 to 12. Records are walked over
-in 10 to 20 ns each, and twice that when some are refused or numbered anew; a header takes 3 ns, and a megabyte has room
-for half a million of them.
+Measured on one core: gzip decompresses 0.2 to 0.65 GB/s, zstd 0.5 to 1.4, snappy and lz4 1 to 12. Records are walked
+over in 10 to 20 ns each, and twice that when some are refused or renumbered; a header takes 3 ns, and a megabyte has
+room for half a million of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AT_ONCE: dict[int, int] = {
     Codec.LZ4: 1 << 20,
     Codec.ZSTD: 1 << 20,
 }
-"""Unfolded bytes of one batch that the event loop has the time for."""
+"""Decompressed bytes of one batch that the event loop has the time for."""
 
 RECORDS_AT_ONCE = 50_000
 """Records of one batch that it has the time for."""
@@ -32,17 +32,17 @@ PIECES_AT_ONCE = 200
 """Blocks or members of a compressed batch: gzip takes up to 10 us for each, the others 1 to 2."""
 
 PACKED_AT_ONCE = 64 << 10
-"""Unfolded bytes of a batch that is compressed anew, which is ten times the work: gzip packs 75 MB/s."""
+"""Decompressed bytes of a batch that is compressed again, which is ten times the work: gzip packs 75 MB/s."""
 
 USUAL_RATIO = 4
-"""To how many times its size a batch unfolds, as long as it is not known."""
+"""To how many times its size a batch decompresses, as long as it is not known."""
 
 _COUNT = struct.Struct(">i")
 _UNKNOWN_CODEC = 0  # such a batch is refused before its records are looked at
 
 
 def bytes_at_once(batch: memoryview) -> int:
-    """How far the batch may unfold in the event loop, in bytes; 0 when a thread should have it from the beginning.
+    """How far the batch may decompress in the event loop, in bytes; 0 when a thread should have it from the beginning.
 
     A batch that is no batch is for validation to tell.
     """

@@ -1,1 +1,1 @@
-"""The log cleaner: what is dirty, which offset of a key is the last, and segments made anew."""
+"""The log cleaner: what is dirty, which offset of a key is the last, and segments rewritten."""

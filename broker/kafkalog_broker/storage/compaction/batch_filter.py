@@ -1,7 +1,7 @@
-"""A window of batches without what compaction removes: whole batches byte for byte, others written anew.
+"""A window of batches without what compaction removes: whole batches byte for byte, others rewritten.
 
-v2 batches that are not compressed go through one kernel call together. Compressed ones are unfolded until a megabyte
-is there, and packed again one by one where they have changed. Messages v0 and v1 stay what they are.
+v2 batches that are not compressed go through one kernel call together. Compressed ones are decompressed until a
+megabyte is there, and packed again one by one where they have changed. Messages v0 and v1 stay what they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_runs import FIRST_BATCH_MAGIC, Piece, Unfolder, runs
+from kafkalog_broker.storage.compaction.batch_runs import FIRST_BATCH_MAGIC, Decompressor, Piece, runs
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
     CRC_TABLE,
     A,
@@ -62,9 +62,9 @@ class BatchFilter:
         self._limits[A.HORIZON] = min(horizon_ms, layout.MAX_INT64)
         self._out = np.empty(_OUT_SIZE, np.uint8)
         self._keep = np.empty(1 << 10, np.uint8)
-        self._unfolder = Unfolder()
+        self._decompressor = Decompressor()
         self.unreadable: tuple[int, int | None] = (0, None)
-        self._messages = MessageFilter(keys, self._unfolder.scratch)
+        self._messages = MessageFilter(keys, self._decompressor.scratch)
 
     def pieces(self, window: BatchWindow, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[Piece]:
         """What stays of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
@@ -92,10 +92,10 @@ class BatchFilter:
 
     def _compressed(self, window: BatchWindow, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
         wanted = ~verdict.drop & (verdict.rule != Rule.NONE)
-        for group_first, group_last, starts, ends in self._unfolder.groups(window, first, last, wanted):
+        for group_first, group_last, starts, ends in self._decompressor.groups(window, first, last, wanted):
             kept = ~verdict.drop[group_first:group_last]
             rows = np.flatnonzero(kept) + group_first
-            payload = self._unfolder.scratch.read_only()
+            payload = self._decompressor.scratch.read_only()
             units = _units(window.table[rows], verdict, rows)
             for begun, results in self._run(window, payload, starts[kept], ends[kept], units, copy_whole=False):
                 yield self._packed(window, rows[begun : begun + len(results)], results)

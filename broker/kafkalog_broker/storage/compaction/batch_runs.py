@@ -16,7 +16,7 @@ from kafkalog_spark.log.format.layout import Codec, H
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED, Output, decompress
 from kafkalog_spark.log.read.scratch import Scratch
 
-UNFOLDED = 1 << 20
+DECOMPRESSED = 1 << 20
 """Decompressed bytes that are looked at together; the buffer is brought back to twice that after a larger batch."""
 FIRST_BATCH_MAGIC = 2
 """Below it there are messages and message sets, from it on batches."""
@@ -42,19 +42,19 @@ def runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     yield from pairwise([0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(table)])
 
 
-class Unfolder:
-    """Decompresses v2 batches behind one another into a buffer that is used again."""
+class Decompressor:
+    """Decompresses v2 batches one after the other into a buffer that is used again."""
 
     def __init__(self) -> None:
-        self.scratch = Scratch(UNFOLDED, most=MAX_DECOMPRESSED + UNFOLDED)
+        self.scratch = Scratch(DECOMPRESSED, most=MAX_DECOMPRESSED + DECOMPRESSED)
 
     def groups(
         self, window: BatchWindow, first: int, last: int, wanted: npt.NDArray[np.bool_]
     ) -> Iterator[tuple[int, int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """(first row, last row, starts, ends in the buffer) for as many batches as unfold to a megabyte.
+        """(first row, last row, starts, ends in the buffer) for as many batches as decompress to a megabyte.
 
         Batches that are not `wanted` (by row of the window) get an empty range, and so do those that cannot be
-        unfolded.
+        decompressed.
         """
         starts, ends = np.zeros(last - first, np.int64), np.zeros(last - first, np.int64)
         at, begun = 0, first
@@ -69,7 +69,7 @@ class Unfolder:
                 except (CorruptBatch, UnsupportedFormat):
                     pass  # it has an empty range, and no records where its header announces some
             ends[row - first] = at
-            if at >= UNFOLDED or row + 1 == last:
+            if at >= DECOMPRESSED or row + 1 == last:
                 yield begun, row + 1, starts[begun - first : row + 1 - first], ends[begun - first : row + 1 - first]
                 at, begun = 0, row + 1
-                self.scratch.shrink(2 * UNFOLDED)
+                self.scratch.shrink(2 * DECOMPRESSED)

@@ -105,7 +105,7 @@ def _first_dirty(log: LogFacts) -> tuple[int, bool]:
 
 
 def _inactive_from(segments: Sequence[SegmentFacts], offset: int) -> Sequence[SegmentFacts]:
-    """The segment that holds `offset`, and those behind it; never the active one."""
+    """The segment that holds `offset`, and those after it; never the active one."""
     if offset >= segments[-1].base_offset:
         return ()
     return segments[max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0) : -1]
@@ -136,7 +136,7 @@ def group_segments(
     """Neighbours that become one segment: no larger than segment.bytes, with indexes that hold what theirs hold, and
     offsets that fit an index.
 
-    end_offset: behind the last segment. A segment that is empty is never left alone, however far its offset reaches.
+    end_offset: after the last segment. A segment that is empty is never left alone, however far its offset reaches.
     """
     groups: list[list[T]] = []
     sizes = [size_of(segment) for segment in segments]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict
-from kafkalog_broker.storage.compaction.batch_runs import FIRST_BATCH_MAGIC, Unfolder, runs
+from kafkalog_broker.storage.compaction.batch_runs import FIRST_BATCH_MAGIC, Decompressor, runs
 from kafkalog_broker.storage.compaction.cleanable import SourceSize, group_segments
 from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
 from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
@@ -32,12 +32,12 @@ from kafkalog_broker.storage.compaction.segment_windows import BatchWindow, Segm
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.recovery.producer_replay import read_marker
-from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow
 from kafkalog_broker.storage.recovery.segment_split import write_pieces
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format import layout, names
 from kafkalog_spark.log.format.layout import ControlType, H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
 
 
 class Cleaner:
@@ -73,7 +73,7 @@ class _Cleaning:
         self._statistics = CleanerStatistics()
         span = request.first_uncleanable_offset - request.first_dirty_offset
         self._keys = OffsetMap(dedupe_memory, load_factor, max(span, 1))
-        self._unfolder = Unfolder()
+        self._decompressor = Decompressor()
 
     def run(self) -> tuple[int, CleanerStatistics]:
         try:
@@ -167,8 +167,8 @@ class _Cleaning:
     def _map_compressed(
         self, window: BatchWindow, units: npt.NDArray[np.int64], begun: int, ended: int, first: int
     ) -> bool:
-        for row, behind, starts, ends in self._unfolder.groups(window, begun, ended, units[:, 2] > 0):
-            payload = self._unfolder.scratch.read_only()
+        for row, behind, starts, ends in self._decompressor.groups(window, begun, ended, units[:, 2] > 0):
+            payload = self._decompressor.scratch.read_only()
             if not self._keys.add_records(payload, starts.copy(), ends.copy(), units[row:behind], first):
                 return False
         return True
@@ -180,8 +180,8 @@ class _Cleaning:
             end = int(table[ended - 1, H.POSITION] + table[ended - 1, H.SIZE])
             return self._keys.add_messages(window.data, start, end, magic, 0, first)
         for row in range(begun, ended):
-            wrapper = open_wrapper(window, row, self._unfolder.scratch)
-            payload = self._unfolder.scratch.read_only()
+            wrapper = open_wrapper(window, row, self._decompressor.scratch)
+            payload = self._decompressor.scratch.read_only()
             if not self._keys.add_messages(payload, 0, wrapper.end, magic, wrapper.add, first):
                 return False
         return True

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
+from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.kernels.encode import varint_size, write_varint
 from kafkalog_spark.log.kernels.primitives import (
     CRC32C_TABLE,
@@ -57,7 +58,7 @@ class A(IntEnum):
     NOW = 1
     HORIZON = 2  # a batch that keeps a tombstone for the first time loses it from then on
     OUT_AT = 3  # in, out: how far `out` is filled
-    NEEDED = 4  # out, with NEED_ROOM: bytes that `out` must have behind OUT_AT
+    NEEDED = 4  # out, with NEED_ROOM: bytes that `out` must have after OUT_AT
     UNIT = 5  # in, out: batch to go on with
     COPY_WHOLE = 6  # 1: a batch that stays as it is, is copied to `out`
 
@@ -93,17 +94,86 @@ class CleanStatus(IntEnum):
 GROWTH = 13
 """Bytes by which a record may grow: a timestamp delta of up to 10 bytes instead of 1, a length of up to 5."""
 
-_CODEC, _LOG_APPEND_TIME, _HORIZON_SET = 0x07, 0x08, 0x40
-_KEPT_WHEN_EMPTY = 0x38  # timestamp type, transactional, control
-_KEPT_WHEN_REWRITTEN = 0x3F
-_HEADER = 61
+_KEPT = layout.ATTRIBUTE_LOG_APPEND_TIME | layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+"""Attributes that a batch keeps when it changes: it is not compressed then, and its delete horizon is decided again."""
+
+
+@njit(forceinline=True)
+def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # type: ignore[no-untyped-def]
+    """Flag in `keep` which records of a batch stay. Returns (whether they are well-formed, how many stay, whether one
+    of those is a tombstone)."""
+    base_offset, count, rule = unit[U.BASE_OFFSET], unit[U.COUNT], unit[U.RULE]
+    latest = limits[A.LATEST]
+    has_horizon = unit[U.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
+    keeps_tombstones = has_horizon == 0 or limits[A.NOW] < unit[U.BASE_TIMESTAMP]
+    kept: Any = np.int64(0)
+    tombstones = False
+    if rule == Rule.NONE:
+        return True, kept, tombstones
+    if count > keep.size or not well_formed(payload, start, end, count, unit[U.LAST_OFFSET] - base_offset):
+        return False, kept, tombstones
+    at: Any = np.int64(start)
+    for record in range(count):
+        _, at, _, delta, key_at, key_size, value_size = record_fields(payload, at, end)
+        offset = base_offset + delta
+        stays: Any = True
+        if rule == Rule.BY_KEY and offset <= latest:
+            if key_size < 0:
+                stays = False
+            else:
+                stays = value_size >= 0 or keeps_tombstones
+                if stays:
+                    stays = offset >= latest_offset(table, secret, payload, key_at, key_size)
+        if stays:
+            kept += 1
+            if value_size < 0:
+                tombstones = True
+        keep[record] = np.uint8(stays)
+    return True, kept, tombstones
+
+
+@njit(forceinline=True)
+def _write_records(payload, start, end, unit, keep, horizon, out, at_out):  # type: ignore[no-untyped-def]
+    """Write the records that `keep` flags to out[at_out:], relative to a new base timestamp: `horizon` (ms), or where
+    it is -1 the first record's. Returns (position after them, that base timestamp, largest timestamp)."""
+    log_append = unit[U.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME
+    base_known = horizon >= 0
+    base_timestamp = horizon if base_known else unit[U.BASE_TIMESTAMP]
+    largest = np.int64(layout.NO_TIMESTAMP)
+    at: Any = np.int64(start)
+    for record in range(unit[U.COUNT]):
+        size, body = varint32(payload, at, end)
+        at = body + size
+        if keep[record] == 0:
+            continue
+        timestamp_delta, cur = varint(payload, body + 1, at)
+        delta, cur = varint32(payload, cur, at)
+        timestamp = unit[U.MAX_TIMESTAMP] if log_append != 0 else unit[U.BASE_TIMESTAMP] + timestamp_delta
+        if not base_known:
+            base_timestamp = timestamp
+            base_known = True  # type: ignore[assignment]
+        largest = max(largest, timestamp)
+        timestamp_delta = timestamp - base_timestamp
+        rest = at - cur
+        at_out = write_varint(out, at_out, 1 + varint_size(timestamp_delta) + varint_size(delta) + rest)
+        out[at_out] = np.uint8(0)  # attributes: none are in use
+        at_out = write_varint(out, at_out + 1, timestamp_delta)
+        at_out = write_varint(out, at_out, delta)
+        copy_bytes(out, at_out, payload, cur, rest)
+        at_out += rest
+    return at_out, base_timestamp, largest
 
 
 @njit
-def _seal(out, start, end, crc_table):  # type: ignore[no-untyped-def]
-    """Length and CRC of the batch in out[start:end]."""
-    write_i32(out, start + 8, end - start - 12)
-    write_i32(out, start + 17, crc_of(out, start + 21, end, crc_table))
+def _put_header(out, start, end, attributes, base_timestamp, max_timestamp, count, crc_table):  # type: ignore[no-untyped-def]
+    """What has changed in the header of the batch in out[start:end], then its length and CRC."""
+    out[start + layout.ATTRIBUTES_AT] = np.uint8(0)
+    out[start + layout.ATTRIBUTES_AT + 1] = np.uint8(attributes)
+    write_i64(out, start + layout.BASE_TIMESTAMP_AT, base_timestamp)
+    write_i64(out, start + layout.MAX_TIMESTAMP_AT, max_timestamp)
+    write_i32(out, start + layout.RECORD_COUNT_AT, count)
+    write_i32(out, start + layout.LENGTH_AT, end - start - layout.LOG_OVERHEAD)
+    write_i32(out, start + layout.CRC_AT, crc_of(out, start + layout.ATTRIBUTES_AT, end, crc_table))
 
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
@@ -129,112 +199,56 @@ def clean_batches(  # type: ignore[no-untyped-def]
     malformed records stays as it is (UNREADABLE): the keys that it may hold are not known.
     Returns a CleanStatus; with NEED_ROOM the batches before limits[UNIT] are done.
     """
-    latest, now, new_horizon, copy_whole = limits[0], limits[1], limits[2], limits[6] != 0
-    at_out: Any = np.int64(limits[3])
-    for unit in range(limits[5], starts.size):
-        base_offset, last_offset, count = units[unit, 0], units[unit, 1], units[unit, 2]
-        base_timestamp, max_timestamp, attributes = units[unit, 3], units[unit, 4], units[unit, 5]
-        header_at, size_of_batch, rule = units[unit, 6], units[unit, 7], units[unit, 8]
-        start, end = starts[unit], ends[unit]
-        log_append = attributes & _LOG_APPEND_TIME
-        has_horizon = attributes & _HORIZON_SET
-        keeps_tombstones = has_horizon == 0 or now < base_timestamp
-        kept: Any = np.int64(0)
-        tombstones = False
-        at: Any = np.int64(start)
-        readable: Any = rule == 2 or count <= keep.size
-        readable = readable and (rule == 2 or well_formed(payload, start, end, count, last_offset - base_offset))
-        if rule != 2 and readable:
-            for record in range(count):
-                _, at, _, delta, key_at, key_size, value_size = record_fields(payload, at, end)
-                offset = base_offset + delta
-                stays: Any = True
-                if rule == 0 and offset <= latest:
-                    if key_size < 0:
-                        stays = False
-                    else:
-                        stays = value_size >= 0 or keeps_tombstones
-                        if stays:
-                            stays = offset >= latest_offset(table, secret, payload, key_at, key_size)
-                if stays:
-                    kept += 1
-                    if value_size < 0:
-                        tombstones = True
-                keep[record] = np.uint8(stays)
-        sets_horizon = kept > 0 and (tombstones or units[unit, 10] != 0) and has_horizon == 0
-        row = results[unit]
-        row[1], row[3], row[4], row[5] = at_out, last_offset, max_timestamp, kept
-        if not readable or (kept > 0 and kept == count and not sets_horizon):
-            row[0], row[2] = (1 if readable else 4), size_of_batch
+    new_horizon, copy_whole = limits[A.HORIZON], limits[A.COPY_WHOLE] != 0
+    at_out: Any = np.int64(limits[A.OUT_AT])
+    for i in range(limits[A.UNIT], starts.size):
+        unit, row = units[i], results[i]
+        start, end = starts[i], ends[i]
+        has_horizon = unit[U.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
+        readable, kept, tombstones = _choose_records(payload, start, end, unit, table, secret, keep, limits)
+        sets_horizon = kept > 0 and (tombstones or unit[U.ENDED_EMPTY] != 0) and has_horizon == 0
+        row[R.OUT_AT], row[R.LAST_OFFSET] = at_out, unit[U.LAST_OFFSET]
+        row[R.MAX_TIMESTAMP], row[R.KEPT] = unit[U.MAX_TIMESTAMP], kept
+        if not readable or (kept > 0 and kept == unit[U.COUNT] and not sets_horizon):
+            row[R.OUTCOME] = np.int64(Outcome.WHOLE) if readable else np.int64(Outcome.UNREADABLE)
+            row[R.OUT_SIZE] = unit[U.SIZE]
             if copy_whole:
-                if size_of_batch > out.size - at_out:
-                    limits[3], limits[4], limits[5] = at_out, size_of_batch, unit
-                    return np.int64(1)
-                copy_bytes(out, at_out, source, header_at, size_of_batch)
-                at_out += size_of_batch
+                if unit[U.SIZE] > out.size - at_out:
+                    limits[A.OUT_AT], limits[A.NEEDED], limits[A.UNIT] = at_out, unit[U.SIZE], i
+                    return np.int64(CleanStatus.NEED_ROOM)
+                copy_bytes(out, at_out, source, unit[U.HEADER_AT], unit[U.SIZE])
+                at_out += unit[U.SIZE]
             continue
-        if kept == 0 and units[unit, 9] == 0:
-            row[0], row[2] = 0, 0
+        if kept == 0 and unit[U.KEEP_EMPTY] == 0:
+            row[R.OUTCOME], row[R.OUT_SIZE] = Outcome.DROPPED, 0
             continue
-        room = _HEADER if kept == 0 else _HEADER + end - start + kept * GROWTH
+        room = layout.BATCH_OVERHEAD if kept == 0 else layout.BATCH_OVERHEAD + end - start + kept * GROWTH
         if room > out.size - at_out:
-            limits[3], limits[4], limits[5] = at_out, room, unit
-            return np.int64(1)
+            limits[A.OUT_AT], limits[A.NEEDED], limits[A.UNIT] = at_out, room, i
+            return np.int64(CleanStatus.NEED_ROOM)
         first: Any = np.int64(at_out)
-        copy_bytes(out, first, source, header_at, np.int64(_HEADER))
-        at_out += _HEADER
+        copy_bytes(out, first, source, unit[U.HEADER_AT], np.int64(layout.BATCH_OVERHEAD))
+        at_out += layout.BATCH_OVERHEAD
+        attributes = unit[U.ATTRIBUTES] & _KEPT
         if kept == 0:
-            row[0] = 3
-            attributes = attributes & _KEPT_WHEN_EMPTY
-            base_timestamp = np.int64(-1)
+            row[R.OUTCOME] = Outcome.EMPTIED
+            base_timestamp = np.int64(layout.NO_TIMESTAMP)
         else:
-            row[0] = 2
+            row[R.OUTCOME] = Outcome.REWRITTEN
             horizon = np.int64(-1)
             if sets_horizon:
                 horizon = new_horizon
             elif has_horizon != 0:
-                horizon = base_timestamp
-            old_base = base_timestamp
-            base_known = horizon >= 0
-            if base_known:
-                base_timestamp = horizon
-            largest = np.int64(-1)
-            at = np.int64(start)
-            for record in range(count):
-                size, body = varint32(payload, at, end)
-                at = body + size
-                if keep[record] == 0:
-                    continue
-                timestamp_delta, cur = varint(payload, body + 1, at)
-                delta, cur = varint32(payload, cur, at)
-                timestamp = max_timestamp if log_append != 0 else old_base + timestamp_delta
-                if not base_known:
-                    base_timestamp = timestamp
-                    base_known = True  # type: ignore[assignment]
-                largest = max(largest, timestamp)
-                timestamp_delta = timestamp - base_timestamp
-                rest = at - cur
-                at_out = write_varint(out, at_out, 1 + varint_size(timestamp_delta) + varint_size(delta) + rest)
-                out[at_out] = np.uint8(0)  # attributes: none are in use
-                at_out = write_varint(out, at_out + 1, timestamp_delta)
-                at_out = write_varint(out, at_out, delta)
-                copy_bytes(out, at_out, payload, cur, rest)
-                at_out += rest
-            if log_append == 0:
-                max_timestamp = largest
-                row[4] = largest
-            attributes = attributes & (_KEPT_WHEN_REWRITTEN & ~_CODEC)
+                horizon = unit[U.BASE_TIMESTAMP]
+            at_out, base_timestamp, largest = _write_records(payload, start, end, unit, keep, horizon, out, at_out)
+            if attributes & layout.ATTRIBUTE_LOG_APPEND_TIME == 0:
+                row[R.MAX_TIMESTAMP] = largest
             if horizon >= 0:
-                attributes |= _HORIZON_SET
-        out[first + 21] = np.uint8(0)
-        out[first + 22] = np.uint8(attributes)
-        write_i64(out, first + 27, base_timestamp)
-        write_i64(out, first + 35, max_timestamp)
-        write_i32(out, first + 57, kept)
-        _seal(out, first, at_out, crc_table)
-        row[2] = at_out - first
-    limits[3], limits[5] = at_out, starts.size
-    return np.int64(0)
+                attributes |= layout.ATTRIBUTE_DELETE_HORIZON
+        _put_header(out, first, at_out, attributes, base_timestamp, row[R.MAX_TIMESTAMP], kept, crc_table)
+        row[R.OUT_SIZE] = at_out - first
+    limits[A.OUT_AT], limits[A.UNIT] = at_out, starts.size
+    return np.int64(CleanStatus.DONE)
 
 
 CRC_TABLE = CRC32C_TABLE

@@ -23,7 +23,7 @@ from kafkalog_spark.log.write.compress import compress
 
 
 class MessageFilter:
-    """scratch: where wrappers are unfolded."""
+    """scratch: where wrappers are decompressed."""
 
     def __init__(self, keys: OffsetMap, scratch: Scratch) -> None:
         self._keys = keys

@@ -11,7 +11,11 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
+from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.kernels.primitives import JIT, copy_bytes, read_i32, read_i64, write_i64
+from kafkalog_spark.log.kernels.rows import Status
+
+_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")
@@ -28,19 +32,19 @@ def choose_messages(payload, start, end, magic, add, table, secret, keep, latest
 
     Returns (messages, how many stay), (position, -Status) for a fault. `keep` has room for all.
     """
-    key_field = np.int64(26) if magic == 1 else np.int64(18)
+    key_field = np.int64(_KEY_AT_V1) if magic == 1 else np.int64(_KEY_AT_V0)
     at: Any = np.int64(start)
     seen: Any = np.int64(0)
     kept: Any = np.int64(0)
     while at < end:
         if end - at < key_field + 8:
-            return at, np.int64(-10)
-        size = read_i32(payload, at + 8) + 12
+            return at, -np.int64(Status.RECORD_OVERRUNS)
+        size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
         if size < key_field + 8 or size > end - at or seen >= keep.size:
-            return at, np.int64(-10)
+            return at, -np.int64(Status.RECORD_OVERRUNS)
         key_size = read_i32(payload, at + key_field)
         if key_size > size - key_field - 8:
-            return at, np.int64(-12)
+            return at, -np.int64(Status.FIELD_OVERRUNS)
         key_at = at + key_field + 4
         value_size = read_i32(payload, key_at + max(key_size, np.int64(0)))
         stays: Any = True
@@ -60,7 +64,7 @@ def copy_messages(payload, start, end, magic, add, relative, keep, out, at_out):
     """Copy the messages of payload[start:end] that `keep` flags to out[at_out:], which has room.
 
     relative: 1 to give them offsets that count from the first one kept, as inside a wrapper v1. Offsets lie outside a
-    message's CRC. Returns (position behind them, first offset, last offset, largest timestamp or -1).
+    message's CRC. Returns (position after them, first offset, last offset, largest timestamp or -1).
     """
     at: Any = np.int64(start)
     seen: Any = np.int64(0)
@@ -68,7 +72,7 @@ def copy_messages(payload, start, end, magic, add, relative, keep, out, at_out):
     last: Any = np.int64(-1)
     largest: Any = np.int64(-1)
     while at < end:
-        size = read_i32(payload, at + 8) + 12
+        size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
         if keep[seen] != 0:
             last = read_i64(payload, at) + add
             if first < 0:
@@ -76,7 +80,7 @@ def copy_messages(payload, start, end, magic, add, relative, keep, out, at_out):
             copy_bytes(out, at_out, payload, at, size)
             write_i64(out, at_out, last - first if relative != 0 else last)
             if magic == 1:
-                largest = max(largest, read_i64(payload, at + 18))
+                largest = max(largest, read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT))
             at_out += size
         seen += 1
         at += size

@@ -25,7 +25,7 @@ class OpenedWrapper(NamedTuple):
 
 
 def open_wrapper(window: BatchWindow, row: int, scratch: Scratch) -> OpenedWrapper:
-    """Unfold the wrapper in row `row` of a window's table. Raises CorruptBatch, UnsupportedFormat with position and
+    """Decompress the wrapper in row `row` of a window's table. Raises CorruptBatch, UnsupportedFormat with position and
     offset."""
     header = window.table[row]
     batch = window.batch(row)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.kernels.primitives import JIT, read_i32, read_i64
 from kafkalog_spark.log.kernels.record_fields import record_fields, well_formed
 
@@ -23,15 +24,39 @@ class S(IntEnum):
     LATEST = 2  # every key of a record up to this offset is in the table
 
 
+class E(IntEnum):
+    """Columns of the table, uint64[slots, len(E)]: an entry."""
+
+    LOW = 0  # the key's hash
+    HIGH = 1
+    NEXT = 2  # the key's latest offset + 1; 0 when the slot is empty
+
+
+class Secret(IntEnum):
+    """Entries of the key of the hash, uint64[len(Secret)]."""
+
+    K0 = 0
+    K1 = 1
+
+
+class B(IntEnum):
+    """Columns of map_records' `units`, int64[n, len(B)]: a v2 batch."""
+
+    BASE_OFFSET = 0
+    LAST_OFFSET = 1
+    COUNT = 2  # records; 0 for a batch whose records do not count (control, aborted)
+
+
 class MapStatus(IntEnum):
     """Why a kernel came back; the last two are rows.Status."""
 
     DONE = 0
-    FULL = 1  # the key of the record behind LATEST finds no room
+    FULL = 1  # the key of the record after LATEST finds no room
     RECORD_OVERRUNS = 10
     FIELD_OVERRUNS = 12
 
 
+_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _SIP = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)  # SipHash's constants
 _SIP0, _SIP1, _SIP2, _SIP3 = (np.uint64(value) for value in _SIP)
 
@@ -98,9 +123,9 @@ def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
     slots = table.shape[0]
     slot = np.int64(low % np.uint64(slots))
     while True:
-        if table[slot, 2] == 0:
+        if table[slot, E.NEXT] == 0:
             return slot
-        if table[slot, 0] == low and table[slot, 1] == high:
+        if table[slot, E.LOW] == low and table[slot, E.HIGH] == high:
             return slot
         slot += 1
         if slot == slots:
@@ -110,23 +135,23 @@ def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
 @njit
 def latest_offset(table, secret, data, at, size):  # type: ignore[no-untyped-def]
     """The offset that the map has for the key data[at:at + size]; -1 when it is not in the map."""
-    low, high = siphash128(data, at, size, secret[0], secret[1])
-    return np.int64(table[_slot_of(table, low, high), 2]) - 1
+    low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
+    return np.int64(table[_slot_of(table, low, high), E.NEXT]) - 1
 
 
 @njit
 def _put(table, secret, state, data, at, size, offset):  # type: ignore[no-untyped-def]
     """False when there is no room: no key goes into a full map, whether it is there already or not (as in Kafka)."""
-    if state[0] >= state[1]:
+    if state[S.ENTRIES] >= state[S.MOST]:
         return False
-    low, high = siphash128(data, at, size, secret[0], secret[1])
+    low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
     slot = _slot_of(table, low, high)
-    if table[slot, 2] == 0:
-        table[slot, 0] = low
-        table[slot, 1] = high
-        state[0] += 1
-    table[slot, 2] = np.uint64(offset + 1)
-    state[2] = offset
+    if table[slot, E.NEXT] == 0:
+        table[slot, E.LOW] = low
+        table[slot, E.HIGH] = high
+        state[S.ENTRIES] += 1
+    table[slot, E.NEXT] = np.uint64(offset + 1)
+    state[S.LATEST] = offset
     return True
 
 
@@ -141,7 +166,7 @@ _I64 = types.int64
 @njit(types.UniTuple(types.uint64, 2)(_BYTES, _SECRET), **JIT)
 def hash_of(key, secret):  # type: ignore[no-untyped-def]
     """siphash128 of a whole array, to be called from Python."""
-    return siphash128(key, np.int64(0), np.int64(key.size), secret[0], secret[1])
+    return siphash128(key, np.int64(0), np.int64(key.size), secret[Secret.K0], secret[Secret.K1])
 
 
 @njit(_I64(_BYTES, _TABLE, _SECRET), **JIT)
@@ -154,13 +179,12 @@ def find_key(key, table, secret):  # type: ignore[no-untyped-def]
 def map_records(payload, starts, ends, units, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
     """Put the keys of the records of some v2 batches into the map, those below `from_offset` left out.
 
-    Batch i's uncompressed records lie in payload[starts[i]:ends[i]]. units: int64[n, 3]: base offset, last offset,
-    record count (0 for a batch whose records do not count: control, aborted). Returns DONE or FULL.
+    Batch i's uncompressed records lie in payload[starts[i]:ends[i]]. units: int64[n, len(B)]. Returns DONE or FULL.
 
     A batch whose records are malformed adds no key: nobody can read them, so they replace nothing that can be read.
     """
     for unit in range(starts.size):
-        base_offset, last_offset, count = units[unit, 0], units[unit, 1], units[unit, 2]
+        base_offset, last_offset, count = units[unit, B.BASE_OFFSET], units[unit, B.LAST_OFFSET], units[unit, B.COUNT]
         start, end = starts[unit], ends[unit]
         if count > 0 and well_formed(payload, start, end, count, last_offset - base_offset):
             at = start
@@ -172,29 +196,31 @@ def map_records(payload, starts, ends, units, from_offset, table, secret, state)
                     and offset >= from_offset
                     and not _put(table, secret, state, payload, key_at, key_size, offset)
                 ):
-                    return np.int64(1)
+                    return np.int64(MapStatus.FULL)
         if last_offset >= from_offset:
-            state[2] = last_offset
-    return np.int64(0)
+            state[S.LATEST] = last_offset
+    return np.int64(MapStatus.DONE)
 
 
 @njit(_I64(_BYTES, _I64, _I64, _I64, _I64, _I64, _TABLE, _SECRET, _INT64), **JIT)
 def map_messages(payload, start, end, magic, add, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
     """As map_records for the messages v0 or v1 in payload[start:end], `add` added to each offset. Returns a
     MapStatus."""
-    key_field = np.int64(26) if magic == 1 else np.int64(18)
+    key_field = np.int64(_KEY_AT_V1) if magic == 1 else np.int64(_KEY_AT_V0)
     at: Any = np.int64(start)
     while at < end:
-        size = read_i32(payload, at + 8) + 12 if end - at >= key_field + 8 else np.int64(-1)
+        size = np.int64(-1)
+        if end - at >= key_field + 8:
+            size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
         if size < key_field + 8 or size > end - at:
-            return np.int64(10)
+            return np.int64(MapStatus.RECORD_OVERRUNS)
         key_size = read_i32(payload, at + key_field)
         if key_size > size - key_field - 8:
-            return np.int64(12)
+            return np.int64(MapStatus.FIELD_OVERRUNS)
         offset = read_i64(payload, at) + add
         if offset >= from_offset:
             if key_size >= 0 and not _put(table, secret, state, payload, at + key_field + 4, key_size, offset):
-                return np.int64(1)
-            state[2] = offset
+                return np.int64(MapStatus.FULL)
+            state[S.LATEST] = offset
         at += size
-    return np.int64(0)
+    return np.int64(MapStatus.DONE)

@@ -1,4 +1,4 @@
-"""The batches of a closed segment, a window of bytes at a time, each with a right CRC and rising offsets."""
+"""The batches of a closed segment, a window of bytes at a time, each with a valid CRC and rising offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow, in_order
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import H
@@ -18,6 +17,7 @@ from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.read.header_windows import check_large, large_batch, what_is_wrong
 from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, in_order
 
 _BELIEVED = 16 << 20
 """Bytes of a batch from which its CRC is checked piece by piece first: a length that lies must not cost its memory."""
@@ -45,7 +45,7 @@ class BatchWindow:
 
 
 class SegmentWindows:
-    """buffer_size: bytes of a window; it grows for a larger batch, and shrinks again behind the segment."""
+    """buffer_size: bytes of a window; it grows for a larger batch, and shrinks again after the segment."""
 
     def __init__(self, buffer_size: int) -> None:
         self._size = max(buffer_size, layout.BATCH_OVERHEAD)

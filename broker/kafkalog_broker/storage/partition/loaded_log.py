@@ -7,22 +7,7 @@ from pathlib import Path
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_spark.errors import KafkalogError
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredSegment:
-    """What a segment holds after its recovery. `damage`: why it was cut, None when every byte was good.
-
-    largest_timestamp: ms, -1 without one.
-    """
-
-    base_offset: int
-    next_offset: int
-    size: int
-    truncated_bytes: int
-    largest_timestamp: int
-    damage: KafkalogError | None
+from kafkalog_spark.log.write.segment_recovery import RecoveredSegment
 
 
 @dataclass(slots=True, kw_only=True)

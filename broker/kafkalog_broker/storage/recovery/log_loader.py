@@ -2,7 +2,7 @@
 
 After a clean shutdown the end of the active segment and the newest producer snapshot are all that is read. After a
 crash every segment from the recovery point on is checked batch by batch; the log is cut at the first bad batch, what
-lies behind goes, and indexes, leader epochs, transaction indexes and producer state are made from the batches.
+follows goes, and indexes, leader epochs, transaction indexes and producer state are made from the batches.
 
 When `load_log` returns, the files are as after a clean shutdown. Nothing was flushed: the recovery point stays.
 """
@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.loaded_log import LoadedLog, RecoveredSegment
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_broker.storage.recovery.producer_replay import replay
-from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow, recover_segment, walk_segment
+from kafkalog_broker.storage.recovery.producer_replay import first_bad_marker, replay
 from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_broker.storage.recovery.startup_files import StartupFiles, tidy
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptIndex, CorruptSnapshot, UnsupportedFormat
@@ -33,6 +32,7 @@ from kafkalog_spark.log.format.transaction_index import AbortedTransaction, form
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
 from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment, walk_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _log = logging.getLogger(__name__)
@@ -172,8 +172,9 @@ class _Loader:
                 self._assign_epochs(window)
 
             segment = recover_segment(
-                self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes
-            )
+                self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes,
+                first_bad=first_bad_marker,
+            )  # fmt: skip
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
                 replace_file(self._path(base, names.TRANSACTION_INDEX_SUFFIX), data, sync=False)
@@ -202,7 +203,7 @@ class _Loader:
             self._epochs.assign(int(epochs[row]), int(window.table[row, H.BASE_OFFSET]))
 
     def _end_of_closed_log(self) -> int:
-        """The log end offset, from the headers behind the last index entry; the segment is recovered when the index
+        """The log end offset, from the headers after the last index entry; the segment is recovered when the index
         does not lead there."""
         if not self._bases:
             return 0
@@ -221,7 +222,7 @@ class _Loader:
                     raise CorruptBatch("the last index entry is of another batch", position=position)
                 position, end = header.end, header.last_offset + 1
             if position > size:
-                raise CorruptBatch(f"the last index entry points behind the end, byte {size}", position=position)
+                raise CorruptBatch(f"the last index entry points past the end, byte {size}", position=position)
             return end
         except (CorruptBatch, UnsupportedFormat) as error:
             _log.warning("%s; the segment is recovered", error.at(path=str(path)))
@@ -272,7 +273,7 @@ class _Loader:
             self._snapshot(end)
 
     def _load_producers_at(self, offset: int) -> None:
-        """State at `offset`, a segment's base or the log end: the newest good snapshot, and the batches behind it."""
+        """State at `offset`, a segment's base or the log end: the newest good snapshot, and the batches after it."""
         had_snapshots = bool(self._snapshots)
         for candidate in sorted((known for known in self._snapshots if known <= offset), reverse=True):
             path = self._path(candidate, names.PRODUCER_SNAPSHOT_SUFFIX)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import numpy.typing as npt
 
@@ -11,13 +9,10 @@ from kafkalog_broker.storage.partition.producer_state import BATCHES_KEPT, Appen
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import BatchHeader
-from kafkalog_spark.log.format.layout import MAX_INT32, NO_SEQUENCE, ControlType, H
+from kafkalog_spark.log.format.control_record import transaction_end
+from kafkalog_spark.log.format.layout import MAX_INT32, NO_SEQUENCE, H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.header_windows import Window
-
-_KEY = struct.Struct(">hh")  # version, type
-_VALUE = struct.Struct(">hi")  # version, coordinator epoch
-_TRANSACTION_ENDS = frozenset({ControlType.ABORT, ControlType.COMMIT})
 
 
 def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
@@ -69,42 +64,10 @@ def append_facts(header: BatchHeader, marker: Marker | None) -> AppendFacts:
 
 
 def read_marker(batch: memoryview) -> Marker | None:
-    """What the control batch says; None when it ends no transaction (leader change and the like).
-
-    Raises CorruptBatch when its record is too short. Control batches hold one record and are not compressed.
-    """
-    key, value = _key_and_value(batch)
-    if len(key) < _KEY.size:
-        raise CorruptBatch(f"a control record's key has {len(key)} bytes, at least {_KEY.size} are needed")
-    kind = _KEY.unpack_from(key)[1]
-    if kind not in _TRANSACTION_ENDS:
-        return None
-    if len(value) < _VALUE.size:
-        raise CorruptBatch(f"a control record's value has {len(value)} bytes, at least {_VALUE.size} are needed")
-    return Marker(ControlType(kind), _VALUE.unpack_from(value)[1])
-
-
-def _key_and_value(batch: memoryview) -> tuple[memoryview, memoryview]:
-    at = _varint(batch, layout.RECORDS_AT)[1] + 1  # length, attributes
-    at = _varint(batch, at)[1]  # timestamp delta
-    at = _varint(batch, at)[1]  # offset delta
-    size, at = _varint(batch, at)
-    key = batch[at : at + max(size, 0)]
-    size, at = _varint(batch, at + len(key))
-    return key, batch[at : at + max(size, 0)]
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """(zigzag value, position behind it); a cut one ends with the data."""
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80 or shift > 63:
-            break
-    return (value >> 1) ^ -(value & 1), at
+    """What the control batch says; None when it ends no transaction. Raises CorruptBatch when its record is too
+    short."""
+    ended = transaction_end(batch)
+    return None if ended is None else Marker(*ended)
 
 
 def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -6,25 +6,21 @@ What is read and how: kafkalog_spark.log.read.header_windows.
 from __future__ import annotations
 
 import os
-import struct
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.partition.loaded_log import RecoveredSegment
-from kafkalog_broker.storage.recovery.producer_replay import first_bad_marker
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
-from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format import names, offset_index, time_index
 from kafkalog_spark.log.format.durable import replace_file
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
-
-_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
-_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
 
 
 class OffsetOverflow(Exception):
@@ -39,24 +35,42 @@ class OffsetOverflow(Exception):
         self.base_offset = base_offset
 
 
+@dataclass(frozen=True, slots=True)
+class RecoveredSegment:
+    """What a segment holds after its recovery. `damage`: why it was cut, None when every byte was good.
+
+    largest_timestamp: ms, -1 without one.
+    """
+
+    base_offset: int
+    next_offset: int
+    size: int
+    truncated_bytes: int
+    largest_timestamp: int
+    damage: KafkalogError | None
+
+
 def recover_segment(
     directory: Path,
     base_offset: int,
-    index_interval_bytes: int,
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
     on_window: Callable[[Window], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     *,
+    first_bad: Callable[[Window], tuple[int, KafkalogError] | None] | None = None,
     may_cut: bool = True,
+    sync: bool = False,
     plain: bool | None = None,
 ) -> RecoveredSegment:
-    """Check every batch of a segment, cut it behind the last good one, build .index and .timeindex again.
+    """Check every batch of a segment, cut it after the last good one, build .index and .timeindex again.
 
-    A batch is good when it is whole, its CRC is right, its offsets rise and, where on_window is given, a control record
-    in it can be read; whatever follows the first other one goes too, as in Kafka. The indexes are as after a clean
-    close, with the last entry of the time index. on_window: given the good batches, in order, before the indexes are
-    written; its bytes are gone when it returns. on_bytes: given how many bytes a window had, for progress.
-    may_cut=False raises the damage and changes nothing. plain: which of the two scans; chosen by size. Raises
-    OffsetOverflow before anything is cut; OSError.
+    A batch is good when it is whole, its CRC is valid, its offsets rise and first_bad has nothing against it; whatever
+    follows the first other one goes too, as in Kafka. The indexes are as after a clean close, with the last entry of
+    the time index. on_window: given the good batches, in order, before the indexes are written; its bytes are gone when
+    it returns. on_bytes: given how many bytes a window had, for progress. first_bad(window): row of the first batch
+    that is not to stay, and why, or None. may_cut=False raises the damage and changes nothing. sync: return when all
+    three files are on disk. plain: which of the two scans; chosen by size. Raises OffsetOverflow before anything is
+    cut; OSError.
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
     indexes = IndexBuilder(base_offset, index_interval_bytes)
@@ -65,25 +79,12 @@ def recover_segment(
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         end = os.fstat(fd).st_size
-        for window, wrong in header_windows(fd, end, plain=plain):
-            good = in_order(window.table, base_offset, next_offset)
-            if good < len(window.table):
-                bad = window.table[good]
-                expected = int(window.table[good - 1, H.LAST_OFFSET]) + 1 if good else next_offset
-                if expected <= bad[H.BASE_OFFSET] <= bad[H.LAST_OFFSET]:
-                    raise OffsetOverflow(path, base_offset, int(bad[H.LAST_OFFSET]), int(bad[H.POSITION]))
-                wrong = CorruptBatch(
-                    f"a batch of offsets {int(bad[H.BASE_OFFSET])} to {int(bad[H.LAST_OFFSET])} where {expected} or "
-                    f"higher was to come",
-                    position=int(bad[H.POSITION]),
-                )
-                window = Window(window.table[:good], window.data, window.start)
-            if on_window is not None:
-                bad_marker = first_bad_marker(window)
-                if bad_marker is not None:
-                    good, wrong = bad_marker
-                    window = Window(window.table[:good], window.data, window.start)
-            if good:
+        for window, wrong in ordered_windows(fd, path, base_offset, end, plain=plain):
+            bad = None if first_bad is None else first_bad(window)
+            if bad is not None:
+                good, wrong = bad
+                window = window.first(good)
+            if len(window.table):
                 if on_window is not None:
                     on_window(window)
                 indexes.add(window.table)
@@ -99,16 +100,40 @@ def recover_segment(
                 break
         if position < end:
             os.ftruncate(fd, position)
+        if sync:
+            os.fsync(fd)
     finally:
         os.close(fd)
-    offset_index, time_index = indexes.finished()
-    replace_file(path.with_suffix(names.OFFSET_INDEX_SUFFIX), offset_index, sync=False)
-    replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), time_index, sync=False)
+    offsets, times = indexes.finished()
+    replace_file(path.with_suffix(names.OFFSET_INDEX_SUFFIX), offsets, sync=sync)
+    replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), times, sync=sync)
     return RecoveredSegment(base_offset, next_offset, position, end - position, indexes.max_timestamp, damage)
 
 
+def ordered_windows(
+    fd: int, path: Path, base_offset: int, end: int, *, plain: bool | None = None
+) -> Iterator[tuple[Window, KafkalogError | None]]:
+    """`header_windows` of a whole segment, which also end where offsets do not rise. Raises OffsetOverflow."""
+    next_offset = base_offset
+    for window, wrong in header_windows(fd, end, plain=plain):
+        table = window.table
+        good = in_order(table, base_offset, next_offset)
+        if good < len(table):
+            first, last = int(table[good, H.BASE_OFFSET]), int(table[good, H.LAST_OFFSET])
+            position = int(table[good, H.POSITION])
+            expected = int(table[good - 1, H.LAST_OFFSET]) + 1 if good else next_offset
+            if expected <= first <= last:
+                raise OffsetOverflow(path, base_offset, last, position)
+            text = f"a batch of offsets {first} to {last} where {expected} or higher was to come"
+            yield window.first(good), CorruptBatch(text, position=position)
+            return
+        yield window, wrong
+        if len(table):
+            next_offset = int(table[-1, H.LAST_OFFSET]) + 1
+
+
 def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window: Callable[[Window], None]) -> int:
-    """Give the batches that end at or behind `from_offset` to on_window, changing nothing; the offset after the last.
+    """Give the batches that end at or after `from_offset` to on_window, changing nothing; the offset after the last.
 
     For producer state that a snapshot does not cover. CRCs are checked on the way. Raises CorruptBatch or
     UnsupportedFormat with file and position, OSError.
@@ -163,8 +188,8 @@ class IndexBuilder:
         offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self.max_timestamp_offset)
         rows = self._rows_with_entry(table[:, H.POSITION].tolist())
         if rows:
-            entries = np.empty(len(rows), _OFFSET_ENTRY)
-            entries["offset"] = table[rows, H.LAST_OFFSET] - self._base_offset
+            entries = np.empty(len(rows), offset_index.ENTRY_DTYPE)
+            entries["relative_offset"] = table[rows, H.LAST_OFFSET] - self._base_offset
             entries["position"] = table[rows, H.POSITION]
             self._offset_entries.append(entries)
             self._add_times(running[1:][rows], offsets[rows])
@@ -182,9 +207,9 @@ class IndexBuilder:
 
     def _add_times(self, timestamps: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
         kept = timestamps > np.concatenate(([self._last_time], timestamps[:-1]))
-        entries = np.empty(int(kept.sum()), _TIME_ENTRY)
+        entries = np.empty(int(kept.sum()), time_index.ENTRY_DTYPE)
         entries["timestamp"] = timestamps[kept]
-        entries["offset"] = offsets[kept] - self._base_offset
+        entries["relative_offset"] = offsets[kept] - self._base_offset
         self._time_entries.append(entries)
         self._last_time = max(self._last_time, int(timestamps[-1]))
 
@@ -192,5 +217,6 @@ class IndexBuilder:
         """(.index, .timeindex) of the closed segment."""
         times = b"".join(entries.tobytes() for entries in self._time_entries)
         if self.max_timestamp > self._last_time:
-            times += struct.pack(">qi", self.max_timestamp, self.max_timestamp_offset - self._base_offset)
+            last = (self.max_timestamp, self.max_timestamp_offset - self._base_offset)
+            times += np.array(last, time_index.ENTRY_DTYPE).tobytes()
         return b"".join(entries.tobytes() for entries in self._offset_entries), times

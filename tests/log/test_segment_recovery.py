@@ -6,11 +6,11 @@ import struct
 import numpy as np
 import pytest
 
-from kafkalog_broker.storage.recovery.segment_recovery import OffsetOverflow, recover_segment, walk_segment
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.read import header_windows
 from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, recover_segment, walk_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.batch_builder import V2Record, batch, sealed
@@ -61,6 +61,18 @@ def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, plain):
         for suffix in FILES:
             written = (tmp_path / path.name).with_suffix(suffix).read_bytes()
             assert written == path.with_suffix(suffix).read_bytes(), f"{path.stem}{suffix}"
+
+
+@pytest.mark.parametrize("log", golden_logs(crashed=True), ids=str)
+def test_recovery_of_a_crashed_segment_gives_the_files_that_kafkas_recovery_gave(log, tmp_path):
+    """The clean golden directory is the crashed one after its restart."""
+    (clean,) = [c for c in golden_logs(release=log.release, topic=log.topic, crashed=False) if c.name == log.name]
+    path, recovered = log.segments()[-1], clean.segments()[-1]
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    segment = recover_segment(tmp_path, int(path.stem), 512 if log.topic.startswith(DENSE) else 4096)
+    assert segment.truncated_bytes == 0
+    for suffix in FILES:
+        assert (tmp_path / path.name).with_suffix(suffix).read_bytes() == recovered.with_suffix(suffix).read_bytes()
 
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])
@@ -186,3 +198,9 @@ def test_a_walk_gives_what_ends_at_or_behind_an_offset_and_changes_nothing(tmp_p
     with pytest.raises(CorruptBatch, match=r"0\.log"):
         walk_segment(tmp_path, 0, 7, lambda window: None)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_without_a_log_nothing_is_made(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        recover_segment(tmp_path, 0)
+    assert list(tmp_path.iterdir()) == []
