@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from kafkalog_broker.config.broker_properties import (
-    BROKER_PROPERTIES,
     MS_PER_UNIT,
     REFUSED,
     listed_relatives,
     relatives,
 )
 from kafkalog_broker.config.definition import ConfigError, Property, Source, Value
+from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
 from kafkalog_broker.config.listeners import Listener, advertised, parse_listeners, parse_security_map, served_listeners
 
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
