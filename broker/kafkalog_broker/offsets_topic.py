@@ -23,4 +23,4 @@ class OffsetsTopic(CoordinatorLog):
     ) -> None:
         """One batch. In the page cache on return: as safe as a record acknowledged with the default flush policy."""
         now_ms = self._broker.clock.now_ms()
-        self.log(partition).append_records(encode_batch(records, now_ms, transaction=transaction), now_ms)
+        self.log(partition).append_batch(encode_batch(records, now_ms, transaction=transaction), now_ms)

@@ -39,7 +39,7 @@ async def handle(request: Request, broker: Broker) -> Any:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
                 if told > MAX_PRODUCERS:
                     raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
-                for known in broker.log(name, index).producers():
+                for known in broker.log(name, index).producer_state.producers():
                     if turn.over:
                         await turn.next()
                     producers.append(_producer(module, known))

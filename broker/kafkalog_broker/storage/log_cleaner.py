@@ -202,7 +202,7 @@ class _Host:
         self._throttler.observed(size)
 
     def last_records(self) -> Mapping[int, LastRecord]:
-        return self._owner.ask(self._log.last_records)
+        return self._owner.ask(self._log.producer_state.last_records)
 
     def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
         def swap() -> None:

@@ -53,7 +53,7 @@ class LogHousekeeper:
         self._check_retention(now_ms)
         if Task.PRODUCER_EXPIRATION in due:
             for log in logs:
-                log.expire_producers(now_ms, self._table.config.producer_id_expiration_ms)
+                log.producer_state.expire(now_ms, self._table.config.producer_id_expiration_ms)
         if Task.RECOVERY_POINTS in due:
             self._release_idle_files()
         if due & CHECKPOINTS:

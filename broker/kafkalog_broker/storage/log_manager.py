@@ -34,7 +34,8 @@ from kafkalog_broker.storage.log_home import Key, LogEntry
 from kafkalog_broker.storage.log_housekeeper import LogHousekeeper
 from kafkalog_broker.storage.log_table import CallSoon, LogConfigOf, LogTable, is_the_directorys, storage_error
 from kafkalog_broker.storage.new_partitions import NewPartitions
-from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition_dirs import PartitionPlace, Reconciled, find_partition_dirs, reconcile
 from kafkalog_broker.storage.recovery.load_progress import LoadProgress, ProgressWatch
 from kafkalog_broker.storage.recovery.log_loader import bytes_to_recover

@@ -21,7 +21,8 @@ from kafkalog_broker.storage.log_dir import LogDir, LogDirs, fewest_partitions
 from kafkalog_broker.storage.log_dir_usage import LogDirUsage, PartitionUsage, directory_usage, log_bytes
 from kafkalog_broker.storage.log_home import Key, LogEntry, LogHome
 from kafkalog_broker.storage.partition.file_handles import is_passing
-from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import KafkalogError

@@ -177,7 +177,7 @@ def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch)
     topic = broker.create("orders", **SMALL)
     fill(broker)
     log = broker.log()
-    last_records = log.last_records
+    last_records = log.producer_state.last_records
 
     def delete():
         broker.topics.delete("orders")
@@ -196,7 +196,7 @@ def test_a_topic_that_is_no_longer_compacted_is_let_go(tmp_path, monkeypatch):
     broker.create("orders", **SMALL)
     fill(broker)
     log = broker.log()
-    last_records = log.last_records
+    last_records = log.producer_state.last_records
 
     def change():
         configure(broker, cleanup_policy="delete", internal_segment_bytes=1000)

@@ -563,9 +563,9 @@ def test_producers_expire(tmp_path):
     broker = started(tmp_path, properties={"producer.id.expiration.ms": 1000})
     broker.create("orders")
     broker.append(producer_id=5, producer_epoch=0, base_sequence=0)
-    assert len(broker.log().producers()) == 1
+    assert len(broker.log().producer_state.producers()) == 1
     broker.tick(600_000)
-    assert broker.log().producers() == []
+    assert broker.log().producer_state.producers() == []
     broker.logs.shutdown()
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog_broker.storage.partition import log_read
 from kafkalog_broker.storage.partition.file_handles import FileHandles
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log_flush import Flushing
 from kafkalog_broker.storage.partition.log_segment import ActiveSegment, LogSegment
 from kafkalog_spark.log.format import names
@@ -26,33 +27,32 @@ if TYPE_CHECKING:
 
 class LocalLog:
     """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
-    hold one picture of them. swaps: how often compaction has put other files under names that `segments` had before;
-    whoever read meanwhile may have read one file by what another one's index says. flushing: what is on disk. jitter:
-    draws what is taken off segment.ms."""
+    hold one picture of them. log_start_offset: moved by `LogRemoval`. swaps: how often compaction has put other files
+    under names that `segments` had before; whoever read meanwhile may have read one file by what another one's index
+    says. flushing: what is on disk. jitter: draws what is taken off segment.ms."""
 
     def __init__(
         self,
-        directory: Path,
+        loaded: LoadedLog,
         config: LogConfig,
-        base_offsets: Sequence[int],
-        log_end_offset: int,
-        recovery_point: int,
         now_ms: int,
         handles: FileHandles,
         jitter: random.Random,
     ) -> None:
-        self.directory = directory
+        self.directory = loaded.directory
         self.config = config
-        self.log_end_offset = log_end_offset
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
         self.swaps = 0
         self._is_abandoned = False
-        self.flushing = Flushing(directory, recovery_point)
+        self.flushing = Flushing(loaded.directory, loaded.recovery_point)
         self._handles = handles
         self._jitter = jitter
         self._positions = log_read.ReadPositions()
+        ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
         self.segments = tuple(
             self._segment(base_offset, next_offset, now_ms)
-            for base_offset, next_offset in zip(base_offsets, [*base_offsets[1:], log_end_offset], strict=True)
+            for base_offset, next_offset in zip(loaded.base_offsets, ends, strict=True)
         )
 
     def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
