@@ -91,9 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(config: BrokerConfig, *, stop_at_eof: bool) -> int:
-    from kafkalog_broker.server import Broker  # only now: a wrong configuration is told without loading everything
+    from kafkalog_broker.server import Server  # only now: a wrong configuration is told without loading everything
 
-    broker = Broker(config)
+    broker = Server(config)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     await broker.start(progress_teller())

@@ -6,14 +6,12 @@ changes many topics is one write.
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from kafkalog_broker.admin.loggers import ROOT, check_level, set_level
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic, resource_type
@@ -27,10 +25,9 @@ from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _log = logging.getLogger(__name__)
-_locks: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
 
 
 class Operation(enum.IntEnum):
@@ -150,7 +147,7 @@ async def alter_each(
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
     times = Counter(keys)
     # One request at a time: a plan begins with what is set now.
-    async with _locks.setdefault(broker, asyncio.Lock()):
+    async with broker.changes.altering:
         for (number, name), resource in zip(keys, resources, strict=True):
             if turn.over:
                 await turn.next()

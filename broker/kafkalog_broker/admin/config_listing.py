@@ -15,7 +15,7 @@ from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig,
 from kafkalog_broker.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 DYNAMIC_LOGGER_SOURCE = 6
 UNKNOWN_TYPE = 0

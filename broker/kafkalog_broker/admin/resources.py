@@ -9,7 +9,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 ALL_BROKERS = ""
 

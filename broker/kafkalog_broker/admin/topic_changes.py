@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 from kafkalog_broker.config.broker_properties import note_of_unserved
 from kafkalog_broker.config.definition import ConfigError
@@ -26,14 +25,11 @@ from kafkalog_broker.storage.topic_registry import Outcome, Topic, check_topic_n
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.storage.new_partitions import NewPartitions
 
 _log = logging.getLogger(__name__)
 
-_ensuring: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
-_leaving: WeakKeyDictionary[Broker, dict[str, asyncio.Event]] = WeakKeyDictionary()
-"""Topics whose directories are being renamed: a new one of that name waits for it."""
 DEFAULT = -1
 MAX_PARTITIONS_PER_REQUEST = 10_000  # ReplicationControlManager.MAX_PARTITIONS_PER_BATCH
 
@@ -128,7 +124,7 @@ async def create_topics(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outc
         except BrokerError as error:
             outcomes[new.name] = error
     for topic in topics:
-        while (leaving := _leaving.get(broker, {}).get(topic.name)) is not None:
+        while (leaving := broker.changes.leaving.get(topic.name)) is not None:
             await leaving.wait()
     registered = await _in_registry(broker, broker.topics.create_all, topics)
     for topic, outcome in zip(topics, registered, strict=True):
@@ -154,10 +150,11 @@ async def create_topics(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outc
     return [outcomes[new.name] for new in wanted]
 
 
-async def ensure_topic(broker: Broker, new: NewTopic) -> Topic:
-    """The topic of that name, created when there is none; whoever asks meanwhile waits. Raises BrokerError."""
-    async with _ensuring.setdefault(broker, asyncio.Lock()):
-        return broker.topics.get(new.name) or await create_topic(broker, new)
+async def ensure_topic(broker: Broker, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+    """The topic of that name, created when there is none; whoever asks meanwhile waits. For internal topics: they have
+    one replica, whatever default.replication.factor is. Raises BrokerError."""
+    async with broker.changes.ensuring:
+        return broker.topics.get(name) or await create_topic(broker, NewTopic(name, partitions, 1, configs=configs))
 
 
 def check_assignment(broker: Broker, nodes: Sequence[int]) -> None:
@@ -238,7 +235,7 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int]) -> list[Outc
 async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Outcome]:
     """Forget topics, in one write of the registry, and rename their directories; the files go after
     file.delete.delay.ms. The topic that is gone, or the error, of each name, in order; names must differ."""
-    turn, left, leaving = Turn(), asyncio.Event(), _leaving.setdefault(broker, {})
+    turn, left, leaving = Turn(), asyncio.Event(), broker.changes.leaving
     ours = [name for name in names if leaving.setdefault(name, left) is left]
     try:
         outcomes = await _in_registry(broker, broker.topics.delete_all, names)

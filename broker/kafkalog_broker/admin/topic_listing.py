@@ -14,7 +14,7 @@ from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.log.format.names import is_internal
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 NO_LEADER = -1
 ZERO_ID = UUID(int=0)

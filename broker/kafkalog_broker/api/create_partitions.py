@@ -16,7 +16,7 @@ from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(37, 0, 3)

@@ -21,7 +21,7 @@ from kafkalog_broker.storage.topic_registry import Outcome, Topic
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _refused = LogRate(logging.getLogger(__name__))
 

@@ -16,7 +16,7 @@ with POLICY_VIOLATION: the client asks for fewer of them."""
 NO_SUCH_TOPIC = "This server does not host this topic-partition."
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(61, 0, 0)

@@ -24,7 +24,7 @@ from kafkalog_broker.storage.partition.log_time import MAX_TIMESTAMP
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.storage.partition.log import Log
 
 LATEST, EARLIEST = -1, -2

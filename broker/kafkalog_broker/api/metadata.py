@@ -25,7 +25,7 @@ from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.names import is_internal
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _ENCODE_AT_ONCE = 1_000
 """Topics and partitions of an answer that is put together in the loop: they take 2 ms."""

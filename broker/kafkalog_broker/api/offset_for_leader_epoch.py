@@ -13,7 +13,7 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(23, 2, 4)

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 
+from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group import Group, Member
 from kafkalog_broker.groups.group_config import GroupConfig
@@ -21,7 +22,7 @@ from kafkalog_broker.groups.messages import (
     SyncRequest,
 )
 from kafkalog_broker.groups.offset_records import GroupMetadata, group_key, group_value
-from kafkalog_broker.groups.rebalance import Rebalances, Write, write_error
+from kafkalog_broker.groups.rebalance import Rebalances, Write
 
 log = logging.getLogger(__name__)
 

@@ -24,9 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from kio.schema.errors import ErrorCode
-
-from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.log_dir import LogDir, new_uuid
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.log.format.durable import replace_file

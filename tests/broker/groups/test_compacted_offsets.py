@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from kafkalog_broker.coordinators.record_batches import decode_batches, encode_batch
 from kafkalog_broker.groups.loading import load
-from kafkalog_broker.groups.offset_batches import decode_batches, encode_batch
 from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
 from kafkalog_broker.storage.partition.log import Log
 from tests.broker.storage.cleaner_helpers import clean, compacted_log

@@ -24,6 +24,7 @@ from kafkalog_broker.storage.partition.local_log import LocalLog
 from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_broker.storage.partition.log_removal import LogRemoval
 from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.new_log import create_log_files
 from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
 from kafkalog_broker.storage.partition.producer_state import AppendFacts, Marker, ProducerState
 from kafkalog_broker.storage.partition.subscribers import Subscribers
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
-_EVERY_APPEND = 1
+EVERY_APPEND = 1
 """The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
 
 _HANDLES = FileHandles()  # one bound for all logs of a process
@@ -111,7 +112,7 @@ class Log:
     ) -> Log:
         """A new, empty log in `directory`, which is made. Raises FileExistsError when it holds a segment, OSError.
         sync: topic id and leader epoch are on disk on return."""
-        loaded = LoadedLog.create(
+        loaded = create_log_files(
             directory, identity.topic_id, log_start_offset=log_start_offset, leader_epoch=leader_epoch,
             max_index_size=config.segment_index_bytes, sync=sync,
         )  # fmt: skip
@@ -256,7 +257,7 @@ class Log:
         except (OSError, CorruptLog) as error:
             self._availability.fail(error, nothing_happened=self._local.log_end_offset == base_offset)
         self._local.flushing.appended(now_ms)
-        if self.config.flush_messages != _EVERY_APPEND:
+        if self.config.flush_messages != EVERY_APPEND:
             self.high_watermark = last_offset + 1
             self._subscribers.wake()
         if marker is not None:
@@ -305,7 +306,7 @@ class Log:
                     self._availability.fail(error, nothing_happened=True)  # too many files: then no fsync failed
         finally:
             self._local.flushed()
-        if self.config.flush_messages == _EVERY_APPEND and self.high_watermark < end:
+        if self.config.flush_messages == EVERY_APPEND and self.high_watermark < end:
             self.high_watermark = end
             if self._subscribers:
                 self._call_soon(self._subscribers.wake)
@@ -335,7 +336,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """What changes for segments applies from the next one on."""
         self.config = self._local.config = config
-        if config.flush_messages != _EVERY_APPEND and self.high_watermark < self._local.log_end_offset:
+        if config.flush_messages != EVERY_APPEND and self.high_watermark < self._local.log_end_offset:
             self.high_watermark = self._local.log_end_offset
             self._subscribers.wake()
 
