@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kafkalog_broker.admin.topic_changes import MAX_PARTITIONS_PER_REQUEST, add_partitions, check_more_partitions
+from kafkalog_broker.admin.topic_changes import add_partitions
+from kafkalog_broker.admin.topic_checks import MAX_PARTITIONS_PER_REQUEST, check_more_partitions
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module

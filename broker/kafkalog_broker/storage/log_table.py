@@ -24,7 +24,8 @@ from kafkalog_broker.storage.partition.file_handles import is_passing
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.errors import KafkalogError
 
 _log = logging.getLogger(__name__)
