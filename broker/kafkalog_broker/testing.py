@@ -121,7 +121,7 @@ class RunningBroker:
             raise RuntimeError(f"the broker ended with {code}: {self.log()[-3000:]}")
 
     def kill(self) -> None:
-        """kill -9: what a crash of the process leaves behind."""
+        """kill -9: what a crash of the process leaves."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -18,7 +18,7 @@ OPERATIONS_NOT_ASKED_FOR = -(2**31)
 
 
 def this_node(broker: Broker, connection: ConnectionInfo) -> NodeEndpoint:
-    """Node id and the address that clients of that connection's listener are told."""
-    told = broker.advertised
-    listener = next((entry for entry in told if entry.name == connection.listener), told[0])
+    """Node id and the address that clients of that connection's listener get."""
+    known = broker.advertised
+    listener = next((entry for entry in known if entry.name == connection.listener), known[0])
     return NodeEndpoint(broker.node_id, listener.host, listener.port, broker.config.broker_rack)

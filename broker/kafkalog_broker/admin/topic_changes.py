@@ -202,7 +202,7 @@ def _make_places(broker: Broker, wanted: Sequence[NewLogs]) -> NewPartitions:
 
 
 def _as_answer(error: Exception, what: str) -> BrokerError:
-    """What a client is told of `error`: UNKNOWN_SERVER_ERROR, and a traceback in the log, for a fault of ours."""
+    """What a client is answered for `error`: UNKNOWN_SERVER_ERROR, and a traceback in the log, for a fault of ours."""
     if isinstance(error, BrokerError):
         return error
     _log.error("%s: %s: %s", what, type(error).__name__, error, exc_info=error)

@@ -100,7 +100,7 @@ class GroupCoordinator:
         return GroupShard(loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id)
 
     def close_partition(self, partition: int) -> None:
-        """The partition is gone, or another's: its members are told to look for their coordinator."""
+        """The partition is gone, or another's: its members are sent to look for their coordinator."""
         shard = self.shards.remove(partition)
         if shard is not None:
             shard.close()
@@ -153,7 +153,7 @@ class GroupCoordinator:
             self._named_shard(group_id).membership.heartbeat(group_id, member_id, generation, group_instance_id)
         except BrokerError as error:
             if error.code is ErrorCode.coordinator_load_in_progress:
-                return ErrorCode.none  # sessions begin anew when the group is loaded
+                return ErrorCode.none  # sessions begin again when the group is loaded
             return write_error(error.code)
         return ErrorCode.none
 

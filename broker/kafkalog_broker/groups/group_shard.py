@@ -75,7 +75,7 @@ class GroupShard:
                 self._rebalances.prepare(group, f"{len(group.members)} members, at most {self._config.max_size} now")
 
     def close(self) -> None:
-        """The partition goes to another coordinator, or the broker stops: who waits is told to look for it."""
+        """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""
         self._timers.cancel_all()
         for group in list(self.groups.values()):
             for member in group.members.values():

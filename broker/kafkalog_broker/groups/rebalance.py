@@ -57,7 +57,7 @@ class Rebalances:
         self.rebalance_or_complete(group, reason)
 
     def drop(self, group: Group, member: Member) -> None:
-        """A member leaves or has left. A client that still waits is to join anew."""
+        """A member leaves or has left. A client that still waits is to join again."""
         self._timers.cancel(_heartbeat_key(group, member.member_id))
         group.answer_join(member, JoinAnswer(ErrorCode.unknown_member_id))
         group.answer_sync(member, SyncAnswer(ErrorCode.unknown_member_id))
@@ -73,7 +73,7 @@ class Rebalances:
         self._timers.cancel(_heartbeat_key(group, member_id))
 
     def expect_heartbeat(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """A member has been heard of; begin its session anew."""
+        """A member has been heard of; begin its session again."""
         self._begin_session(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
     def expect_join(self, group: Group, member_id: str, timeout_ms: int) -> None:

@@ -35,7 +35,7 @@ _MEGABYTE = 1 << 20
 
 class LogCleaner:
     """schedule_removal: given files, renamed `.deleted`, and after how many ms they may be removed; called in the
-    thread that owns the logs. `manager`: the state behind it."""
+    thread that owns the logs. `manager`: its state."""
 
     def __init__(self, table: LogTable, schedule_removal: Callable[[Path, int], None]) -> None:
         self._table = table

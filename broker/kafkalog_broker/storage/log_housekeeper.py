@@ -120,7 +120,7 @@ class LogHousekeeper:
                 if self._is_stopped and not last:
                     return False  # what was collected before the logs were closed is old by now
                 for content in contents:
-                    # A partition that was deleted meanwhile, and perhaps made anew, must not get the old one's offsets.
+                    # A partition that was deleted meanwhile, and perhaps remade, must not get the old one's offsets.
                     current = {
                         entry.key: offset
                         for entry, offset in content.offsets

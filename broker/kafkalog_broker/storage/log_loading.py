@@ -156,7 +156,7 @@ class LogLoading:
 
     def _create_missing(self, plan: Reconciled) -> None:
         """A crash may come between a topic's registration and its directories. With a directory offline nobody knows
-        what lies in it, and an empty log beside the real one would be the end of its records."""
+        what lies in it, and an empty log next to the real one would be the end of its records."""
         for topic, partition in plan.missing:
             if self._table.all_online:
                 try:

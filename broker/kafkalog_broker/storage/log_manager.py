@@ -144,7 +144,7 @@ class LogManager:
         return [entry for entry in entries if entry is not None and entry.is_online and entry.leader_epoch is None]
 
     def dirs(self) -> list[LogDirUsage]:
-        """What DescribeLogDirs tells of each log directory."""
+        """What DescribeLogDirs says of each log directory."""
         return self._table.usage()
 
     # ---- creating and deleting

@@ -201,7 +201,7 @@ class LogTable:
             self.call_soon(self._on_all_offline)
 
     def usage(self) -> list[LogDirUsage]:
-        """What DescribeLogDirs tells of each log directory."""
+        """What DescribeLogDirs says of each log directory."""
         usages = []
         for home in self.homes:
             partitions = []

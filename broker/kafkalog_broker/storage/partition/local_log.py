@@ -132,7 +132,7 @@ class LocalLog:
         return log_read.find_range(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
 
     def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
-        """The segment that holds `offset`, and those behind it."""
+        """The segment that holds `offset`, and those after it."""
         segments = self.segments
         return segments[max(log_read.segment_slot(segments, offset), 0) :]
 
@@ -152,11 +152,11 @@ class LocalLog:
         of these with its files, renamed `.deleted`. Raises LookupError when not all of them are here any more; OSError,
         and then the log must be loaded again."""
         slot = next((place for place, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
-        behind = slot + len(old)
-        if behind >= len(self.segments) or any(
-            one is not other for one, other in zip(self.segments[slot:behind], old, strict=True)
+        after = slot + len(old)
+        if after >= len(self.segments) or any(
+            one is not other for one, other in zip(self.segments[slot:after], old, strict=True)
         ):
-            raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those behind it")
+            raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those after it")
         for piece in reversed(cleaned):  # while the lowest is `.cleaned`, none counts
             piece.to_swap()
         ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
@@ -165,7 +165,7 @@ class LocalLog:
             for piece, end in zip(cleaned, ends, strict=True)
         ]
         # Before any file that a reader may ask for gets another content: see `swaps`.
-        self.segments = (*self.segments[:slot], *new, *self.segments[behind:])
+        self.segments = (*self.segments[:slot], *new, *self.segments[after:])
         self.swaps += 1
         renamed = []
         for segment in old:
