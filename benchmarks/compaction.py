@@ -24,7 +24,8 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning import CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import LastRecord
 from kafkalog_broker.testing import RunningBroker, running_broker
@@ -82,7 +83,7 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
             size += len(encoded.data)
         params = BatchParams(batch_size=batch_size, codec=codec)
         for encoded in encode_batches(table, log.log_end_offset, params, NOW):
-            log.append_records(encoded.data, NOW)
+            log.append_batch(encoded.data, NOW)
     log.roll(NOW)
     log.flush()
     return log, size

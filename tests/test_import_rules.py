@@ -136,3 +136,68 @@ def test_every_module_logs_under_its_own_name() -> None:
         if name not in ("__name__", '"asyncio"') and path.name not in ("loggers.py", "config_listing.py")
     }
     assert named == set()
+
+
+BROKER = ROOT / "broker" / "kafkalog_broker"
+
+# To be opened: a connection is to get what it needs of its listener, instead of the listener.
+KNOWN_CIRCLES = [["kafkalog_broker.net.connection", "kafkalog_broker.net.listener"]]
+
+
+def imports_within(package: Path) -> dict[str, set[str]]:
+    """Module -> the modules of the same package that it imports anywhere, also for types only."""
+    names = {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in package.rglob("*.py")
+    }
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for name, path in names.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                found[name] |= (full & names.keys()) or ({node.module} & names.keys())
+            elif isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names} & names.keys()
+        found[name].discard(name)
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import each other, directly or not."""
+    reached = {}
+    for start in graph:
+        seen: set[str] = set()
+        left = [start]
+        while left:
+            for other in graph[left.pop()] - seen:
+                seen.add(other)
+                left.append(other)
+        reached[start] = seen
+    groups = {
+        frozenset(other for other in reached[name] if name in reached[other]) for name in graph if name in reached[name]
+    }
+    return sorted(sorted(group) for group in groups)
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
+
+
+def test_no_modules_of_the_broker_import_each_other() -> None:
+    assert [circle for circle in circles(imports_within(BROKER)) if circle not in KNOWN_CIRCLES] == []
+
+
+def test_no_state_hides_in_tables_of_brokers() -> None:
+    """What belongs to one broker is an attribute of one of its parts, not an entry of a table of all brokers."""
+    users = [path.name for path in BROKER.rglob("*.py") if re.search(r"Dictionary\[Broker\b", path.read_text())]
+    assert users == []
+
+
+def test_the_codec_library_is_imported_by_protocol_and_errors_only() -> None:
+    """import-linter's contract lists packages; this also finds a module that is new."""
+    users = {
+        str(path.relative_to(BROKER))
+        for path in BROKER.rglob("*.py")
+        if any(name.partition(".")[0] == "kio" for name in imported(path))
+    }
+    assert {user for user in users if not user.startswith(("protocol/", "errors.py"))} == set()

@@ -53,6 +53,21 @@ def test_the_file_map_names_every_module_and_no_other() -> None:
     assert not unknown, f"docs/architecture.md names files that are not there: {sorted(unknown)}"
 
 
+def test_the_file_map_of_the_broker_names_every_module_in_its_folder_and_no_other() -> None:
+    text = (ROOT / "docs" / "broker.md").read_text(encoding="utf-8").split("## File map")[1].split("\n## ")[0]
+    package = ROOT / "broker" / "kafkalog_broker"
+    named: dict[str, set[str]] = {}
+    for heading, body in re.findall(r"\n\*\*([\w/ ]+)\*\*([^\n]*(?:\n(?!\*\*)[^\n]*)*)", text):
+        firsts = "\n".join(line.split("|")[1] for line in body.splitlines() if line.startswith("| `"))
+        named["." if heading == "the package itself" else heading] = set(re.findall(r"`(\w+\.py)`", firsts))
+    held: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        if path.name != "__init__.py":
+            held.setdefault(str(path.parent.relative_to(package)), set()).add(path.name)
+    del held["api"], named["api"]  # a file an API
+    assert named == held
+
+
 @pytest.mark.parametrize(
     "document", ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
 )

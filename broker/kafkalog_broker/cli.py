@@ -71,7 +71,7 @@ def configuration(arguments: argparse.Namespace) -> BrokerConfig:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the broker until it is told to stop; the exit code."""
+    """Run the broker until it is asked to stop; the exit code."""
     arguments = parser().parse_args(argv)
     _set_up_logging(arguments.log_level)
     try:
@@ -91,9 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(config: BrokerConfig, *, stop_at_eof: bool) -> int:
-    from kafkalog_broker.server import Broker  # only now: a wrong configuration is told without loading everything
+    from kafkalog_broker.server import Server  # only now: a wrong configuration is reported without loading everything
 
-    broker = Broker(config)
+    broker = Server(config)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     await broker.start(progress_teller())
@@ -108,9 +108,9 @@ async def _serve(config: BrokerConfig, *, stop_at_eof: bool) -> int:
     if stop_at_eof:
         threading.Thread(target=_wait_for_eof, args=(loop, stop), daemon=True).start()
     partitions = sum(topic.partitions for topic in broker.topics)
-    told = " and ".join(format_address(listener.host, listener.port) for listener in broker.advertised)
+    served = " and ".join(format_address(listener.host, listener.port) for listener in broker.advertised)
     print(
-        f"kafkalog-broker serves {told}, log.dirs {','.join(config.log_dirs)}, {partitions} partitions, "
+        f"kafkalog-broker serves {served}, log.dirs {','.join(config.log_dirs)}, {partitions} partitions, "
         f"started in {(time.monotonic() - _STARTED) * 1000:.0f} ms",
         flush=True,
     )

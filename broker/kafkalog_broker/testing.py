@@ -11,7 +11,6 @@ With pytest, the fixture `kafkalog_broker` gives each test such a broker.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import shutil
@@ -122,7 +121,7 @@ class RunningBroker:
             raise RuntimeError(f"the broker ended with {code}: {self.log()[-3000:]}")
 
     def kill(self) -> None:
-        """kill -9: what a crash of the process leaves behind."""
+        """kill -9: what a crash of the process leaves."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -130,20 +129,9 @@ class RunningBroker:
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
         """A topic, through the CreateTopics API. Raises RuntimeError with the broker's words when it refuses."""
-        from kio.schema.create_topics.v7 import request as schema
-        from kio.schema.types import TopicName
-        from kio.static.primitive import i16, i32
+        from kafkalog_broker.protocol.client_codec import create_topic_request
 
-        topic = schema.CreatableTopic(
-            name=TopicName(name),
-            num_partitions=i32(partitions),
-            replication_factor=i16(1),
-            assignments=(),
-            configs=tuple(
-                schema.CreatableTopicConfig(name=key, value=str(value)) for key, value in (configs or {}).items()
-            ),
-        )
-        answer = self.ask(schema.CreateTopicsRequest(topics=(topic,), validate_only=False))
+        answer = self.ask(create_topic_request(name, partitions, configs or {}))
         for result in answer.topics:
             if result.error_code:
                 raise RuntimeError(f"topic {name}: {result.error_code.name}: {result.error_message}")
@@ -197,13 +185,9 @@ def running_broker(
 def ask(connection: socket.socket, request: Any) -> Any:
     """Send one of kio's request entities and read its response entity. Raises OSError, also when the broker closes the
     connection instead of answering."""
-    from kio.index import load_response_schema
-    from kio.serial import entity_reader
+    from kafkalog_broker.protocol.client_codec import decode_client_response
 
-    response = load_response_schema(request.__api_key__, request.__version__)
-    body = exchange(connection, request)
-    _, start = entity_reader(response.__header_schema__)(body, 0)
-    return entity_reader(response)(body, start)[0]
+    return decode_client_response(request, exchange(connection, request))
 
 
 def exchange(connection: socket.socket, request: Any) -> bytes:
@@ -215,18 +199,9 @@ def exchange(connection: socket.socket, request: Any) -> bytes:
 
 def frame_of(request: Any) -> bytes:
     """One of kio's request entities with a header, without the size in front."""
-    from kio.serial import entity_writer
+    from kafkalog_broker.protocol.client_codec import encode_client_request
 
-    header = request.__header_schema__(
-        request_api_key=request.__api_key__,
-        request_api_version=request.__version__,
-        correlation_id=1,
-        client_id="kafkalog-testing",
-    )
-    frame = io.BytesIO()
-    entity_writer(type(header))(frame, header)
-    entity_writer(type(request))(frame, request)
-    return frame.getvalue()
+    return encode_client_request(request, "kafkalog-testing")
 
 
 def _receive(connection: socket.socket, count: int) -> bytes:

@@ -17,7 +17,7 @@ from kafkalog_broker.cli import FAILED, OK, WRONG_USAGE, configuration, main, pa
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.event_loop import new_event_loop
-from kafkalog_broker.server import Broker
+from kafkalog_broker.server import Server
 from kafkalog_broker.storage.recovery.load_progress import LoadProgress
 
 
@@ -117,16 +117,16 @@ def test_the_command_starts_without_what_only_tests_need():
 def serve_until_directories_fail(monkeypatch, directories, failing):
     """The exit code of a broker of which some log directories fail, and which is asked to stop if one is left."""
 
-    class Failing(Broker):
+    class Failing(Server):
         async def start(self, *arguments):
             await super().start(*arguments)
-            for log_dir in self._dirs.all:
+            for log_dir in self.dirs.all:
                 if log_dir.path in failing:
                     log_dir.fail(OSError(errno.EIO, "no such disk"))
-            if self._dirs.online:
-                self._loop.call_soon(os.kill, os.getpid(), signal.SIGTERM)
+            if self.dirs.online:
+                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(server, "Broker", Failing)
+    monkeypatch.setattr(server, "Server", Failing)
     config = configuration(
         parser().parse_args(["--log-dir", ",".join(map(str, directories)), "--override", "listeners=PLAINTEXT://:0"])
     )

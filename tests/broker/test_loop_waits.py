@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.server import Broker
+from kafkalog_broker.server import Server
 from kafkalog_broker.storage.producer_ids import BLOCK
 from tests.broker.api import admin_scenario as admin
 from tests.broker.api.broker_in_process import BrokerInProcess
@@ -110,7 +110,8 @@ def test_a_topic_that_is_deleted_while_a_flush_is_going_on_does_not_wait_for_it(
 def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafkalog_broker.admin.topic_changes import NewTopic, create_topic, delete_topics
+    from kafkalog_broker.admin.topic_changes import create_topic, delete_topics
+    from kafkalog_broker.admin.topic_checks import NewTopic
     from kafkalog_broker.storage.departure import Departure
 
     may_go_on = threading.Event()
@@ -120,7 +121,7 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
         assert may_go_on.wait(30)
         return finish(self)
 
-    async def go(made: Broker) -> None:
+    async def go(made: Server) -> None:
         first = await create_topic(made, NewTopic("orders", 2, 1))
         monkeypatch.setattr(Departure, "finish", slow)
         leaving = asyncio.create_task(delete_topics(made, ["orders"]))

@@ -15,13 +15,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kio.schema.metadata.v12.request import MetadataRequest
 
-from kafkalog_broker import server
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC, internal_topic_configs
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.net.limits import network_limits
 from kafkalog_broker.net.listener import Network
-from kafkalog_broker.server import Broker
+from kafkalog_broker.server import Server
 from kafkalog_broker.storage.log_dir import open_log_dirs
+from kafkalog_broker.storage.log_loading import LogLoading
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.errors import KafkalogError
@@ -79,7 +80,7 @@ def test_a_committed_offset_is_on_disk_where_flush_messages_is_1(
     tmp_path: Path, flush_messages: str, flushed: bool
 ) -> None:
     async def go() -> None:
-        broker = Broker(
+        broker = Server(
             BrokerConfig.from_properties(
                 {
                     "log.dirs": str(tmp_path),
@@ -111,7 +112,7 @@ def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_pa
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "default.replication.factor": "3",
         }
-        broker = Broker(BrokerConfig.from_properties(properties))
+        broker = Server(BrokerConfig.from_properties(properties))
         await broker.start()
         try:
             topics = await asyncio.gather(*(broker.ensure_topic("internal", 20, {}) for _ in range(3)))
@@ -126,10 +127,10 @@ def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_pa
 def test_what_fails_in_the_background_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def go() -> None:
         properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
-        broker = Broker(BrokerConfig.from_properties(properties))
+        broker = Server(BrokerConfig.from_properties(properties))
         await broker.start()
         broker.logs.tick(broker.clock.now_ms())
-        broker._in_background(lambda: 1 // 0)
+        broker.workers.run_in_background(lambda: 1 // 0)
         await broker.stop()
 
     asyncio.run(go())
@@ -194,7 +195,7 @@ def loading_fails(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -
         raise KafkalogError("in the middle of loading")
 
     with monkeypatch.context() as patched:
-        patched.setattr(LogManager, "_take_in", take_in)
+        patched.setattr(LogLoading, "_take_in", take_in)
         yield
 
 
@@ -252,7 +253,7 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
     config = BrokerConfig.from_properties(properties)
 
     async def go() -> None:
-        broker = Broker(config)
+        broker = Server(config)
         await broker.start()
         await broker.ensure_topic("orders", 3, {})
         broker.log("orders", 0).append_records([(b"k", b"v")], 1)
@@ -263,13 +264,13 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
         with failure(tmp_path, port, monkeypatch):
             before = files_of(tmp_path)
             with pytest.raises(KafkalogError):
-                await Broker(config).start()
+                await Server(config).start()
             assert files_of(tmp_path) == before
             assert asyncio.all_tasks() == {asyncio.current_task()}
             assert threading.active_count() <= threads + 1  # the loop's own, for looking names up
         caplog.clear()
         with caplog.at_level("INFO"):
-            again = Broker(config)
+            again = Server(config)
             await again.start()
         assert f"log directory {tmp_path}: 3 partitions, clean" in caplog.messages
         assert again.log("orders", 0).log_end_offset == 1
@@ -294,7 +295,7 @@ def test_a_burst_of_connections_waits_in_the_backlog(tmp_path: Path) -> None:
 )
 def test_a_backlog_that_somebody_chose_is_taken(properties: dict[str, str], backlog: int) -> None:
     config = BrokerConfig.from_properties({"log.dirs": "unused", **properties})
-    assert server._network_limits(config, 1024).backlog == backlog
+    assert network_limits(config, 1024).backlog == backlog
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +309,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkey
 
     async def go() -> None:
         properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
-        broker = Broker(BrokerConfig.from_properties(properties))
+        broker = Server(BrokerConfig.from_properties(properties))
         monkeypatch.setattr(LogManager, "load", load_slowly)
         starting = asyncio.create_task(broker.start())
         await asyncio.to_thread(began.wait, 30)
@@ -326,7 +327,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkey
 def test_stop_may_be_called_twice_and_without_a_start(tmp_path: Path) -> None:
     async def go() -> None:
         properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
-        broker = Broker(BrokerConfig.from_properties(properties))
+        broker = Server(BrokerConfig.from_properties(properties))
         await broker.stop()
         await broker.start()
         await broker.stop()

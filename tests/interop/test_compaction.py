@@ -13,7 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from tests.broker.storage.cleaner_helpers import Host, request
 from tests.broker.storage.kafka_compaction import compacted, compare

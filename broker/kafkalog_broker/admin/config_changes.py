@@ -6,31 +6,28 @@ changes many topics is one write.
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from kafkalog_broker.admin.loggers import ROOT, check_level, set_level
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic, resource_type
 from kafkalog_broker.config.broker_config import LISTENER_PREFIX, BrokerConfig, served_properties
-from kafkalog_broker.config.broker_properties import BROKER_PROPERTIES, note_of_unserved
+from kafkalog_broker.config.broker_properties import note_of_unserved
 from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, Update
+from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
-from kafkalog_broker.config.topic_properties import TOPIC_PROPERTIES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _log = logging.getLogger(__name__)
-_locks: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
 
 
 class Operation(enum.IntEnum):
@@ -81,7 +78,7 @@ async def plan(
             check_broker(broker, name, kind="Node id", or_all=",")
         own = broker.config.dynamic_default if name == ALL_BROKERS else broker.config.dynamic_broker
         overrides = _changed({} if replace else own, listed, BROKER_PROPERTIES)
-        _check_dynamic(overrides)
+        _check_dynamic(overrides, for_all=name == ALL_BROKERS)
         config = await _with(broker, name, overrides, turn)
         _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
         return Plan(kind, name, overrides, {})
@@ -150,7 +147,7 @@ async def alter_each(
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
     times = Counter(keys)
     # One request at a time: a plan begins with what is set now.
-    async with _locks.setdefault(broker, asyncio.Lock()):
+    async with broker.changes.altering:
         for (number, name), resource in zip(keys, resources, strict=True):
             if turn.over:
                 await turn.next()
@@ -227,8 +224,9 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _check_dynamic(overrides: Mapping[str, str]) -> None:
-    """Raises BrokerError (INVALID_REQUEST): a property that only counts at start, or one that belongs to a listener.
+def _check_dynamic(overrides: Mapping[str, str], *, for_all: bool) -> None:
+    """Raises BrokerError (INVALID_REQUEST): a property that only counts at start, one that belongs to a listener, or
+    one of a single broker that is changed for all.
 
     Kafka takes names that it does not know, for plugins. There are none here, and a mistake is worth an error.
     """
@@ -236,12 +234,18 @@ def _check_dynamic(overrides: Mapping[str, str]) -> None:
     fixed = sorted(name for name, entry in known.items() if entry.read_only or name.startswith("listener"))
     if fixed:
         raise BrokerError(ErrorCode.invalid_request, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    per_listener = sorted(name for name, entry in known.items() if entry.update is Update.PER_BROKER)
+    single = sorted(name for name, entry in known.items() if entry.update is Update.PER_BROKER)
+    per_listener = [name for name in single if not name.startswith("cordoned.")]  # else of security
     if per_listener:
         raise BrokerError(
             ErrorCode.invalid_request,
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
             f"[{', '.join(per_listener)}]",
+        )
+    if single and for_all:
+        raise BrokerError(
+            ErrorCode.invalid_request,
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]",
         )
     prefixed = sorted(name for name in overrides if name.startswith(LISTENER_PREFIX))
     if prefixed:

@@ -8,7 +8,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 # Bit n: AclOperation n (READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9,
 # DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12). All that a resource has, as without an authorizer.
@@ -18,7 +18,7 @@ OPERATIONS_NOT_ASKED_FOR = -(2**31)
 
 
 def this_node(broker: Broker, connection: ConnectionInfo) -> NodeEndpoint:
-    """Node id and the address that clients of that connection's listener are told."""
-    told = broker.advertised
-    listener = next((entry for entry in told if entry.name == connection.listener), told[0])
+    """Node id and the address that clients of that connection's listener get."""
+    known = broker.advertised
+    listener = next((entry for entry in known if entry.name == connection.listener), known[0])
     return NodeEndpoint(broker.node_id, listener.host, listener.port, broker.config.broker_rack)

@@ -1,4 +1,4 @@
-"""Creating, deleting and enlarging topics. Checks follow ReplicationControlManager, and errors have its words.
+"""Creating, deleting and enlarging topics.
 
 What changes is on disk before a coroutine here returns: the registry in a thread, the logs in the loop that owns them.
 What one request names is one write of the registry; between two topics others have their turn.
@@ -8,98 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
+from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_topic, check_totals
 from kafkalog_broker.config.broker_properties import note_of_unserved
-from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.internal_topics import TRANSACTION_TOPIC
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.departure import together
 from kafkalog_broker.storage.log_dir import new_uuid
-from kafkalog_broker.storage.topic_registry import Outcome, Topic, check_topic_name
+from kafkalog_broker.storage.topic_registry import Outcome
+from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.storage.new_partitions import NewPartitions
 
 _log = logging.getLogger(__name__)
-
-_ensuring: WeakKeyDictionary[Broker, asyncio.Lock] = WeakKeyDictionary()
-_leaving: WeakKeyDictionary[Broker, dict[str, asyncio.Event]] = WeakKeyDictionary()
-"""Topics whose directories are being renamed: a new one of that name waits for it."""
-DEFAULT = -1
-MAX_PARTITIONS_PER_REQUEST = 10_000  # ReplicationControlManager.MAX_PARTITIONS_PER_BATCH
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to be made. `partitions`, `replicas`: DEFAULT takes the broker's. `assignments`: partition to nodes, when
-    the client chose them; then both must be DEFAULT."""
-
-    name: str
-    partitions: int = DEFAULT
-    replicas: int = DEFAULT
-    assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    configs: Mapping[str, str | None] = field(default_factory=dict)
-
-
-def check_new_topic(broker: Broker, new: NewTopic, configs_of: LogConfigs) -> tuple[int, LogConfig]:
-    """Number of partitions and configuration of a topic that may be created. Raises BrokerError."""
-    check_topic_name(new.name)
-    broker.topics.check_new(new.name, 1)
-    config = configs_of(new.configs)
-    if new.assignments:
-        return _assigned_partitions(broker, new), config
-    replicas = broker.config.default_replication_factor if new.replicas == DEFAULT else new.replicas
-    if replicas < 1:
-        raise BrokerError(
-            ErrorCode.invalid_replication_factor,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
-        )
-    partitions = broker.config.num_partitions if new.partitions == DEFAULT else new.partitions
-    if partitions < 1:
-        raise BrokerError(
-            ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
-        )
-    if replicas > 1:
-        raise BrokerError(
-            ErrorCode.invalid_replication_factor,
-            f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} cannot "
-            "be reached because only 1 broker(s) are registered or some brokers have all their log directories "
-            "cordoned.",
-        )
-    return partitions, config
-
-
-def check_total(partitions: int) -> None:
-    """Raises BrokerError (POLICY_VIOLATION) for more new partitions than one request may ask for."""
-    if partitions > MAX_PARTITIONS_PER_REQUEST:
-        raise _too_many_partitions()
-
-
-def _too_many_partitions() -> BrokerError:
-    return BrokerError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
-
-
-def check_totals(broker: Broker, topics: Iterable[tuple[int, int]]) -> None:
-    """As check_total, for all topics of a request: (number of partitions or DEFAULT, number of assignments) of each
-    (ReplicationControlManager.validateTotalNumberOfPartitions)."""
-    total = 0
-    for partitions, assignments in topics:
-        if assignments:
-            total += assignments
-        elif partitions == DEFAULT:
-            total += broker.config.num_partitions
-        else:
-            total += max(partitions, 0)
-    check_total(total)
 
 
 async def create_topic(broker: Broker, new: NewTopic) -> Topic:
@@ -128,7 +56,7 @@ async def create_topics(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outc
         except BrokerError as error:
             outcomes[new.name] = error
     for topic in topics:
-        while (leaving := _leaving.get(broker, {}).get(topic.name)) is not None:
+        while (leaving := broker.changes.leaving.get(topic.name)) is not None:
             await leaving.wait()
     registered = await _in_registry(broker, broker.topics.create_all, topics)
     for topic, outcome in zip(topics, registered, strict=True):
@@ -154,58 +82,11 @@ async def create_topics(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outc
     return [outcomes[new.name] for new in wanted]
 
 
-async def ensure_topic(broker: Broker, new: NewTopic) -> Topic:
-    """The topic of that name, created when there is none; whoever asks meanwhile waits. Raises BrokerError."""
-    async with _ensuring.setdefault(broker, asyncio.Lock()):
-        return broker.topics.get(new.name) or await create_topic(broker, new)
-
-
-def check_assignment(broker: Broker, nodes: Sequence[int]) -> None:
-    """Raises BrokerError (INVALID_REPLICA_ASSIGNMENT) for anything but this node, once."""
-    why = None
-    strangers = [node for node in nodes if node != broker.node_id]
-    if not nodes:
-        why = "an empty replica list."
-    elif strangers:
-        why = f"broker {strangers[0]}, but no such broker is registered."
-    elif len(nodes) > 1:
-        why = f"the broker {broker.node_id} more than once."
-    if why:
-        raise BrokerError(ErrorCode.invalid_replica_assignment, f"The manual partition assignment includes {why}")
-
-
-def check_more_partitions(
-    broker: Broker,
-    name: str,
-    total: int,
-    assignments: Sequence[Sequence[int]] | None,
-    left: int = MAX_PARTITIONS_PER_REQUEST,
-) -> Topic:
-    """The topic, when it may be given `total` partitions. left: new ones that the request may still ask for. Raises
-    BrokerError."""
-    topic = broker.topics.get(name)
-    if topic is None:
-        raise BrokerError(ErrorCode.unknown_topic_or_partition, f"topic '{name}' does not exist")
-    if total == topic.partitions:
-        raise BrokerError(ErrorCode.invalid_partitions, f"Topic already has {total} partition(s).")
-    if total < topic.partitions:
-        raise BrokerError(
-            ErrorCode.invalid_partitions,
-            f"The topic {name} currently has {topic.partitions} partition(s); {total} would not be an increase.",
-        )
-    more = total - topic.partitions
-    if more > left:
-        raise _too_many_partitions()
-    if assignments is not None:
-        if len(assignments) != more:
-            raise BrokerError(
-                ErrorCode.invalid_replica_assignment,
-                f"Attempted to add {more} additional partition(s), but only {len(assignments)} assignment(s) were "
-                "specified.",
-            )
-        for nodes in assignments:
-            check_assignment(broker, nodes)
-    return topic
+async def ensure_topic(broker: Broker, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+    """The topic of that name, created when there is none; whoever asks meanwhile waits. For internal topics: they have
+    one replica, whatever default.replication.factor is. Raises BrokerError."""
+    async with broker.changes.ensuring:
+        return broker.topics.get(name) or await create_topic(broker, NewTopic(name, partitions, 1, configs=configs))
 
 
 async def add_partitions(broker: Broker, totals: Mapping[str, int]) -> list[Outcome]:
@@ -238,7 +119,7 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int]) -> list[Outc
 async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Outcome]:
     """Forget topics, in one write of the registry, and rename their directories; the files go after
     file.delete.delay.ms. The topic that is gone, or the error, of each name, in order; names must differ."""
-    turn, left, leaving = Turn(), asyncio.Event(), _leaving.setdefault(broker, {})
+    turn, left, leaving = Turn(), asyncio.Event(), broker.changes.leaving
     ours = [name for name in names if leaving.setdefault(name, left) is left]
     try:
         outcomes = await _in_registry(broker, broker.topics.delete_all, names)
@@ -321,7 +202,7 @@ def _make_places(broker: Broker, wanted: Sequence[NewLogs]) -> NewPartitions:
 
 
 def _as_answer(error: Exception, what: str) -> BrokerError:
-    """What a client is told of `error`: UNKNOWN_SERVER_ERROR, and a traceback in the log, for a fault of ours."""
+    """What a client is answered for `error`: UNKNOWN_SERVER_ERROR, and a traceback in the log, for a fault of ours."""
     if isinstance(error, BrokerError):
         return error
     _log.error("%s: %s: %s", what, type(error).__name__, error, exc_info=error)
@@ -353,54 +234,3 @@ def _holds_records(broker: Broker, topic: str, index: int) -> bool:
 def _forget(broker: Broker, topics: Sequence[Topic]) -> None:
     broker.topics.delete_if_there(topics)
     broker.logs.forget_deleted(topics)  # their logs are gone already
-
-
-class LogConfigs:
-    """The log configurations of a request's topics: most have the same overrides, and then the same object."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._made: dict[tuple[tuple[str, str | None], ...], LogConfig] = {}
-
-    def __call__(self, configs: Mapping[str, str | None]) -> LogConfig:
-        """Raises BrokerError (INVALID_CONFIG)."""
-        key = tuple(configs.items())
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = self._parse(configs)
-        return made
-
-    def _parse(self, configs: Mapping[str, str | None]) -> LogConfig:
-        nulls = [name for name, value in configs.items() if value is None]
-        if nulls:
-            raise BrokerError(
-                ErrorCode.invalid_config, f"Null value not supported for topic configs: {','.join(sorted(nulls))}"
-            )
-        try:
-            return LogConfig.of(
-                self._broker.config, {name: value for name, value in configs.items() if value is not None}
-            )
-        except ConfigError as error:
-            raise BrokerError(ErrorCode.invalid_config, error.what) from None
-
-
-def _assigned_partitions(broker: Broker, new: NewTopic) -> int:
-    for value, what in ((new.replicas, "replication factor"), (new.partitions, "numPartitions")):
-        if value != DEFAULT:
-            raise BrokerError(
-                ErrorCode.invalid_request,
-                f"A manual partition assignment was specified, but {what} was not set to -1.",
-            )
-    times = Counter(index for index, _ in new.assignments)
-    for index, nodes in new.assignments:
-        check_assignment(broker, nodes)
-        if times[index] > 1:
-            raise BrokerError(
-                ErrorCode.invalid_replica_assignment,
-                f"Found multiple manual partition assignments for partition {index}",
-            )
-    if sorted(index for index, _ in new.assignments) != list(range(len(new.assignments))):
-        raise BrokerError(
-            ErrorCode.invalid_replica_assignment, "partitions should be a consecutive 0-based integer sequence"
-        )
-    return len(new.assignments)

@@ -10,11 +10,11 @@ from kafkalog_broker.admin.nodes import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
 from kafkalog_broker.storage.log_home import LogEntry
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.log.format.names import is_internal
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 NO_LEADER = -1
 ZERO_ID = UUID(int=0)

@@ -19,7 +19,7 @@ from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUM
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _PRODUCER_FENCED_FROM = 2
 _SEVERAL_FROM = 4

@@ -11,17 +11,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.admin.config_listing import ConfigEntry, topic_entries
-from kafkalog_broker.admin.topic_changes import LogConfigs, NewTopic, check_new_topic, check_totals, create_topics
+from kafkalog_broker.admin.topic_changes import create_topics
+from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_topic, check_totals
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.log_dir import new_uuid
-from kafkalog_broker.storage.topic_registry import Outcome, Topic
+from kafkalog_broker.storage.topic_registry import Outcome
+from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _refused = LogRate(logging.getLogger(__name__))
 

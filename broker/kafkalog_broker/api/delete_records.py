@@ -13,7 +13,7 @@ from kafkalog_spark.log.format.names import is_internal
 NO_LOW_WATERMARK = -1
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(21, 0, 2)

@@ -19,7 +19,7 @@ Refusal = tuple[ErrorCode, str]
 Wanted = tuple[str | None, UUID | None]
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(20, 1, 6)

@@ -12,7 +12,7 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 BROKERS, CONTROLLERS = 1, 2  # endpoint types
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(60, 0, 2)

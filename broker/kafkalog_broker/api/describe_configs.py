@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from kafkalog_broker.admin.config_listing import ConfigEntry, chosen, resource_entries
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, resource_type
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.describe_configs_response import (
@@ -32,7 +30,7 @@ MAX_RESPONSE_BYTES = 64 << 20
 documentation 20 kB."""
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 Keys = frozenset[str]
 """The properties asked for; none: all."""
@@ -67,11 +65,6 @@ async def handle(request: Request, broker: Broker) -> Encoded:
     return encode_describe_configs_response(request.version, resources)
 
 
-_for_long: WeakKeyDictionary[Broker, tuple[BrokerConfig, dict[Any, bytes]]] = WeakKeyDictionary()
-"""The encoded properties that do not depend on a request, until the configuration changes: of the broker, of topics
-without overrides."""
-
-
 class _Texts:
     """The encoded properties of resources. What they have in common is looked up and encoded once."""
 
@@ -83,10 +76,11 @@ class _Texts:
         self._broker = broker
         self._made: dict[Any, bytes] = {}
         self._entries: dict[Any, list[ConfigEntry]] = {}
-        config, kept = _for_long.get(broker, (None, {}))
+        config, kept = broker.described
         if config is not broker.config:
             kept = {}
-            _for_long[broker] = (broker.config, kept)
+            broker.described = (broker.config, kept)
+        # The encoded properties that do not depend on a request: of the broker, of topics without overrides.
         self._kept: dict[Any, bytes] = kept
         self.nothing = encode_configs(self._version, ())
 

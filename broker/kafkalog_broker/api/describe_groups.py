@@ -16,7 +16,7 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _GROUP_ID_NOT_FOUND_FROM = 6
 _NOT_ASKED_FOR = -(2**31)

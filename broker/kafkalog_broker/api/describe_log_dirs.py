@@ -9,7 +9,7 @@ from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.storage.log_dir_usage import LogDirUsage, PartitionUsage
 
 

@@ -16,7 +16,7 @@ with POLICY_VIOLATION: the client asks for fewer of them."""
 NO_SUCH_TOPIC = "This server does not host this topic-partition."
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(61, 0, 0)
@@ -39,7 +39,7 @@ async def handle(request: Request, broker: Broker) -> Any:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
                 if told > MAX_PRODUCERS:
                     raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
-                for known in broker.log(name, index).producers():
+                for known in broker.log(name, index).producer_state.producers():
                     if turn.over:
                         await turn.next()
                     producers.append(_producer(module, known))

@@ -12,7 +12,7 @@ from kafkalog_broker.protocol.wire import compact_string, uvarint
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _HEAD = struct.Struct(">h")
 _FIELDS = struct.Struct(">iqqh")  # timeout, start, producer id, producer epoch

@@ -16,7 +16,7 @@ from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUM
 from kafkalog_spark.log.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _PRODUCER_FENCED_FROM = 2
 _EPOCH_BUMP_FROM = 5

@@ -40,7 +40,7 @@ from kafkalog_broker.protocol.request_steps import taken
 from kafkalog_broker.turn import Turn, in_turns, line
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.storage.partition.log import Log
 
 _FIRST_SESSION_VERSION = 7

@@ -19,7 +19,7 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _SEVERAL_KEYS_FROM = 4
 _GROUP, _TRANSACTION = 0, 1

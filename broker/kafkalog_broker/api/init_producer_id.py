@@ -20,7 +20,7 @@ from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch
 from kafkalog_spark.log.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _PRODUCER_FENCED_FROM = 4
 _NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

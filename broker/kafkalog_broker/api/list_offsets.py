@@ -24,7 +24,7 @@ from kafkalog_broker.storage.partition.log_time import MAX_TIMESTAMP
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.storage.partition.log import Log
 
 LATEST, EARLIEST = -1, -2
@@ -65,7 +65,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             if key in twice:
                 raise BrokerError(ErrorCode.invalid_request, "the partition is asked for more than once")
             log = broker.log(*key)
-            log.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
+            log.reader.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
             found = look_up(log, partition.timestamp, request.version, committed=committed)
             if isinstance(found, ByTime):
                 by_time.append((key, found))
@@ -113,7 +113,9 @@ class ByTime(NamedTuple):
         """Blocks. Raises BrokerError."""
         log = self.log
         found = (
-            log.max_timestamp_offset() if self.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(self.timestamp)
+            log.reader.max_timestamp_offset()
+            if self.timestamp == MAX_TIMESTAMP
+            else log.reader.offset_for_timestamp(self.timestamp)
         )
         return found if found is not None and found[1] < self.end else _NONE
 
@@ -124,7 +126,7 @@ def look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> Found
     if timestamp < EARLIEST_PENDING_UPLOAD or version < _FIRST_VERSION.get(timestamp, 0):
         raise BrokerError(ErrorCode.unsupported_version, f"timestamp {timestamp} is not known to version {version}")
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.epoch_of(log.log_start_offset)
+        return -1, log.log_start_offset, log.reader.epoch_of(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NONE
     end = log.last_stable_offset if committed else log.high_watermark

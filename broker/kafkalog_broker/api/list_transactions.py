@@ -16,7 +16,7 @@ from kafkalog_broker.transactions.transaction_metadata import TransactionMetadat
 from kafkalog_broker.transactions.transaction_state import BY_LABEL
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(66, 0, 2)

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
+from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.distinct import distinct
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.messages import FetchedOffset, FetchedTopic
-from kafkalog_broker.groups.rebalance import write_error
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.offset_fetch_response import (
     FIRST_VERSION_WITH_ERROR,
@@ -35,7 +35,7 @@ from kafkalog_broker.protocol.offset_fetch_response import (
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 AT_ONCE = 500
 """Partitions that are looked up before others may have their turn: about 1 ms."""

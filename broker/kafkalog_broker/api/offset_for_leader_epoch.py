@@ -13,7 +13,7 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 
 @api(23, 2, 4)
@@ -28,8 +28,8 @@ async def handle(request: Request, broker: Broker) -> Any:
             code, epoch, end = ErrorCode.none, -1, -1
             try:
                 log = broker.log(topic.topic, partition.partition)
-                log.check_leader_epoch(partition.current_leader_epoch)
-                epoch, end = log.end_offset_for_epoch(partition.leader_epoch)
+                log.reader.check_leader_epoch(partition.current_leader_epoch)
+                epoch, end = log.reader.end_offset_for_epoch(partition.leader_epoch)
             except BrokerError as error:
                 code = error.code
             partitions.append(

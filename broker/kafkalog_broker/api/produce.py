@@ -38,7 +38,7 @@ from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.names import is_internal
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
     from kafkalog_broker.storage.partition.log import AppendInfo, Log
 
 _refused = LogRate(logging.getLogger(__name__))

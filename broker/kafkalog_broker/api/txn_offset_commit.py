@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.messages import CommittedPartition, TransactionalCommit
-from kafkalog_broker.groups.rebalance import write_error
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
@@ -22,7 +22,7 @@ from kafkalog_broker.transactions.verification import Speaks, verify
 from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _LOAD_IN_PROGRESS_FROM = 2
 """Before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""

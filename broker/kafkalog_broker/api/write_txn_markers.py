@@ -19,7 +19,7 @@ from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_broker.turn import Turn
 
 if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
+    from kafkalog_broker.broker import Broker
 
 _NOT_READY = frozenset(
     {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
@@ -61,7 +61,7 @@ async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> Error
         getattr(asked, "transaction_version", 0),
     )  # fmt: skip
     try:
-        broker.transaction_ends.write_marker(partition, marker)
+        broker.markers.write(partition, marker)
         await broker.flush_if_due(broker.log(*partition))
     except BrokerError as error:
         return ErrorCode.not_leader_or_follower if error.code in _NOT_READY else error.code

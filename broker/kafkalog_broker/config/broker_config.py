@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from kafkalog_broker.config.broker_properties import (
-    BROKER_PROPERTIES,
     MS_PER_UNIT,
     REFUSED,
     listed_relatives,
     relatives,
 )
 from kafkalog_broker.config.definition import ConfigError, Property, Source, Value
+from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
 from kafkalog_broker.config.listeners import Listener, advertised, parse_listeners, parse_security_map, served_listeners
 
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
@@ -315,14 +315,14 @@ def _combined(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]:
             )
     controller = _value(layers, "controller.listener.names") or ()
     protocols = parse_security_map(str(_value(layers, "listener.security.protocol.map")))
-    listeners, told = (_value(layers, name) or () for name in ("listeners", "advertised.listeners"))
+    listeners, named = (_value(layers, name) or () for name in ("listeners", "advertised.listeners"))
     assert isinstance(controller, tuple)
     assert isinstance(listeners, tuple)
-    assert isinstance(told, tuple)
+    assert isinstance(named, tuple)
     served = served_listeners(parse_listeners("listeners", listeners), controller, protocols)
     return {
         "listeners": served,
-        "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", told), controller),
+        "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", named), controller),
         "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
         "log_retention_ms": max(retention, -1),
         "log_roll_ms": roll,

@@ -1,29 +1,8 @@
-"""Every broker property that Kafka 4.3 knows, which of them have no effect here, and which must not be overlooked."""
+"""Broker properties that stand in for one another, and those that are refused (definitions: kafka_properties)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-
-from kafkalog_broker.config.cluster_properties import CLUSTER_PROPERTIES
-from kafkalog_broker.config.definition import table
-from kafkalog_broker.config.group_properties import GROUP_PROPERTIES
-from kafkalog_broker.config.internal_properties import INTERNAL_PROPERTIES
-from kafkalog_broker.config.log_properties import LOG_PROPERTIES
-from kafkalog_broker.config.network_properties import NETWORK_PROPERTIES
-from kafkalog_broker.config.security_properties import SECURITY_PROPERTIES
-from kafkalog_broker.config.share_properties import SHARE_PROPERTIES
-from kafkalog_broker.config.tiered_properties import TIERED_PROPERTIES
-
-BROKER_PROPERTIES = table(
-    LOG_PROPERTIES
-    + NETWORK_PROPERTIES
-    + GROUP_PROPERTIES
-    + CLUSTER_PROPERTIES
-    + SECURITY_PROPERTIES
-    + TIERED_PROPERTIES
-    + SHARE_PROPERTIES
-    + INTERNAL_PROPERTIES
-)
 
 # Who sets these relies on them: running without would be worse than not starting. Name to what is missing.
 REFUSED = {

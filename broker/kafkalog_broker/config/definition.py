@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -218,16 +217,6 @@ def format_value(value: Value) -> str | None:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value)
-
-
-def table(properties: Iterable[Property]) -> Mapping[str, Property]:
-    """By name. Raises ValueError when two have one name."""
-    by_name: dict[str, Property] = {}
-    for entry in properties:
-        if entry.name in by_name:
-            raise ValueError(f"{entry.name} is defined twice")
-        by_name[entry.name] = entry
-    return by_name
 
 
 def _number(bound: float) -> str:

@@ -100,13 +100,13 @@ def served_listeners(
 def advertised(
     served: tuple[Listener, ...], named: tuple[Listener, ...], controller_names: Iterable[str] = ()
 ) -> tuple[Listener, ...]:
-    """What clients are told: `named` (advertised.listeners) where given, else where the broker listens; a listener on
+    """What clients connect to: `named` (advertised.listeners) where given, else where the broker listens; a listener on
     all interfaces by this machine's name. Raises ConfigError for a name that is not served or an address that nobody
     can connect to."""
     controller = {name.upper() for name in controller_names}
-    told = tuple(listener for listener in named if listener.name not in controller) or served
+    shown = tuple(listener for listener in named if listener.name not in controller) or served
     names = {listener.name for listener in served}
-    for listener in told:
+    for listener in shown:
         if listener.name not in names:
             raise ConfigError(
                 f"advertised.listeners names {listener.name}, which is not in listeners ({', '.join(sorted(names))})",
@@ -118,12 +118,12 @@ def advertised(
                 name="advertised.listeners",
                 hint="use a routable IP address or a host name",
             )
-    return tuple(replace(listener, host=listener.host or _own_name()) for listener in told)
+    return tuple(replace(listener, host=listener.host or _own_name()) for listener in shown)
 
 
-def with_bound_ports(told: tuple[Listener, ...], bound: Mapping[str, int]) -> tuple[Listener, ...]:
+def with_bound_ports(shown: tuple[Listener, ...], bound: Mapping[str, int]) -> tuple[Listener, ...]:
     """Port 0 replaced by the port that the listener of that name was given."""
-    return tuple(listener if listener.port else replace(listener, port=bound[listener.name]) for listener in told)
+    return tuple(listener if listener.port else replace(listener, port=bound[listener.name]) for listener in shown)
 
 
 def _own_name() -> str:

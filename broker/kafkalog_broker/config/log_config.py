@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError, Source, format_value
-from kafkalog_broker.config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from kafkalog_broker.config.kafka_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
 
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 MAX_INDEX_ENTRY_BYTES = 1 << 20

@@ -27,7 +27,7 @@ def read_server_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     except OSError as error:
         raise ConfigError(f"{os.fspath(path)} cannot be read: {error.strerror or error}") from None
     try:
-        # Kafka's scripts hand values on as they stand behind the equals sign, without white space at the end.
+        # Kafka's scripts hand values on as they stand after the equals sign, without white space at the end.
         return {name: value.strip() for name, value in parse_properties(data).items()}
     except CorruptFile as error:
         raise ConfigError(error.what).at(path=os.fspath(path)) from None

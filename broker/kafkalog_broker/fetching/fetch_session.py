@@ -18,9 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kio.schema.errors import ErrorCode
-
-from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.fetch_response import RefusedPartitions
 
 NO_SESSION = 0

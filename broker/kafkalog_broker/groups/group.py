@@ -304,7 +304,7 @@ class Group:
         return True
 
     def current_generation(self, member_id: str, *, with_members: bool) -> JoinAnswer:
-        """What a member is told of the generation that has begun."""
+        """What a member learns of the generation that has begun."""
         return JoinAnswer(
             ErrorCode.none,
             member_id,

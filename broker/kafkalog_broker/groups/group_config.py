@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from kafkalog_broker.config.broker_config import BrokerConfig
 
 _MINUTE_MS = 60_000
 
@@ -25,8 +26,8 @@ class GroupConfig:
     Not a public property of Kafka either."""
 
     @classmethod
-    def of(cls, broker_config: Any) -> GroupConfig:
-        """From a BrokerConfig: `group.*`, `offset.metadata.max.bytes`, `offsets.retention.*`."""
+    def of(cls, broker_config: BrokerConfig) -> GroupConfig:
+        """`group.*`, `offset.metadata.max.bytes`, `offsets.retention.*`."""
         return cls(
             min_session_timeout_ms=broker_config.group_min_session_timeout_ms,
             max_session_timeout_ms=broker_config.group_max_session_timeout_ms,
@@ -36,18 +37,3 @@ class GroupConfig:
             offsets_retention_ms=broker_config.offsets_retention_minutes * _MINUTE_MS,
             offsets_retention_check_interval_ms=broker_config.offsets_retention_check_interval_ms,
         )
-
-
-def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition of __consumer_offsets that holds a group: Utils.abs(groupId.hashCode()) % partitions."""
-    value = java_hash(group_id)
-    return (0 if value == -(2**31) else abs(value)) % partition_count  # Java cannot negate its smallest integer
-
-
-def java_hash(text: str) -> int:
-    """String.hashCode: over UTF-16 code units, not characters."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return value - 2**32 if value >= 2**31 else value

@@ -1,7 +1,7 @@
 """The group coordinator: which partition of __consumer_offsets a group lives in, and whether that one is served here.
 
 One process need not own every partition: a group whose partition is another's is answered NOT_COORDINATOR. A partition
-is served from `open` (or its first use, when nobody has opened it) to `close_partition`.
+is served from `shards.open` (or its first use, when nobody has opened it) to `close_partition`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from kafkalog_broker.clock import Clock
+from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.coordinators.partition_for import partition_for
+from kafkalog_broker.coordinators.record_batches import EncodedRecords, OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.coordinators.shards import Shards
+from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group_config import GroupConfig, partition_for
+from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.loading import LoadedPartition, load
 from kafkalog_broker.groups.membership import new_member_id
@@ -31,9 +36,7 @@ from kafkalog_broker.groups.messages import (
     SyncRequest,
     TransactionalCommit,
 )
-from kafkalog_broker.groups.offset_batches import EncodedRecords, OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.groups.prepared_commit import PreparedCommit, PreparingCommit, prepare_commit
-from kafkalog_broker.groups.rebalance import write_error
 from kafkalog_broker.groups.timers import Scheduler
 
 log = logging.getLogger(__name__)
@@ -78,13 +81,11 @@ class GroupCoordinator:
         self._clock = clock
         self._scheduler = scheduler
         self._append = append
-        self._scan = scan
         self._partition_count = partition_count
-        self._owned = owned
         self._new_id = new_id
-        self._shards: dict[int, GroupShard] = {}
-        self._loading: set[int] = set()
-        self._stopped = False
+        self.shards: Shards[LoadedPartition, GroupShard] = Shards(
+            OFFSETS_TOPIC, lambda partition: load(scan(partition)), owned, self._serve
+        )
         self._next_expiry_ms = clock.monotonic_ms() + config.offsets_retention_check_interval_ms
 
     # partitions
@@ -92,57 +93,26 @@ class GroupCoordinator:
     def partition_for(self, group_id: str) -> int:
         return partition_for(group_id, self._partition_count())
 
-    def begin_loading(self, partition: int) -> None:
-        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `give_up`."""
-        self._loading.add(partition)
-
-    def open(self, partition: int, loaded: LoadedPartition) -> None:
-        """Serve a partition. `loaded` comes from `loading.load`, which may have run in another thread."""
-        self._loading.discard(partition)
-        if partition in self._shards or self._stopped:
-            return
-
+    def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
         def write(records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None) -> None:
             self._append(partition, records, transaction)
 
-        self._shards[partition] = GroupShard(
-            loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id
-        )
-
-    def open_owned(self) -> None:
-        """Open all partitions that exist here, except those that are being loaded. Raises BrokerError."""
-        for partition in self._owned():
-            if partition not in self._shards and partition not in self._loading and not self._stopped:
-                self.open(partition, load(self._scan(partition)))
-
-    def give_up(self, partition: int) -> None:
-        """Loading has failed; the next use tries again."""
-        self._loading.discard(partition)
+        return GroupShard(loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id)
 
     def close_partition(self, partition: int) -> None:
-        """The partition is gone, or another's: its members are told to look for their coordinator."""
-        self._loading.discard(partition)
-        shard = self._shards.pop(partition, None)
+        """The partition is gone, or another's: its members are sent to look for their coordinator."""
+        shard = self.shards.remove(partition)
         if shard is not None:
             shard.close()
 
     def shutdown(self) -> None:
         """Answer everybody who waits. Afterwards all groups are COORDINATOR_NOT_AVAILABLE."""
-        self._stopped = True
-        for partition in list(self._shards):
+        self.shards.stop()
+        for partition in self.shards.served():
             self.close_partition(partition)
 
     def _shard(self, group_id: str) -> GroupShard:
-        if self._stopped:
-            raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
-        partition = self.partition_for(group_id)
-        if partition in self._loading:
-            raise BrokerError(
-                ErrorCode.coordinator_load_in_progress, f"__consumer_offsets-{partition} is still being read"
-            )
-        if partition not in self._shards:
-            self.open(partition, load(self._scan(partition)))
-        return self._shards[partition]
+        return self.shards.get(self.partition_for(group_id))
 
     def _named_shard(self, group_id: str) -> GroupShard:
         if not group_id:
@@ -183,7 +153,7 @@ class GroupCoordinator:
             self._named_shard(group_id).membership.heartbeat(group_id, member_id, generation, group_instance_id)
         except BrokerError as error:
             if error.code is ErrorCode.coordinator_load_in_progress:
-                return ErrorCode.none  # sessions begin anew when the group is loaded
+                return ErrorCode.none  # sessions begin again when the group is loaded
             return write_error(error.code)
         return ErrorCode.none
 
@@ -221,14 +191,11 @@ class GroupCoordinator:
     def check_loaded(self, partition: int) -> None:
         """Raise BrokerError COORDINATOR_LOAD_IN_PROGRESS while a partition is read: a marker written now may be missed
         by who reads it, or be seen twice."""
-        if partition in self._loading:
-            raise BrokerError(
-                ErrorCode.coordinator_load_in_progress, f"__consumer_offsets-{partition} is still being read"
-            )
+        self.shards.check_loaded(partition)
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """A marker has been written into a partition. One that is not open will find it when it is read."""
-        shard = self._shards.get(partition)
+        shard = self.shards.if_open(partition)
         if shard is not None:
             shard.end_transaction(producer_id, commit=commit)
 
@@ -239,22 +206,14 @@ class GroupCoordinator:
     # administration
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
-        """Groups of the partitions served here. Empty filters let everything through; case does not matter.
-
-        Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS): an incomplete list would look like a complete one.
-        """
-        if self._stopped:
-            raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
-        if self._loading:
-            raise BrokerError(
-                ErrorCode.coordinator_load_in_progress, f"{len(self._loading)} partitions are still being read"
-            )
-        self.open_owned()
+        """Groups of the partitions served here. Empty filters let everything through; case does not matter. Raises
+        BrokerError."""
+        shards = self.shards.all()
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.strip().lower() for kind in types}
         return [
             group
-            for shard in self._shards.values()
+            for shard in shards
             for group in shard.list_groups()
             if (not wanted_states or group.state.lower() in wanted_states)
             and (not wanted_types or group.type in wanted_types)
@@ -282,8 +241,8 @@ class GroupCoordinator:
         if monotonic_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = monotonic_ms + self.config.offsets_retention_check_interval_ms
-        self.open_owned()
-        for partition, shard in list(self._shards.items()):
+        self.shards.open_owned()
+        for partition, shard in self.shards.served().items():
             try:
                 shard.expire()
             except BrokerError as error:
@@ -292,8 +251,8 @@ class GroupCoordinator:
     def on_topics_deleted(self, topics: Collection[str]) -> Iterator[None]:
         """The offsets committed to these topics go with them, step by step. Raises BrokerError when they cannot be
         found."""
-        self.open_owned()
-        for partition, shard in list(self._shards.items()):
+        self.shards.open_owned()
+        for partition, shard in self.shards.served().items():
             try:
                 yield from shard.forget_topics(topics)
             except BrokerError as error:

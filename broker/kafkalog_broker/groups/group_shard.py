@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from kafkalog_broker.coordinators.record_batches import ProducerEpoch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer_protocol import PROTOCOL_TYPE
 from kafkalog_broker.groups.group import Group
@@ -27,7 +28,6 @@ from kafkalog_broker.groups.messages import (
     SyncAnswer,
     TransactionalCommit,
 )
-from kafkalog_broker.groups.offset_batches import ProducerEpoch, Record
 from kafkalog_broker.groups.offset_expiry import expired_offsets
 from kafkalog_broker.groups.offset_records import OffsetKey, group_key, offset_key
 from kafkalog_broker.groups.offset_store import OffsetStore
@@ -75,7 +75,7 @@ class GroupShard:
                 self._rebalances.prepare(group, f"{len(group.members)} members, at most {self._config.max_size} now")
 
     def close(self) -> None:
-        """The partition goes to another coordinator, or the broker stops: who waits is told to look for it."""
+        """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""
         self._timers.cancel_all()
         for group in list(self.groups.values()):
             for member in group.members.values():

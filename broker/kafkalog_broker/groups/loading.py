@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafkalog_broker.groups.offset_batches import OffsetsBatch
+from kafkalog_broker.coordinators.record_batches import OffsetsBatch
 from kafkalog_broker.groups.offset_records import (
     GroupKey,
     GroupMetadata,

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 
+from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group import Group, Member
 from kafkalog_broker.groups.group_config import GroupConfig
@@ -21,7 +22,7 @@ from kafkalog_broker.groups.messages import (
     SyncRequest,
 )
 from kafkalog_broker.groups.offset_records import GroupMetadata, group_key, group_value
-from kafkalog_broker.groups.rebalance import Rebalances, Write, write_error
+from kafkalog_broker.groups.rebalance import Rebalances, Write
 
 log = logging.getLogger(__name__)
 
@@ -190,13 +191,13 @@ class Membership:
     def _kept_assignment(self, group: Group, request: JoinRequest, member_id: str, old_leader: str) -> JoinAnswer:
         """No rebalance: the member goes on with the assignment it had.
 
-        Clients before v9 would assign anew if they were told to be the leader. So they get the leader's id from
+        Clients before v9 would assign again if they were answered to be the leader. So they get the leader's id from
         before, which is nobody's any more if it was them.
         """
         is_leader = member_id == group.leader
         if request.supports_skipping_assignment:
-            told = group.current_generation(member_id, with_members=is_leader)
-            leader, members, skip = told.leader, told.members, is_leader
+            shown = group.current_generation(member_id, with_members=is_leader)
+            leader, members, skip = shown.leader, shown.members, is_leader
         else:
             leader, members, skip = old_leader, (), False
         return JoinAnswer(

@@ -1,4 +1,4 @@
-"""What clients ask a group, and what they are told: plain values, the same for every version of the protocol.
+"""What clients ask a group, and what they are answered: plain values, the same for every version of the protocol.
 
 Kafka's own defaults stand where a version lacks a field. Times in ms.
 """
@@ -37,7 +37,7 @@ class JoinRequest:
     requires_known_member_id: bool = False
     """v4+: a new dynamic member gets an id first and joins with it in a second request (KIP-394)."""
     supports_skipping_assignment: bool = False
-    """v9+: a returning static leader may be told to keep the assignment that is in place (KIP-814)."""
+    """v9+: a returning static leader may be asked to keep the assignment that is in place (KIP-814)."""
 
 
 @dataclass(frozen=True, slots=True)

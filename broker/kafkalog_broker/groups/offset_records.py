@@ -5,7 +5,7 @@
 | an offset that a group has committed | OffsetCommitKey 1 | OffsetCommitValue 4, or 1 with an expiry of its own | 0-4 |
 | a group | GroupMetadataKey 2 | GroupMetadataValue 3 | 0-4 |
 
-A null value is a tombstone. A key begins with its version, which also tells what it is a key of: 0 and 1 offsets, 2
+A null value is a tombstone. A key begins with its version, which also says what it is a key of: 0 and 1 offsets, 2
 groups, 3 and more the groups of newer protocols (KIP-848, KIP-932, KIP-1071), which `decode_key` passes over.
 Layouts: OffsetCommitKey.json and its neighbours in Kafka's group-coordinator.
 """
@@ -184,7 +184,7 @@ def decode_group_value(value: bytes) -> GroupMetadata:
 
 
 def _begun(value: bytes, what: str) -> tuple[RecordReader, int]:
-    """The reader behind the version that a value begins with, and that."""
+    """The reader, past the version that a value begins with, and that version."""
     reader = RecordReader(value, what)
     version = reader.i16()
     if not 0 <= version <= _NEWEST_READ:

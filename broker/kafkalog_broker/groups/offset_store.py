@@ -1,4 +1,4 @@
-"""The offsets that groups have committed, as __consumer_offsets tells them (Kafka's OffsetMetadataManager).
+"""The offsets that groups have committed, as __consumer_offsets has them (Kafka's OffsetMetadataManager).
 
 Offsets that a transaction commits are kept apart until its marker comes; until then they are unstable.
 """
@@ -111,7 +111,7 @@ class OffsetStore:
     ) -> None:
         """An offset in an open transaction; None when a later commit has come after it.
 
-        position: where its record lies in the log, while that is being replayed; afterwards it comes behind all.
+        position: where its record lies in the log, while that is being replayed; afterwards it comes after all.
         """
         if position is None:
             position = self._next_position

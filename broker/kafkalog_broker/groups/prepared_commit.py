@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import NamedTuple
 
+from kafkalog_broker.coordinators.record_batches import EncodedRecords
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import CommitRequest, TransactionalCommit
-from kafkalog_broker.groups.offset_batches import EncodedRecords
 from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
 
 AT_ONCE = 10

@@ -10,12 +10,13 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from kafkalog_broker.coordinators.record_batches import EncodedRecords, ProducerEpoch, Record
+from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group import Group, Member
 from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_state import GroupEvent, GroupState
 from kafkalog_broker.groups.messages import JoinAnswer, SyncAnswer
-from kafkalog_broker.groups.offset_batches import EncodedRecords, ProducerEpoch, Record
 from kafkalog_broker.groups.offset_records import group_key, group_value
 from kafkalog_broker.groups.timers import Timers
 
@@ -29,23 +30,6 @@ class Write(Protocol):
     def __call__(
         self, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None, /
     ) -> None: ...
-
-
-_WRITE_ERRORS = {
-    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
-    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
-    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
-    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
-    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.invalid_fetch_size: ErrorCode.unknown_server_error,
-}
-
-
-def write_error(code: ErrorCode) -> ErrorCode:
-    """What a member is told when an append to __consumer_offsets failed with `code`."""
-    return _WRITE_ERRORS.get(code, code)
 
 
 class Rebalances:
@@ -73,7 +57,7 @@ class Rebalances:
         self.rebalance_or_complete(group, reason)
 
     def drop(self, group: Group, member: Member) -> None:
-        """A member leaves or has left. A client that still waits is to join anew."""
+        """A member leaves or has left. A client that still waits is to join again."""
         self._timers.cancel(_heartbeat_key(group, member.member_id))
         group.answer_join(member, JoinAnswer(ErrorCode.unknown_member_id))
         group.answer_sync(member, SyncAnswer(ErrorCode.unknown_member_id))
@@ -89,7 +73,7 @@ class Rebalances:
         self._timers.cancel(_heartbeat_key(group, member_id))
 
     def expect_heartbeat(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """A member has been heard of; begin its session anew."""
+        """A member has been heard of; begin its session again."""
         self._begin_session(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
     def expect_join(self, group: Group, member_id: str, timeout_ms: int) -> None:

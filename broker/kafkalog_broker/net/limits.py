@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import resource
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import Source
 
 UNLIMITED = 2**31 - 1
 """Kafka's default of properties that limit connections."""
@@ -73,3 +77,39 @@ def connections_within(open_files: int, configured: int) -> int:
     if open_files == resource.RLIM_INFINITY:
         return configured
     return max(1, min(configured, int(open_files * (1 - FILES_FOR_LOGS))))
+
+
+def network_limits(config: BrokerConfig, open_files: int) -> NetworkLimits:
+    """What the configuration says, and `open_files`, how many files this process may open, allows."""
+    return NetworkLimits(
+        max_request_bytes=config.socket_request_max_bytes,
+        queued_max_request_bytes=config.queued_max_request_bytes,
+        max_connections=connections_within(open_files, config.max_connections),
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connection_creation_rate=config.max_connection_creation_rate,
+        max_idle_ms=config.connections_max_idle_ms,
+        backlog=_backlog(config),
+        max_connections_per_ip_overrides=_per_ip(config.max_connections_per_ip_overrides),
+        send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        receive_buffer_bytes=_buffer(config, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+    )
+
+
+def _backlog(config: BrokerConfig) -> int:
+    """As many as the system allows where nobody chose a number. Kafka has a thread that does nothing but accept, so its
+    default of 50 is never full; here a burst of connections waits for a round of the event loop, and one that finds the
+    backlog full tries again after a second."""
+    chosen = any(layer[2] is not Source.DEFAULT for layer in config.sources("socket.listen.backlog.size"))
+    return config.socket_listen_backlog_size if chosen else max(socket.SOMAXCONN, config.socket_listen_backlog_size)
+
+
+def _buffer(config: BrokerConfig, name: str, size: int) -> int:
+    """A socket buffer's size where somebody chose one; Kafka's default of 100 kB would switch off what Linux does by
+    itself, which is faster."""
+    return size if any(layer[2] is not Source.DEFAULT for layer in config.sources(name)) else -1
+
+
+def _per_ip(text: str) -> dict[str, int]:
+    """max.connections.per.ip.overrides: `host:number,...`."""
+    pairs = (item.rpartition(":") for item in text.split(",") if item.strip())
+    return {host.strip(): int(number) for host, _, number in pairs}

@@ -21,7 +21,7 @@ def take_clean_shutdown(directory: Path) -> bool:
         (directory / CLEAN_SHUTDOWN_FILE).unlink()
     except FileNotFoundError:
         return False
-    # Without this an operating system crash could bring the marker back beside a log that was being written.
+    # Without this an operating system crash could bring the marker back for a log that was being written.
     fsync_directory(directory)
     return True
 

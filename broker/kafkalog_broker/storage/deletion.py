@@ -51,7 +51,7 @@ def remove(path: Path) -> None:
 class DelayedDeletions:
     """Renamed files and directories that wait for their removal.
 
-    on_error(path, error): told of what could not be removed; it is not tried again before the next start.
+    on_error(path, error): called with what could not be removed; it is not tried again before the next start.
     """
 
     def __init__(self, on_error: Callable[[Path, OSError], None] | None = None) -> None:

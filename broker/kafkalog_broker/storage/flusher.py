@@ -33,7 +33,7 @@ class Flusher:
         try:
             log.flush()
         except BrokerError as error:
-            # The log has gone offline and whoever it belongs to was told (Log.on_failure): this is where it shows.
+            # The log has gone offline and whoever it belongs to was informed (Log.on_failure): this is where it shows.
             if not log.is_closed:  # else it was deleted meanwhile
                 _log.error("%s could not be flushed: %s", log, error)
         finally:

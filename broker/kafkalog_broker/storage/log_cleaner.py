@@ -35,7 +35,7 @@ _MEGABYTE = 1 << 20
 
 class LogCleaner:
     """schedule_removal: given files, renamed `.deleted`, and after how many ms they may be removed; called in the
-    thread that owns the logs. `manager`: the state behind it."""
+    thread that owns the logs. `manager`: its state."""
 
     def __init__(self, table: LogTable, schedule_removal: Callable[[Path, int], None]) -> None:
         self._table = table
@@ -202,7 +202,7 @@ class _Host:
         self._throttler.observed(size)
 
     def last_records(self) -> Mapping[int, LastRecord]:
-        return self._owner.ask(self._log.last_records)
+        return self._owner.ask(self._log.producer_state.last_records)
 
     def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
         def swap() -> None:

@@ -53,7 +53,7 @@ class LogHousekeeper:
         self._check_retention(now_ms)
         if Task.PRODUCER_EXPIRATION in due:
             for log in logs:
-                log.expire_producers(now_ms, self._table.config.producer_id_expiration_ms)
+                log.producer_state.expire(now_ms, self._table.config.producer_id_expiration_ms)
         if Task.RECOVERY_POINTS in due:
             self._release_idle_files()
         if due & CHECKPOINTS:
@@ -120,7 +120,7 @@ class LogHousekeeper:
                 if self._is_stopped and not last:
                     return False  # what was collected before the logs were closed is old by now
                 for content in contents:
-                    # A partition that was deleted meanwhile, and perhaps made anew, must not get the old one's offsets.
+                    # A partition that was deleted meanwhile, and perhaps remade, must not get the old one's offsets.
                     current = {
                         entry.key: offset
                         for entry, offset in content.offsets

@@ -9,7 +9,6 @@ After a clean shutdown a log is opened when it is first asked for: starting cost
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -19,33 +18,26 @@ from pathlib import Path
 
 from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.internal_topics import internal_topic_configs
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown, write_clean_shutdown
-from kafkalog_broker.storage.deletion import remove, rename_for_deletion
+from kafkalog_broker.storage.clean_shutdown import write_clean_shutdown
+from kafkalog_broker.storage.deletion import remove
 from kafkalog_broker.storage.departure import Departure
 from kafkalog_broker.storage.flusher import RunBlocking
 from kafkalog_broker.storage.log_cleaner import LogCleaner
-from kafkalog_broker.storage.log_dir import LogDirError, LogDirs, new_uuid
+from kafkalog_broker.storage.log_dir import LogDirs
 from kafkalog_broker.storage.log_dir_usage import LogDirUsage
 from kafkalog_broker.storage.log_home import Key, LogEntry
 from kafkalog_broker.storage.log_housekeeper import LogHousekeeper
+from kafkalog_broker.storage.log_loading import LogLoading
 from kafkalog_broker.storage.log_table import CallSoon, LogConfigOf, LogTable, is_the_directorys, storage_error
 from kafkalog_broker.storage.new_partitions import NewPartitions
-from kafkalog_broker.storage.partition.log import Log, LogIdentity
-from kafkalog_broker.storage.partition_dirs import PartitionPlace, Reconciled, find_partition_dirs, reconcile
-from kafkalog_broker.storage.recovery.load_progress import LoadProgress, ProgressWatch
-from kafkalog_broker.storage.recovery.log_loader import bytes_to_recover
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.recovery.load_progress import LoadProgress
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.log.format.durable import fsync_directory
-from kafkalog_spark.log.format.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    PartitionMetadata,
-    write_partition_metadata,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +73,7 @@ class LogManager:
         self._housekeeper = LogHousekeeper(self._table, run_blocking)
         self.cleaner = LogCleaner(self._table, self._housekeeper.schedule_removal)
         self._is_shut_down = False
-        self._is_stopping = threading.Event()
+        self._loading = LogLoading(self._table, topics, self._housekeeper, self._create_missing)
         self.to_recover: list[Path] = []
 
     # ---- loading
@@ -93,119 +85,15 @@ class LogManager:
         for a partition that lies in two directories and when no directory works, BrokerError when the registry cannot
         be written.
         """
-        places: list[PartitionPlace] = []
-        compacted: set[str] = set()
-        for home in self._table.homes:
-            if not home.log_dir.is_online:
-                continue
-            try:
-                home.was_clean = take_clean_shutdown(home.path)
-                for checkpoint in home.checkpoints.all:
-                    checkpoint.read()
-                compacted.update(topic for topic, _ in home.checkpoints.cleaner_offsets.known)
-                found = find_partition_dirs(home.log_dir)
-                for path in found.deleted:
-                    self._housekeeper.schedule_removal(path, 0)
-                places += found.live
-            except OSError as error:
-                home.log_dir.fail(error)
-        self._topics_of(places)
-        internal = internal_topic_configs(self._table.config)
-        plan = reconcile(places, self._topics.topics, self._topics.deleted, compacted, new_uuid, internal)
-        self._take_in(plan)
-        self._recover(progress or (lambda _: None))
-        self._create_missing(plan)
-        for home in self._table.homes:
-            home.is_loaded = home.log_dir.is_online
-            if home.is_loaded:
-                how = "clean" if home.was_clean else "recovered"
-                _log.info("log directory %s: %d partitions, %s", home.path, home.partitions, how)
-        if not self._table.dirs.online:
-            raise LogDirError("no log directory works: " + "; ".join(_failures(self._table.dirs)))
+        self._loading.load(progress or (lambda _: None))
         self._housekeeper.start()
 
     def stop_loading(self) -> None:
         """`load`, in its thread, is to end with the logs that it is checking. Without effect afterwards."""
-        self._is_stopping.set()
+        self._loading.stop()
 
-    def _topics_of(self, places: list[PartitionPlace]) -> None:
-        if places and not self._topics.was_read:
-            _log.warning(
-                "there is no topic registry: topics are taken in from %d partition directories; their configuration "
-                "overrides are not known, so nothing of them is deleted (retention.ms=-1) until they are set again",
-                len(places),
-            )
-
-    def _take_in(self, plan: Reconciled) -> None:
-        for place in plan.strays:
-            _log.warning("%s is left alone: it belongs to another topic of that name (partition.metadata)", place.path)
-        self._topics.take_in(plan.changed.values())
-        for place, topic in plan.serve:
-            home = self._table.home_of(place.log_dir)
-            self._table.add(LogEntry(topic.name, place.partition, topic.id, home, place.path))
-            if place.topic_id is None:
-                self._table.guarded(home, partial(_write_topic_id, place.path, topic.id))
-        for place in plan.deleted:
-            renaming = partial(self._rename_away, place.path, place.topic, place.partition)
-            self._table.guarded(self._table.home_of(place.log_dir), renaming)
-        if self._table.all_online:
-            self._topics.forget_deleted(self._topics.deleted)
-        for home in self._table.homes:
-            home.is_listed = True
-
-    def _recover(self, progress: Callable[[LoadProgress], None]) -> None:
-        """Load the logs of directories that were not shut down cleanly, each directory with threads of its own."""
-        entries = [entry for entry in self._table.entries.values() if not entry.home.was_clean and entry.is_online]
-        if not entries:
-            return
-        sizes = {entry.key: self._bytes_to_recover(entry) for entry in entries}
-        watch = ProgressWatch(len(entries), sum(sizes.values()), progress)
-        for home in self._table.homes:
-            if not home.was_clean and home.log_dir.is_online:
-                _log.warning("%s was not shut down cleanly: its logs are checked from their recovery points", home.path)
-        pools = {
-            id(home): ThreadPoolExecutor(self._table.config.num_recovery_threads_per_data_dir, "recovery")
-            for home in {id(entry.home): entry.home for entry in entries}.values()
-        }
-        try:
-            # The longest first: one large log at the end would leave the other threads idle.
-            ordered = sorted(entries, key=lambda entry: sizes[entry.key], reverse=True)
-            for future in [pools[id(entry.home)].submit(self._recover_one, entry, watch) for entry in ordered]:
-                future.result()
-        finally:
-            for pool in pools.values():
-                pool.shutdown(cancel_futures=True)
-
-    def _bytes_to_recover(self, entry: LogEntry) -> int:
-        try:
-            return bytes_to_recover(entry.path, entry.recovery_point)
-        except OSError as error:
-            self._table.fail(entry.home, error)
-            return 0
-
-    def _recover_one(self, entry: LogEntry, watch: ProgressWatch) -> None:
-        if self._is_stopping.is_set():
-            raise KafkalogError("loading was stopped before all logs were checked", hint="start again")
-        try:
-            self._table.open(entry, watch.bytes_done)
-        except BrokerError as error:
-            _log.error("%s", error)
-        finally:
-            watch.log_done()
-
-    def _create_missing(self, plan: Reconciled) -> None:
-        """A crash may come between a topic's registration and its directories. With a directory offline nobody knows
-        what lies in it, and an empty log beside the real one would be the end of its records."""
-        for topic, partition in plan.missing:
-            if self._table.all_online:
-                try:
-                    self.create(topic.name, partition, topic.id, self._table.config_of(topic))
-                    continue
-                except (BrokerError, ConfigError) as error:  # a stray directory is in its place
-                    _log.error("%s", error)
-                except Exception:  # noqa: BLE001 - a fault of ours must not keep the broker from starting
-                    _log.exception("%s-%d cannot be created", topic.name, partition)
-            self._table.absent.add((topic.name, partition))
+    def _create_missing(self, topic: Topic, partition: int) -> None:
+        self.create(topic.name, partition, topic.id, self._table.config_of(topic))
 
     # ---- the logs
 
@@ -256,7 +144,7 @@ class LogManager:
         return [entry for entry in entries if entry is not None and entry.is_online and entry.leader_epoch is None]
 
     def dirs(self) -> list[LogDirUsage]:
-        """What DescribeLogDirs tells of each log directory."""
+        """What DescribeLogDirs says of each log directory."""
         return self._table.usage()
 
     # ---- creating and deleting
@@ -365,9 +253,6 @@ class LogManager:
         offline. Raises BrokerError kafka_storage_error."""
         return self.detach([(topic, partition)]).finish() > 0
 
-    def _rename_away(self, path: Path, topic: str, partition: int, delay_ms: int = 0) -> None:
-        self._housekeeper.schedule_removal(rename_for_deletion(path, topic, partition), delay_ms)
-
     # ---- configuration
 
     def update_topic_config(self, name: str) -> None:
@@ -445,11 +330,3 @@ def _remove_what_was_made(path: Path) -> None:
         remove(path)
     except OSError as error:
         _log.warning("%s could not be removed: %s", path, error)
-
-
-def _failures(dirs: LogDirs) -> list[str]:
-    return [f"{log_dir.path}: {log_dir.failure}" for log_dir in dirs.all]
-
-
-def _write_topic_id(path: Path, topic_id: uuid.UUID) -> None:
-    write_partition_metadata(path / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))

@@ -21,9 +21,11 @@ from kafkalog_broker.storage.log_dir import LogDir, LogDirs, fewest_partitions
 from kafkalog_broker.storage.log_dir_usage import LogDirUsage, PartitionUsage, directory_usage, log_bytes
 from kafkalog_broker.storage.log_home import Key, LogEntry, LogHome
 from kafkalog_broker.storage.partition.file_handles import is_passing
-from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.errors import KafkalogError
 
 _log = logging.getLogger(__name__)
@@ -199,7 +201,7 @@ class LogTable:
             self.call_soon(self._on_all_offline)
 
     def usage(self) -> list[LogDirUsage]:
-        """What DescribeLogDirs tells of each log directory."""
+        """What DescribeLogDirs says of each log directory."""
         usages = []
         for home in self.homes:
             partitions = []

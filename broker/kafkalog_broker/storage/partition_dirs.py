@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.storage.log_dir import LogDir, LogDirError
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.log.format.names import DirKind, parse_partition_dir
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata

@@ -1,4 +1,4 @@
-"""Whether retention has anything to do in a log that nobody has opened: told by its first segment, without opening it.
+"""Whether retention has anything to do in a log that nobody has opened: seen from its first segment, not opening it.
 
 Retention goes from the oldest segment on and stops at the first that stays (retention.decide).
 """

@@ -1,129 +1,39 @@
-"""The topics of this broker: names, ids, numbers of partitions, configuration overrides; in every log directory.
+"""The topics of this broker, by name and by id.
 
-A cluster of Apache Kafka keeps this in its controllers' metadata log. Here it is one JSON file, `kafkalog.topics.json`:
-
-    {"version": 0, "generation": 7, "topics": [
-    {"name": "orders", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 3, "configs": {"retention.ms": "9"}}
-    ], "deleted": ["2xQ5oL1bTPOa0l9pY2YyGA"]}
-
-It is written as a whole, a line per topic, which is made once. What one request changes is one write. Each change is on
-disk before it returns. Every log directory that is online gets a copy, and the highest generation is
-read, so one failed directory forgets no topic. `deleted` names topics whose directories may still be there: a crash in
-between must not bring them back.
+What one request changes is one write of the file (`topics_file`), in every log directory. Each change is on disk before
+it returns. The line of a topic is made once.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
-from kio.schema.errors import ErrorCode
-
-from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.log_dir import LogDir, new_uuid
-from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_broker.storage.topics_file import (
+    TOPICS_FILE,
+    RegistryState,
+    Topic,
+    format_registry,
+    format_topic,
+    read_registry,
+)
 from kafkalog_spark.log.format.durable import replace_file
 from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH, valid_topic_name
-from kafkalog_spark.log.format.partition_metadata import uuid_from_text, uuid_to_text
+from kafkalog_spark.log.format.partition_metadata import uuid_to_text
 
 _log = logging.getLogger(__name__)
 
-TOPICS_FILE = "kafkalog.topics.json"
-VERSION = 0
-_NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """One topic. `configs`: the overrides by Kafka's property names, as text; not to be changed in place."""
-
-    name: str
-    id: uuid.UUID
-    partitions: int
-    configs: Mapping[str, str] = field(default_factory=lambda: _NO_CONFIGS)
 
 
 Outcome = Topic | BrokerError
 """What became of one of several topics that are changed together."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegistryState:
-    """Everything the file holds. `deleted`: ids of topics whose partition directories are to be removed."""
-
-    generation: int
-    topics: Mapping[str, Topic]
-    deleted: frozenset[uuid.UUID] = frozenset()
-
-
-def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None) -> bytes:
-    """The file's bytes, topics by name. lines: of each topic by name, as `format_topic` makes them."""
-    if lines is None:
-        lines = {name: format_topic(topic) for name, topic in state.topics.items()}
-    topics = ",\n".join([lines[name] for name in sorted(state.topics)])
-    deleted = json.dumps(sorted(map(uuid_to_text, state.deleted)))
-    head = f'{{"version": {VERSION}, "generation": {state.generation}, "topics": ['
-    return f'{head}\n{topics}\n], "deleted": {deleted}}}\n'.encode("ascii")
-
-
-def format_topic(topic: Topic) -> str:
-    """One topic as JSON, in one line."""
-    return json.dumps(
-        {
-            "name": topic.name,
-            "id": uuid_to_text(topic.id),
-            "partitions": topic.partitions,
-            "configs": dict(topic.configs),
-        }
-    )
-
-
-def parse_registry(data: bytes) -> RegistryState:
-    """Parse a file's bytes; raises CorruptFile for anything but what `format_registry` writes, UnsupportedFormat for
-    a version of a later release."""
-    try:
-        content = json.loads(data)
-    except ValueError as error:  # also UnicodeDecodeError
-        raise CorruptFile(f"this is not JSON: {error}") from None
-    if not isinstance(content, dict) or not isinstance(content.get("version"), int):
-        raise CorruptFile("expected a JSON object with an integer 'version'")
-    if content["version"] != VERSION:
-        raise UnsupportedFormat(f"version {content['version']} of {TOPICS_FILE}, only {VERSION} is known")
-    try:
-        topics = {}
-        for entry in content["topics"]:
-            topic = _topic(entry)
-            if topic.name in topics:
-                raise ValueError(f"topic {topic.name!r} is there twice")
-            topics[topic.name] = topic
-        if len({topic.id for topic in topics.values()}) != len(topics):
-            raise ValueError("two topics have one id")
-        generation = content["generation"]
-        if type(generation) is not int or generation < 0:
-            raise ValueError(f"generation is {generation!r}, expected an integer from 0 on")
-        deleted = frozenset(uuid_from_text(text) for text in content["deleted"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptFile(f"{type(error).__name__}: {error}") from None
-    return RegistryState(generation, topics, deleted)
-
-
-def _topic(entry: Any) -> Topic:
-    name, partitions, configs = entry["name"], entry["partitions"], entry["configs"]
-    if not isinstance(name, str) or not valid_topic_name(name):
-        raise ValueError(f"{name!r} is no name of a topic")
-    if type(partitions) is not int or not 0 < partitions < 2**31:
-        raise ValueError(f"topic {name!r} has {partitions!r} partitions")
-    if not all(isinstance(key, str) and isinstance(value, str) for key, value in configs.items()):
-        raise ValueError(f"topic {name!r} has configs that are no texts")
-    return Topic(name, uuid_from_text(entry["id"]), partitions, dict(configs))
 
 
 class TopicRegistry:
@@ -307,7 +217,7 @@ class TopicRegistry:
         for log_dir in self._dirs:
             if not log_dir.is_online:
                 continue
-            state = _read(log_dir)
+            state = read_registry(log_dir)
             if state is not None and (newest is None or state.generation > newest.generation):
                 newest = state
         self.was_read = newest is not None
@@ -407,28 +317,3 @@ def check_topic_name(name: str) -> None:
 def _fold(name: str) -> str:
     """Names that are one in metrics, where a dot becomes an underscore (Topic.unifyCollisionChars)."""
     return name.replace(".", "_")
-
-
-def _read(log_dir: LogDir) -> RegistryState | None:
-    path = log_dir.path / TOPICS_FILE
-    try:
-        return parse_registry(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        log_dir.fail(error)
-    except UnsupportedFormat as error:
-        raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
-    except CorruptFile as error:
-        _log.warning("%s", error.at(path=str(path)))
-        _set_aside(path)
-    return None
-
-
-def _set_aside(path: Path) -> None:
-    damaged = path.with_name(path.name + ".damaged")
-    try:
-        path.replace(damaged)
-        _log.warning("the damaged file is kept as %s", damaged)
-    except OSError as error:
-        _log.warning("the damaged file cannot be renamed: %s", error)

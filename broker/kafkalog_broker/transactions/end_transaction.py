@@ -3,8 +3,8 @@
 The first version of the protocol: the epoch must be the producer's. The end that has already happened may be asked for
 again.
 
-The second version (KIP-890) raises the epoch at each end, so the epoch tells a repetition (one less than now) from a
-new end:
+The second version (KIP-890) raises the epoch at each end, so a repetition, which has one less than
+now, is known from a new end:
 
 | state          | abort again | abort | commit again | commit |
 |---|---|---|---|---|
@@ -30,7 +30,7 @@ _UNDERWAY = {(_S.PREPARE_COMMIT, True), (_S.PREPARE_ABORT, False)}
 
 
 def ends(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int) -> bool:
-    """True when the transaction is to be prepared to end so; False when it has ended so before: the answer is told
+    """True when the transaction is to be prepared to end so; False when it has ended so before: the answer is given
     again.
 
     Raises BrokerError: invalid_producer_id_mapping, producer_fenced, concurrent_transactions, invalid_txn_state.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from kafkalog_broker.groups.offset_batches import OffsetsBatch
+from kafkalog_broker.coordinators.record_batches import OffsetsBatch
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
 from kafkalog_broker.transactions.transaction_records import read_transaction_key, read_transaction_value
 from kafkalog_spark.errors import KafkalogError

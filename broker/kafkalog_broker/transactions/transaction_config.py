@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from kafkalog_broker.groups.group_config import partition_for
-
-__all__ = ["TransactionConfig", "partition_for"]
+from kafkalog_broker.config.broker_config import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +17,8 @@ class TransactionConfig:
     remove_expired_interval_ms: int = 3_600_000
 
     @classmethod
-    def of(cls, broker_config: Any) -> TransactionConfig:
-        """From a BrokerConfig: `transaction.*`, `transactional.id.expiration.ms`."""
+    def of(cls, broker_config: BrokerConfig) -> TransactionConfig:
+        """`transaction.*`, `transactional.id.expiration.ms`."""
         return cls(
             max_timeout_ms=broker_config.transaction_max_timeout_ms,
             id_expiration_ms=broker_config.transactional_id_expiration_ms,

@@ -68,7 +68,7 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """A producer begins; `expected` is what it has when it goes on after an error (KIP-360).
 
-        An open transaction of the id is prepared to be aborted, and the producer is told to try again. Raises
+        An open transaction of the id is prepared to be aborted, and the producer is asked to try again. Raises
         BrokerError: invalid_request, invalid_transaction_timeout, concurrent_transactions, producer_fenced.
         """
         if not transactional_id:

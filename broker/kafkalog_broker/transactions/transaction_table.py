@@ -11,11 +11,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from kafkalog_broker.config.internal_topics import TRANSACTION_TOPIC
+from kafkalog_broker.coordinators.partition_for import partition_for
+from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
+from kafkalog_broker.coordinators.shards import Shards
+from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.offset_batches import OffsetsBatch, Record
-from kafkalog_broker.groups.rebalance import write_error
 from kafkalog_broker.transactions.loading import Transactions, load
-from kafkalog_broker.transactions.transaction_config import partition_for
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition, TransactionMetadata
 from kafkalog_broker.transactions.transaction_records import transaction_key, transaction_value
 
@@ -50,9 +52,9 @@ class TransactionTable:
 
     def __init__(self, state_log: StateLog) -> None:
         self._state_log = state_log
-        self._transactions: dict[int, Transactions] = {}
-        self._loading: set[int] = set()
-        self._stopped = False
+        self.shards: Shards[Transactions, Transactions] = Shards(
+            TRANSACTION_TOPIC, self._read, state_log.owned, self._serve
+        )
         self.prepared: dict[str, None] = {}
 
     # ---- partitions
@@ -60,48 +62,32 @@ class TransactionTable:
     def partition_for(self, transactional_id: str) -> int:
         return partition_for(transactional_id, self._state_log.partitions)
 
-    def begin_loading(self, partition: int) -> None:
-        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `give_up`."""
-        self._loading.add(partition)
+    def _read(self, partition: int) -> Transactions:
+        if partition not in self._state_log.owned():
+            raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not here")
+        return load(self._state_log.scan(partition))
 
-    def open(self, partition: int, loaded: Transactions) -> None:
-        """Serve a partition. `loaded` comes from `loading.load`, which may have run in another thread."""
-        self._loading.discard(partition)
-        if partition in self._transactions or self._stopped:
-            return
-        self._transactions[partition] = loaded
+    def _serve(self, _: int, loaded: Transactions) -> Transactions:
         for metadata in loaded.values():
             if metadata.state.is_prepared:
                 log.info("%.200r was %s when the broker stopped", metadata.transactional_id, metadata.state.label)
                 self.prepared[metadata.transactional_id] = None
-
-    def give_up(self, partition: int) -> None:
-        """Loading has failed; the next use tries again."""
-        self._loading.discard(partition)
+        return loaded
 
     def close_all(self) -> None:
         """The topic is gone: its ids are unknown."""
-        self._transactions.clear()
+        for partition in self.shards.served():
+            self.shards.remove(partition)
         self.prepared.clear()
 
     def shutdown(self) -> None:
         """Afterwards all ids are COORDINATOR_NOT_AVAILABLE. What is prepared is completed at the next start."""
-        self._stopped = True
+        self.shards.stop()
         self.close_all()
 
     def _partition(self, transactional_id: str) -> tuple[int, Transactions]:
-        if self._stopped:
-            raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
         partition = self.partition_for(transactional_id)
-        if partition in self._loading:
-            raise BrokerError(
-                ErrorCode.coordinator_load_in_progress, f"__transaction_state-{partition} is still being read"
-            )
-        if partition not in self._transactions:
-            if partition not in self._state_log.owned():
-                raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not here")
-            self.open(partition, load(self._state_log.scan(partition)))
-        return partition, self._transactions[partition]
+        return partition, self.shards.get(partition)
 
     def coordinator_epoch(self, transactional_id: str) -> int:
         """With which markers of the id are written. Raises BrokerError."""
@@ -147,24 +133,15 @@ class TransactionTable:
 
     def served(self) -> list[TransactionMetadata]:
         """Of the partitions that are open."""
-        return [metadata for transactions in self._transactions.values() for metadata in transactions.values()]
+        return [metadata for transactions in self.shards.served().values() for metadata in transactions.values()]
 
     def all(self) -> list[TransactionMetadata]:
-        """Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS): an incomplete list would look like a complete one."""
-        if self._stopped:
-            raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
-        if self._loading:
-            raise BrokerError(
-                ErrorCode.coordinator_load_in_progress, f"{len(self._loading)} partitions are still being read"
-            )
-        for partition in self._state_log.owned():
-            if partition not in self._transactions:
-                self.open(partition, load(self._state_log.scan(partition)))
-        return self.served()
+        """Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS)."""
+        return [metadata for transactions in self.shards.all() for metadata in transactions.values()]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forget ids that nobody used for that long and that have nothing open."""
-        for partition, transactions in self._transactions.items():
+        for partition, transactions in self.shards.served().items():
             gone = [key for key, metadata in transactions.items() if metadata.expired(now_ms, expiration_ms)]
             for at in range(0, len(gone), _TOMBSTONES_A_WRITE):
                 some = gone[at : at + _TOMBSTONES_A_WRITE]

@@ -85,7 +85,7 @@ def verify(
 
 
 def produce_error(error: BrokerError, speaks: Speaks) -> BrokerError:
-    """As a producer is told: what passes is NOT_ENOUGH_REPLICAS, which every client tries again without asking for
+    """As a producer is answered: what passes is NOT_ENOUGH_REPLICAS, which every client tries again without asking for
     metadata. Clients of the second version know CONCURRENT_TRANSACTIONS too."""
     passes = error.code in _TRY_AGAIN or (
         error.code is ErrorCode.concurrent_transactions and speaks is not Speaks.ADDS_PARTITIONS

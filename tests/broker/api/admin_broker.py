@@ -11,6 +11,7 @@ from typing import Any
 from kio.serial import entity_reader
 
 from kafkalog_broker import api
+from kafkalog_broker.broker import ChangesUnderWay
 from kafkalog_broker.clock import ManualClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
@@ -49,6 +50,8 @@ class AdminBroker:
         self._loop = asyncio.new_event_loop()
         self.node_id = self.config.node_id
         self.cluster_id = "a cluster"
+        self.changes = ChangesUnderWay()
+        self.described: tuple[BrokerConfig, dict[Any, bytes]] = (self.config, {})
         self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
         self.groups = Groups()
         self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())

@@ -17,7 +17,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
 from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
-from kafkalog_broker.server import Broker
+from kafkalog_broker.server import Server
 from kafkalog_broker.testing import frame_of
 from tests.broker.loop_watch import loop_watched
 
@@ -34,7 +34,7 @@ class BrokerInProcess:
         self._watch = contextlib.ExitStack()
         self._waits = self._watch.enter_context(loop_watched())
         settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1", **(properties or {})}
-        self.broker = Broker(BrokerConfig.from_properties({**settings, "log.dirs": str(directory)}), self.clock)
+        self.broker = Server(BrokerConfig.from_properties({**settings, "log.dirs": str(directory)}), self.clock)
 
     def __enter__(self) -> BrokerInProcess:
         self.run(self.broker.start())
@@ -52,7 +52,7 @@ class BrokerInProcess:
         return self._loop.run_until_complete(coroutine)
 
     async def _loaded(self) -> None:
-        await self.broker._loading
+        await self.broker.loading
 
     def tick(self) -> None:
         self.run(self._tick())

@@ -296,6 +296,15 @@ def test_a_wrong_change_is_refused_and_others_are_made(broker, operations, code,
     assert broker.topics.get("good").configs == {"retention.ms": "5"}
 
 
+def test_log_directories_are_cordoned_on_a_single_broker_only(broker, tmp_path):
+    """KafkaConfig: of all dynamic properties without a listener, cordoned.log.dirs alone is a single broker's."""
+    cordoned = ("cordoned.log.dirs", SET, str(tmp_path))
+    refused = one(ask(broker, incremental(change(BROKER, "", cordoned))))
+    assert refused.error_code is ErrorCode.invalid_request
+    assert "default cluster level, broker id must be specified: [cordoned.log.dirs]" in refused.error_message
+    assert one(ask(broker, incremental(change(BROKER, "1", cordoned)))).error_code is ErrorCode.none
+
+
 def test_unlike_kafka_an_unknown_broker_property_is_refused(broker):
     answer = one(ask(broker, incremental(change(BROKER, "1", ("message.max.byte", SET, "1")))))
     assert answer.error_code is ErrorCode.invalid_request

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.admin import config_changes, topic_changes
+from kafkalog_broker.admin import config_changes, topic_changes, topic_checks
 from kafkalog_broker.api import create_partitions, create_topics, delete_topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.storage import topic_registry
+from kafkalog_broker.storage import topic_registry, topics_file
 from kafkalog_broker.turn import ITEMS
 from kafkalog_spark.log.format import durable
 from tests.broker.api.admin_broker import AdminBroker
@@ -121,7 +121,7 @@ def test_a_change_for_all_topics_is_spread_out(broker, turns):
 def test_a_line_of_the_registry_is_made_once(broker, monkeypatch):
     ask(broker, create(*(new_topic(f"topic-{n}") for n in range(50))))
     made: list[Any] = []
-    really = topic_registry.format_topic
+    really = topics_file.format_topic
 
     def counted(topic):
         made.append(topic.name)
@@ -168,8 +168,8 @@ def test_a_manual_assignment_is_looked_through_once(broker):
             looked.append(1)
             return int.__eq__(self, other)
 
-    new = topic_changes.NewTopic("t", assignments=[(Index(n), [broker.node_id]) for n in range(1000)])
-    assert topic_changes._assigned_partitions(broker, new) == 1000
+    new = topic_checks.NewTopic("t", assignments=[(Index(n), [broker.node_id]) for n in range(1000)])
+    assert topic_checks._assigned_partitions(broker, new) == 1000
     assert len(looked) < 5000
 
 

@@ -8,7 +8,7 @@ import pytest
 from kafkalog_broker.api import offset_fetch
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topics_file import Topic
 from tests.broker.api.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values, error_answer, versions
 
 
@@ -96,7 +96,7 @@ def test_an_offset_in_an_open_transaction_is_unstable(version: int) -> None:
 @pytest.mark.parametrize("version", versions(FETCH))
 def test_a_coordinator_that_is_not_ready_says_so(version: int) -> None:
     broker = FakeBroker()
-    broker.groups.begin_loading(0)
+    broker.groups.shards.begin_loading(0)
     answer = call(broker, FETCH, version, **fetch_values())
     assert answer == error_answer(FETCH, version, ErrorCode.coordinator_load_in_progress, **fetch_values())
     group = only_group(answer, version)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kafkalog_broker.coordinators.record_batches import decode_batches
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.offset_batches import decode_batches
 from kafkalog_spark.log.format.batch_header import parse_header
 from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.transaction_index import load_transaction_index

@@ -6,6 +6,7 @@ import java.util.TreeMap;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.server.config.AbstractKafkaConfig;
 import org.apache.kafka.server.config.ConfigSynonym;
+import org.apache.kafka.server.config.DynamicBrokerConfig;
 import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
@@ -25,13 +26,15 @@ public class DumpDefinitions {
     }
 
     private static void dump(String kind, ConfigDef definitions) {
+        Map<String, String> updates = DynamicBrokerConfig.dynamicConfigUpdateModes();
         for (ConfigDef.ConfigKey key : new TreeMap<>(definitions.configKeys()).values()) {
             Object value = key.defaultValue == ConfigDef.NO_DEFAULT_VALUE
                 ? "<<none>>" : key.defaultValue == null ? null : ConfigDef.convertToString(key.defaultValue, key.type);
             System.out.printf(
                 "{\"kind\": \"%s\", \"name\": %s, \"type\": \"%s\", \"default\": %s, \"validator\": %s, "
-                    + "\"importance\": \"%s\"}%n",
-                kind, quoted(key.name), key.type, quoted(value), quoted(key.validator), key.importance);
+                    + "\"importance\": \"%s\", \"internal\": %s, \"update\": \"%s\"}%n",
+                kind, quoted(key.name), key.type, quoted(value), quoted(key.validator), key.importance,
+                key.internalConfig, kind.equals("topic") ? "cluster-wide" : updates.getOrDefault(key.name, "read-only"));
         }
     }
 

@@ -12,7 +12,7 @@ import pytest
 
 import kafkalog_broker
 from kafkalog_broker.config.broker_config import BrokerConfig, served_properties
-from kafkalog_broker.config.broker_properties import BROKER_PROPERTIES, REFUSED, note_of_unserved, relatives
+from kafkalog_broker.config.broker_properties import REFUSED, note_of_unserved, relatives
 from kafkalog_broker.config.definition import (
     Between,
     ConfigError,
@@ -23,9 +23,10 @@ from kafkalog_broker.config.definition import (
     ThrottledReplicas,
     format_value,
 )
+from kafkalog_broker.config.kafka_properties import BROKER_DEFAULTS, BROKER_PROPERTIES, FILE, TOPIC_PROPERTIES
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
-from kafkalog_broker.config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from tests.broker.config.write_properties import allowed, made
 
 DEFINITIONS = json.loads(Path(__file__).with_name("kafka-4.3.0-definitions.json").read_text())
 
@@ -49,6 +50,40 @@ def test_types_defaults_and_importance_are_kafkas(kind, ours):
             default,
             entry["importance"],
         ), name
+
+
+@pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
+def test_what_may_change_while_a_broker_runs_and_what_is_internal_are_kafkas(kind, ours):
+    for name, entry in kafkas(kind).items():
+        assert (ours[name].update.value, ours[name].internal) == (entry["update"], entry["internal"]), name
+
+
+def test_the_file_of_properties_is_what_the_script_makes_of_kafkas_definitions():
+    assert FILE.read_text() == made()
+
+
+@pytest.mark.parametrize(
+    ("validator", "made"),
+    [
+        (None, None),
+        ("non-null string", None),
+        ("[0,...]", {"low": 0}),
+        ("[0,...,0.5]", {"low": 0, "high": 0.5}),
+        ("[-131072,...,22]", {"low": -131072, "high": 22}),
+        ("[1,...,9] or -1", {"low": 1, "high": 9, "also": -1}),
+        ("[compact, delete]", {"words": ["compact", "delete"]}),
+        ("(case insensitive) [ES256, RS256]", {"words": ["ES256", "RS256"], "fold": True}),
+        ("non-empty string", {"not_empty": True}),
+        ("[partitionId]:[brokerId],[partitionId]:[brokerId],...", {"throttled_replicas": True}),
+    ],
+)
+def test_the_words_of_kafkas_validators_are_understood(validator, made):
+    assert allowed(validator) == made
+
+
+def test_a_validator_of_a_later_kafka_is_not_passed_over():
+    with pytest.raises(ValueError, match="an even number"):
+        allowed("an even number")
 
 
 def kafkas_words(entry: Property) -> str | None:
@@ -121,7 +156,7 @@ def names_read(files):
 def test_every_attribute_of_the_configurations_is_read_by_the_broker():
     """Or its property would be accepted as if it had an effect (`BrokerConfig.without_effect`)."""
     package = Path(kafkalog_broker.__file__).parent
-    definitions = {"broker_config.py", "broker_properties.py", "topic_properties.py"}
+    definitions = {"broker_config.py", "broker_properties.py"}
     read = set(names_read(file for file in package.rglob("*.py") if file.name not in definitions))
     topics = {field.name for field in dataclasses.fields(LogConfig)}
     assert topics - read == set()

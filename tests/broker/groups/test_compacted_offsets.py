@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from kafkalog_broker.coordinators.record_batches import decode_batches, encode_batch
 from kafkalog_broker.groups.loading import load
-from kafkalog_broker.groups.offset_batches import decode_batches, encode_batch
 from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
 from kafkalog_broker.storage.partition.log import Log
 from tests.broker.storage.cleaner_helpers import clean, compacted_log
@@ -31,7 +31,7 @@ def test_committed_offsets_are_what_they_were_after_each_compaction(tmp_path):
             if chance.random() > 0.1:
                 value = offset_value(OffsetAndMetadata(1000 * round_ + number, NOW + number, metadata="m"))
             record = (offset_key(f"group-{group}", "orders", partition), value)
-            log.append_records(encode_batch([record], NOW), NOW)
+            log.append_batch(encode_batch([record], NOW), NOW)
         before = committed(log)
         size = log.size_bytes
         end, _, _ = clean(log, first_dirty=end)

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from kafkalog_broker.coordinators.record_batches import decode_batches, encode_batch
 from kafkalog_broker.groups.loading import load
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
-from kafkalog_broker.groups.offset_batches import decode_batches, encode_batch
 from kafkalog_broker.groups.offset_records import GroupKey, OffsetKey, decode_group_value, decode_key
 from tests.broker.groups.test_offset_records import encoded
 from tests.broker.groups.virtual_time import World

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalog_broker.coordinators.partition_for import java_hash, partition_for
+from kafkalog_broker.coordinators.record_batches import Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.groups.group_config import java_hash, partition_for
-from kafkalog_broker.groups.offset_batches import Record, decode_batches, encode_batch
 from kafkalog_broker.groups.offset_records import (
     GroupKey,
     GroupMetadata,

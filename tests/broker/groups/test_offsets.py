@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.loading import load
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition, FetchedTopic
-from kafkalog_broker.groups.offset_batches import OffsetsBatch, Record
 from kafkalog_broker.groups.offset_records import (
     GroupKey,
     OffsetAndMetadata,

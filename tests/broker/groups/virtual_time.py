@@ -9,12 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkalog_broker.clock import ManualClock
-from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group import Group
-from kafkalog_broker.groups.group_config import GroupConfig
-from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
-from kafkalog_broker.groups.offset_batches import (
+from kafkalog_broker.coordinators.record_batches import (
     EncodedRecords,
     OffsetsBatch,
     ProducerEpoch,
@@ -22,6 +17,11 @@ from kafkalog_broker.groups.offset_batches import (
     decode_batches,
     encode_batch,
 )
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.group import Group
+from kafkalog_broker.groups.group_config import GroupConfig
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
 from kafkalog_broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 
 

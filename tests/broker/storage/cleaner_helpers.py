@@ -56,7 +56,7 @@ class Host:
         self.throttled += size
 
     def last_records(self):
-        return self.log.last_records()
+        return self.log.producer_state.last_records()
 
     def replace(self, cleaned, old):
         self.swaps.append([segment.base_offset for segment in old])

@@ -9,7 +9,8 @@ from pathlib import Path
 from kafkalog_broker.storage.compaction.cleanable import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning import CleaningRequest
-from kafkalog_broker.storage.partition.log import Log, LogIdentity
+from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 from kafkalog_spark.log.format.transaction_index import load_transaction_index

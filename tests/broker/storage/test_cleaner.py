@@ -183,7 +183,7 @@ def test_the_last_batch_of_a_known_producer_stays_empty_until_it_is_forgotten(tm
         (found.base_offset, found.last_offset, found.base_sequence, len(found.records)) for found in batches_of(log)
     ]
     assert kept == [(1, 2, 1, 0), (3, 4, -1, 2)]
-    log.expire_producers(NOW + 2 * DAY_MS, DAY_MS)
+    log.producer_state.expire(NOW + 2 * DAY_MS, DAY_MS)
     append(log, (b"c", b"1"))
     clean(log, NOW + 2 * DAY_MS)
     assert [found.base_offset for found in batches_of(log)] == [3, 5]
@@ -263,7 +263,7 @@ def test_records_of_an_aborted_transaction_go_at_once_its_marker_and_index_entry
     assert records_of(log) == [(0, b"a", b"1"), (4, b"c", b"1"), (6, b"z", b"1")]
     assert [found.base_offset for found in batches_of(log)] == [0, 3, 4, 5, 6]
     assert log.segments[0].aborted() == [AbortedTransaction(7, 1, 3, 4)]
-    assert log.aborted_transactions(0, 7) == [(7, 1)]
+    assert log.reader.aborted_transactions(0, 7) == [(7, 1)]
 
     append(log, (b"y", b"1"))
     end, _, _ = clean(log, first_dirty=end)  # no batch of it was met: the abort marker's horizon is set
@@ -282,7 +282,7 @@ def test_a_commit_marker_stays_as_long_as_a_record_of_its_transaction(tmp_path):
     end_transaction(log, 7, ControlType.COMMIT)
     append_transactional(log, 8, 0, (b"b", b"1"))
     end_transaction(log, 8, ControlType.COMMIT)
-    log.expire_producers(NOW + 2 * DAY_MS, DAY_MS)
+    log.producer_state.expire(NOW + 2 * DAY_MS, DAY_MS)
     end = None
     for round_ in range(3):
         append(log, (b"b", b"%d" % round_))
@@ -301,7 +301,7 @@ def test_a_transaction_whose_marker_lies_behind_what_is_cleaned_is_known_as_abor
     end, _, _ = clean(log, roll=False)
     assert end == 2
     assert records_of(log) == [(0, b"a", b"1")]
-    assert log.aborted_transactions(0, 4) == [(7, 1)]
+    assert log.reader.aborted_transactions(0, 4) == [(7, 1)]
 
 
 def test_the_transaction_index_of_a_merged_segment_has_the_entries_of_all(tmp_path):
@@ -316,7 +316,7 @@ def test_the_transaction_index_of_a_merged_segment_has_the_entries_of_all(tmp_pa
     assert len(host.swaps) == 1
     assert log.segments[0].aborted() == [AbortedTransaction(7, 0, 1, 2), AbortedTransaction(8, 3, 4, 5)]
     log.close()
-    assert reopened(tmp_path).aborted_transactions(0, 6) == [(7, 0), (8, 3)]
+    assert reopened(tmp_path).reader.aborted_transactions(0, 6) == [(7, 0), (8, 3)]
 
 
 # ---- the map of keys

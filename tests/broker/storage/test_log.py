@@ -121,18 +121,14 @@ def test_duplicates_are_known_after_a_clean_restart(tmp_path):
     again.discard()
 
 
-def test_records_of_the_broker_itself_are_appended_as_pairs_as_a_batch_and_as_a_table(log):
-    import pyarrow as pa
-
+def test_records_of_the_broker_itself_are_appended_as_pairs_and_as_a_batch(log):
     assert log.append_records([(b"k", b"v"), (b"k2", None), (None, b"")], NOW) == (0, 2, -1, 0, False)
-    assert log.append_records(sent(2), NOW).base_offset == 3
-    info = log.append_records(pa.table({"key": [b"a", b"b"], "value": [b"1", None]}), NOW)
-    assert (info.base_offset, info.last_offset) == (5, 6)
+    assert log.append_batch(sent(2), NOW).base_offset == 3
     from tests.log.plain_decoder import decode_records
 
     rows = [(row.offset, row.key, row.value) for row in decode_records(log_bytes(log))]
     assert rows[:3] == [(0, b"k", b"v"), (1, b"k2", None), (2, None, b"")]
-    assert rows[5:] == [(5, b"a", b"1"), (6, b"b", None)]
+    assert [offset for offset, _, _ in rows[3:]] == [3, 4]
 
 
 # ---- transactions
@@ -146,8 +142,8 @@ def test_the_last_stable_offset_waits_for_the_marker(log):
     assert read_all(log, up_to=2) == log_bytes(log)[: parse_header(log_bytes(log), 0, 0).size]
     log.append_control(ControlType.ABORT, 7, 0, 0, NOW)
     assert log.last_stable_offset == log.high_watermark == 6
-    assert log.aborted_transactions(0, 6) == [(7, 2)]
-    assert log.aborted_transactions(0, 2) == []
+    assert log.reader.aborted_transactions(0, 6) == [(7, 2)]
+    assert log.reader.aborted_transactions(0, 2) == []
 
 
 def test_an_open_transaction_and_aborts_survive_a_clean_restart(tmp_path):
@@ -158,9 +154,9 @@ def test_an_open_transaction_and_aborts_survive_a_clean_restart(tmp_path):
     log.close()
     again = reopened(tmp_path)
     assert (again.last_stable_offset, again.high_watermark) == (2, 3)
-    assert again.aborted_transactions(0, 3) == [(7, 0)]
+    assert again.reader.aborted_transactions(0, 3) == [(7, 0)]
     again.append_control(ControlType.ABORT, 7, 0, 0, NOW)
-    assert again.aborted_transactions(0, 4) == [(7, 0), (7, 2)]
+    assert again.reader.aborted_transactions(0, 4) == [(7, 0), (7, 2)]
     again.discard()
 
 
@@ -310,36 +306,36 @@ def test_a_fetch_inside_a_batch_gets_the_whole_batch(log):
     log.append(validated(10), NOW)
     data = log_bytes(log)
     for offset in range(10):
-        assert log.read(offset, 1 << 20, up_to=10, at_least_one=False) == [data]
+        assert log.reader.read_range(offset, 1 << 20, up_to=10, at_least_one=False).chunks == [data]
 
 
 def test_the_first_batch_comes_whole_only_when_it_is_asked_for(log):
     log.append(validated(10), NOW)
     log.append(validated(10), NOW)
     size = log.size_bytes // 2
-    assert log.read(0, size - 1, up_to=20, at_least_one=False) == []
-    assert len(log.read(0, size - 1, up_to=20, at_least_one=True)[0]) == size
-    assert len(log.read(0, size, up_to=20, at_least_one=False)[0]) == size
-    assert len(log.read(0, 2 * size - 1, up_to=20, at_least_one=False)[0]) == size
-    assert len(log.read(0, 2 * size, up_to=20, at_least_one=False)[0]) == 2 * size
+    assert log.reader.read_range(0, size - 1, up_to=20, at_least_one=False).chunks == []
+    assert len(log.reader.read_range(0, size - 1, up_to=20, at_least_one=True).chunks[0]) == size
+    assert len(log.reader.read_range(0, size, up_to=20, at_least_one=False).chunks[0]) == size
+    assert len(log.reader.read_range(0, 2 * size - 1, up_to=20, at_least_one=False).chunks[0]) == size
+    assert len(log.reader.read_range(0, 2 * size, up_to=20, at_least_one=False).chunks[0]) == 2 * size
 
 
 def test_offsets_outside_of_the_log_are_out_of_range(log):
     log.append(validated(10), NOW)
-    assert log.read(10, 100, up_to=10, at_least_one=True) == []
-    assert code_of(log.read, 11, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
+    assert log.reader.read_range(10, 100, up_to=10, at_least_one=True).chunks == []
+    assert code_of(log.reader.read_range, 11, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
     log.delete_records(4)
-    assert code_of(log.read, 3, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
-    assert log.read(4, 1000, up_to=10, at_least_one=True)
+    assert code_of(log.reader.read_range, 3, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
+    assert log.reader.read_range(4, 1000, up_to=10, at_least_one=True).chunks
 
 
 def test_nothing_at_or_above_the_bound_is_read(log):
     for _ in range(4):
         log.append(validated(5), NOW)
     data = log_bytes(log)
-    assert log.read(0, 1 << 20, up_to=10, at_least_one=True) == [data[: len(data) // 2]]
-    assert log.read(10, 1 << 20, up_to=10, at_least_one=True) == []
-    assert log.read(12, 1 << 20, up_to=10, at_least_one=True) == []
+    assert log.reader.read_range(0, 1 << 20, up_to=10, at_least_one=True).chunks == [data[: len(data) // 2]]
+    assert log.reader.read_range(10, 1 << 20, up_to=10, at_least_one=True).chunks == []
+    assert log.reader.read_range(12, 1 << 20, up_to=10, at_least_one=True).chunks == []
 
 
 # ---- the log's beginning
@@ -381,7 +377,7 @@ def test_retention_by_time_drops_whole_segments_from_the_oldest_on(tmp_path):
     ]
     assert all(path.exists() for path in removed)
     assert (bases(log), log.log_start_offset) == ([10, 20], 10)
-    assert code_of(log.read, 9, 100, up_to=30, at_least_one=True) == ErrorCode.offset_out_of_range
+    assert code_of(log.reader.read_range, 9, 100, up_to=30, at_least_one=True) == ErrorCode.offset_out_of_range
     assert read_all(log, 10) == log_bytes(log)
     log.flush()
     assert all(segment.writer is None for segment in log.segments[:-1])
@@ -439,7 +435,7 @@ def test_a_log_that_goes_away_wakes_and_answers_that_it_is_gone(log):
     log.discard()
     assert woken == [1]
     assert code_of(log.append, validated(1), NOW) == ErrorCode.unknown_topic_or_partition
-    assert code_of(log.read, 0, 1, up_to=2, at_least_one=True) == ErrorCode.unknown_topic_or_partition
+    assert code_of(log.reader.read_range, 0, 1, up_to=2, at_least_one=True) == ErrorCode.unknown_topic_or_partition
 
 
 def test_a_clean_close_leaves_trimmed_indexes_and_a_snapshot_of_the_log_end(tmp_path):
@@ -479,12 +475,12 @@ def test_files_are_released_and_opened_again_by_the_next_append(log):
 
 
 def test_leader_epochs_of_clients_are_fenced_or_unknown(log):
-    log.check_leader_epoch(-1)
-    log.check_leader_epoch(0)
-    assert code_of(log.check_leader_epoch, 1) == ErrorCode.unknown_leader_epoch
+    log.reader.check_leader_epoch(-1)
+    log.reader.check_leader_epoch(0)
+    assert code_of(log.reader.check_leader_epoch, 1) == ErrorCode.unknown_leader_epoch
     log._epochs.assign(3, 0)
-    assert code_of(log.check_leader_epoch, 2) == ErrorCode.fenced_leader_epoch
-    assert log.end_offset_for_epoch(3) == (3, 0)
+    assert code_of(log.reader.check_leader_epoch, 2) == ErrorCode.fenced_leader_epoch
+    assert log.reader.end_offset_for_epoch(3) == (3, 0)
 
 
 def test_a_log_of_another_broker_goes_on_in_its_latest_epoch(tmp_path):
@@ -495,7 +491,7 @@ def test_a_log_of_another_broker_goes_on_in_its_latest_epoch(tmp_path):
     again.append(validated(1), NOW)
     epochs = struct.unpack_from(">i", log_bytes(again)[again.size_bytes // 2 :], layout.LEADER_EPOCH_AT)
     assert epochs == (5,)
-    assert (again.epoch_of(1), again.end_offset_for_epoch(5)) == (5, (5, 2))
+    assert (again.reader.epoch_of(1), again.reader.end_offset_for_epoch(5)) == (5, (5, 2))
     again.discard()
 
 
@@ -529,8 +525,8 @@ def test_after_a_failed_write_the_log_is_offline_and_its_files_hold_what_was_ack
     assert [(failed, error.errno) for failed, error in told] == [(log, 28)]
     for call in (
         lambda: log.append(validated(1), NOW),
-        lambda: log.read(0, 1, up_to=3, at_least_one=True),
-        lambda: log.offset_for_timestamp(0),
+        lambda: log.reader.read_range(0, 1, up_to=3, at_least_one=True).chunks,
+        lambda: log.reader.offset_for_timestamp(0),
         lambda: log.flush(),
         lambda: log.delete_records(1),
         lambda: log.delete_old_segments(NOW),
@@ -572,7 +568,7 @@ def test_a_segment_that_somebody_removed_takes_the_log_offline(tmp_path):
     log = three_segments(tmp_path)
     log.segments[0].forget_handles()
     (log.directory / f"{0:020d}.log").unlink()
-    assert code_of(log.read, 0, 1, up_to=30, at_least_one=True) == ErrorCode.kafka_storage_error
+    assert code_of(log.reader.read_range, 0, 1, up_to=30, at_least_one=True) == ErrorCode.kafka_storage_error
     log.discard()
 
 
@@ -599,8 +595,8 @@ OPERATIONS = {
     "append that rolls": lambda log: log.append(validated(timestamp=NOW + 8 * 24 * HOUR), NOW),
     "roll": lambda log: log.roll(NOW),
     "read": read_all,
-    "offset of a timestamp": lambda log: log.offset_for_timestamp(NOW),
-    "aborted transactions": lambda log: log.aborted_transactions(0, 2),
+    "offset of a timestamp": lambda log: log.reader.offset_for_timestamp(NOW),
+    "aborted transactions": lambda log: log.reader.aborted_transactions(0, 2),
     "flush": lambda log: log.flush(),
 }
 

@@ -177,14 +177,14 @@ def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch)
     topic = broker.create("orders", **SMALL)
     fill(broker)
     log = broker.log()
-    last_records = log.last_records
+    last_records = log.producer_state.last_records
 
     def delete():
         broker.topics.delete("orders")
         broker.logs.detach_topic(topic).finish()
         return last_records()
 
-    monkeypatch.setattr(log, "last_records", delete)
+    monkeypatch.setattr(log.producer_state, "last_records", delete)
     assert not clean(broker)
     assert broker.logs.cleaner.manager.uncleanable == set()
     assert not clean(broker)
@@ -196,13 +196,13 @@ def test_a_topic_that_is_no_longer_compacted_is_let_go(tmp_path, monkeypatch):
     broker.create("orders", **SMALL)
     fill(broker)
     log = broker.log()
-    last_records = log.last_records
+    last_records = log.producer_state.last_records
 
     def change():
         configure(broker, cleanup_policy="delete", internal_segment_bytes=1000)
         return last_records()
 
-    monkeypatch.setattr(log, "last_records", change)
+    monkeypatch.setattr(log.producer_state, "last_records", change)
     before = len(records_of(log))
     assert not clean(broker)
     assert len(records_of(log)) == before

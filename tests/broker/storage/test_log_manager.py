@@ -12,7 +12,8 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_dir import LogDirError
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.storage.topic_registry import TOPICS_FILE, TopicRegistry
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import TOPICS_FILE
 from kafkalog_spark.log.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
 from tests.broker.storage.manager_helpers import NOW, content, killed, offsets_of, started
@@ -563,9 +564,9 @@ def test_producers_expire(tmp_path):
     broker = started(tmp_path, properties={"producer.id.expiration.ms": 1000})
     broker.create("orders")
     broker.append(producer_id=5, producer_epoch=0, base_sequence=0)
-    assert len(broker.log().producers()) == 1
+    assert len(broker.log().producer_state.producers()) == 1
     broker.tick(600_000)
-    assert broker.log().producers() == []
+    assert broker.log().producer_state.producers() == []
     broker.logs.shutdown()
 
 

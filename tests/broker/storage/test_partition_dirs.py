@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.storage.log_dir import LogDir, LogDirError
 from kafkalog_broker.storage.partition_dirs import KEPT_CONFIGS, PartitionPlace, find_partition_dirs, reconcile
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.storage.topics_file import Topic
 
 A, B, NEW = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=99)
 HOME, OTHER = LogDir(Path("/a"), "a"), LogDir(Path("/b"), "b")

@@ -8,14 +8,8 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_dir import LogDir
-from kafkalog_broker.storage.topic_registry import (
-    TOPICS_FILE,
-    RegistryState,
-    Topic,
-    TopicRegistry,
-    format_registry,
-    parse_registry,
-)
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import TOPICS_FILE, RegistryState, Topic, format_registry, parse_registry
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kafkalog_broker.clock import ManualClock
+from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.offset_batches import OffsetsBatch, Record, decode_batches, encode_batch
 from kafkalog_broker.transactions.loading import load
 from kafkalog_broker.transactions.transaction_config import TransactionConfig
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
@@ -64,7 +64,7 @@ class Ledger:
         """What is in memory is gone; the log is read again."""
         self.coordinator = self._made()
         for partition in self.state.owned():
-            self.coordinator.table.open(partition, load(self.state.scan(partition)))
+            self.coordinator.table.shards.open(partition, load(self.state.scan(partition)))
 
     def _new_id(self) -> int:
         self._next_id += 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.groups.offset_batches import decode_batches, encode_batch
+from kafkalog_broker.coordinators.record_batches import decode_batches, encode_batch
 from kafkalog_broker.transactions.loading import load
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition, TransactionMetadata
 from kafkalog_broker.transactions.transaction_records import (

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_spark.log.write.segment_recovery import RecoveredSegment
+
+
+class LogIdentity(NamedTuple):
+    """Which partition a log is of."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog_broker.storage.partition import log_read
 from kafkalog_broker.storage.partition.file_handles import FileHandles
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log_flush import Flushing
 from kafkalog_broker.storage.partition.log_segment import ActiveSegment, LogSegment
 from kafkalog_spark.log.format import names
@@ -26,33 +27,32 @@ if TYPE_CHECKING:
 
 class LocalLog:
     """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
-    hold one picture of them. swaps: how often compaction has put other files under names that `segments` had before;
-    whoever read meanwhile may have read one file by what another one's index says. flushing: what is on disk. jitter:
-    draws what is taken off segment.ms."""
+    hold one picture of them. log_start_offset: moved by `LogRemoval`. swaps: how often compaction has put other files
+    under names that `segments` had before; whoever read meanwhile may have read one file by what another one's index
+    says. flushing: what is on disk. jitter: draws what is taken off segment.ms."""
 
     def __init__(
         self,
-        directory: Path,
+        loaded: LoadedLog,
         config: LogConfig,
-        base_offsets: Sequence[int],
-        log_end_offset: int,
-        recovery_point: int,
         now_ms: int,
         handles: FileHandles,
         jitter: random.Random,
     ) -> None:
-        self.directory = directory
+        self.directory = loaded.directory
         self.config = config
-        self.log_end_offset = log_end_offset
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
         self.swaps = 0
         self._is_abandoned = False
-        self.flushing = Flushing(directory, recovery_point)
+        self.flushing = Flushing(loaded.directory, loaded.recovery_point)
         self._handles = handles
         self._jitter = jitter
         self._positions = log_read.ReadPositions()
+        ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
         self.segments = tuple(
             self._segment(base_offset, next_offset, now_ms)
-            for base_offset, next_offset in zip(base_offsets, [*base_offsets[1:], log_end_offset], strict=True)
+            for base_offset, next_offset in zip(loaded.base_offsets, ends, strict=True)
         )
 
     def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
@@ -132,7 +132,7 @@ class LocalLog:
         return log_read.find_range(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
 
     def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
-        """The segment that holds `offset`, and those behind it."""
+        """The segment that holds `offset`, and those after it."""
         segments = self.segments
         return segments[max(log_read.segment_slot(segments, offset), 0) :]
 
@@ -152,11 +152,11 @@ class LocalLog:
         of these with its files, renamed `.deleted`. Raises LookupError when not all of them are here any more; OSError,
         and then the log must be loaded again."""
         slot = next((place for place, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
-        behind = slot + len(old)
-        if behind >= len(self.segments) or any(
-            one is not other for one, other in zip(self.segments[slot:behind], old, strict=True)
+        after = slot + len(old)
+        if after >= len(self.segments) or any(
+            one is not other for one, other in zip(self.segments[slot:after], old, strict=True)
         ):
-            raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those behind it")
+            raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those after it")
         for piece in reversed(cleaned):  # while the lowest is `.cleaned`, none counts
             piece.to_swap()
         ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
@@ -165,7 +165,7 @@ class LocalLog:
             for piece, end in zip(cleaned, ends, strict=True)
         ]
         # Before any file that a reader may ask for gets another content: see `swaps`.
-        self.segments = (*self.segments[:slot], *new, *self.segments[behind:])
+        self.segments = (*self.segments[:slot], *new, *self.segments[after:])
         self.swaps += 1
         renamed = []
         for segment in old:

@@ -31,7 +31,7 @@ class Flushing:
         self._unflushed_since_ms: int | None = None
         self._last_append_ms = 0
 
-    # ---- told by the writer
+    # ---- called by the writer
 
     def appended(self, now_ms: int) -> None:
         if self._unflushed_since_ms is None:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
-from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.coordinators.coordinator_log import LogOf
+from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.transactions.transaction_markers import EndMarker
+from kafkalog_broker.storage.due_flushes import DueFlushes
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
-
-if TYPE_CHECKING:
-    from kafkalog_broker.server import Broker
-    from kafkalog_broker.storage.partition.log import Log
-    from kafkalog_broker.transactions_topic import TransactionsTopic
 
 _logger = logging.getLogger(__name__)
 
@@ -30,43 +27,33 @@ _RETRY_S = 0.1
 class TransactionEnds:
     """Completes what the transaction coordinator has prepared. All calls come from the event loop's thread."""
 
-    def __init__(self, broker: Broker, state: TransactionsTopic) -> None:
-        self._broker = broker
+    def __init__(
+        self, coordinator: TransactionCoordinator, state: TransactionsTopic, log_of: LogOf, flushes: DueFlushes
+    ) -> None:
+        self._coordinator = coordinator
         self._state = state
+        self._log_of = log_of
+        self._flushes = flushes
         self._retry: asyncio.TimerHandle | None = None
         self._completing: asyncio.Task[None] | None = None
         self._stopped = False
 
-    def write_marker(self, partition: TopicPartition, marker: EndMarker) -> None:
-        """Append a marker to a partition that is here; offsets that it commits count from then on. Raises BrokerError,
-        see transaction_markers.WriteMarker."""
-        broker = self._broker
-        is_offsets = partition.topic == OFFSETS_TOPIC
-        if is_offsets:
-            broker.groups.check_loaded(partition.partition)
-        broker.log(*partition).append_control(
-            marker.control_type, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch,
-            broker.clock.now_ms(), transaction_version=marker.transaction_version,
-        )  # fmt: skip
-        if is_offsets:
-            broker.groups.end_transaction(partition.partition, marker.producer_id, commit=marker.commit)
-
     async def complete(self, transactional_id: str) -> None:
         """Complete a prepared transaction, as far as its partitions take markers now; the rest is tried again."""
-        transactions = self._broker.transactions
+        transactions = self._coordinator
         if not transactions.is_prepared(transactional_id):
             return
         try:
             log = self._state.log(transactions.table.partition_for(transactional_id))
-            await self._broker.flush_if_due(log)
+            await self._flushes.if_due(log)
             while log.high_watermark < log.log_end_offset:  # a decision that came while the last ones were flushed
-                await self._broker.flush_if_due(log)
+                await self._flushes.if_due(log)
             partitions = transactions.outstanding(transactional_id)
             done = transactions.complete(transactional_id)
             for partition in partitions:
                 marked = self._log(partition)
                 if marked is not None:
-                    await self._broker.flush_if_due(marked)
+                    await self._flushes.if_due(marked)
         except BrokerError as error:
             _logger.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
             done = False
@@ -75,13 +62,13 @@ class TransactionEnds:
 
     def _log(self, partition: TopicPartition) -> Log | None:
         try:
-            return self._broker.log(*partition)
+            return self._log_of(*partition)
         except BrokerError:
             return None  # deleted, or offline: there is nothing to flush
 
     def complete_soon(self, delay_s: float = 0.0) -> None:
         """Complete all that is prepared in a task of its own."""
-        if self._retry is None and not self._stopped and self._broker.transactions.prepared:
+        if self._retry is None and not self._stopped and self._coordinator.prepared:
             self._retry = asyncio.get_running_loop().call_later(delay_s, self._begin)
 
     def _begin(self) -> None:
@@ -92,7 +79,7 @@ class TransactionEnds:
             self.complete_soon(_RETRY_S)
 
     async def _complete_all(self) -> None:
-        for transactional_id in self._broker.transactions.prepared:
+        for transactional_id in self._coordinator.prepared:
             await self.complete(transactional_id)
 
     async def stop(self) -> None:

@@ -1,0 +1,129 @@
+"""What handlers get: the parts of a running broker. `server.Server` makes them, starts and stops them.
+
+Nothing below the handlers knows this class: each part is given what it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any, TypeVar
+
+from kafkalog_broker.clock import Clock, SystemClock
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.coordinators.offsets_topic import OffsetsTopic
+from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching.fetch_session import FetchSessions
+from kafkalog_broker.fetching.long_poll import LongPolls
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.storage.due_flushes import DueFlushes
+from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.producer_ids import ProducerIds
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.transactions.marker_writer import MarkerWriter
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.workers import Workers
+
+T = TypeVar("T")
+EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
+"""ensure_topic(name, partitions, configs): as admin.topic_changes.ensure_topic."""
+
+
+class ChangesUnderWay:
+    """Changes of topics and configuration that others have to wait for."""
+
+    def __init__(self) -> None:
+        self.ensuring = asyncio.Lock()
+        """Held while an internal topic is made."""
+        self.altering = asyncio.Lock()
+        """Held while configuration is changed."""
+        self.leaving: dict[str, asyncio.Event] = {}
+        """Topics whose directories are being renamed: a new one of that name waits for it."""
+
+
+class Broker:
+    """config, node_id, cluster_id; `advertised`: the listeners as clients are to reach them, ports filled in.
+
+    `failed`: set when no log directory works any more; whoever runs the broker is to stop it then. Everything runs in
+    one event loop; `run_blocking` and `run_computing` are the ways out.
+    """
+
+    cluster_id: str
+    topics: TopicRegistry
+    logs: LogManager
+    dynamic_configs: DynamicConfigs
+    offsets_topic: OffsetsTopic
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    transactions_topic: TransactionsTopic
+    transaction_ends: TransactionEnds
+    markers: MarkerWriter
+    producer_ids: ProducerIds
+    ensure_topic: EnsureTopic
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.node_id = config.node_id
+        self.advertised: tuple[Listener, ...] = ()
+        self.failed = asyncio.Event()
+        self.workers = Workers()
+        self.flushes = DueFlushes(self.clock, self.workers.run_blocking)
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
+        self.long_polls = LongPolls()
+        self.changes = ChangesUnderWay()
+        self.described: tuple[BrokerConfig, dict[Any, bytes]] = (config, {})
+        """What DescribeConfigs keeps for as long as a configuration holds."""
+
+    def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
+        """Dynamic properties have changed: new connections go by them at once, and logs, in steps."""
+        self.config = config
+        yield from self.logs.updating_config(config)
+
+    @property
+    def longest_holds(self) -> Mapping[str, float]:
+        """The longest that the event loop was held by requests of each API, in seconds, the longest first."""
+        raise NotImplementedError
+
+    # ---- shortcuts for handlers
+
+    async def run_blocking(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """As Workers.run_blocking."""
+        return await self.workers.run_blocking(function, *arguments, **named)
+
+    async def run_computing(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """As Workers.run_computing."""
+        return await self.workers.run_computing(function, *arguments, **named)
+
+    def log(self, topic: str, partition: int) -> Log:
+        """The log of a partition. Raises BrokerError: unknown_topic_or_partition, kafka_storage_error."""
+        log = self.logs.get(topic, partition)
+        if log is None:
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
+        return log
+
+    async def flush_if_due(self, log: Log) -> None:
+        """As DueFlushes.if_due."""
+        await self.flushes.if_due(log)
+
+    async def flush_offsets(self, group_id: str) -> None:
+        """As `flush_if_due`, for what was just committed to a group's partition of __consumer_offsets."""
+        if OFFSETS_TOPIC in self.topics:
+            await self.flushes.if_due(self.offsets_topic.log(self.groups.partition_for(group_id)))
+
+    async def producer_id_is_there(self) -> None:
+        """Return when producer_ids.next() will give an id in this turn of the loop. Raises BrokerError."""
+        while self.producer_ids.is_empty:
+            try:
+                await self.run_blocking(self.producer_ids.fetch)
+            except OSError as error:
+                raise BrokerError(
+                    ErrorCode.coordinator_not_available, f"no producer id to give out: {error}"
+                ) from error

@@ -1,0 +1,18 @@
+"""Which partition of an internal topic holds a group or a transactional id."""
+
+from __future__ import annotations
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """Utils.abs(key.hashCode()) % partitions."""
+    value = java_hash(key)
+    return (0 if value == -(2**31) else abs(value)) % partition_count  # Java cannot negate its smallest integer
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: over UTF-16 code units, not characters."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value

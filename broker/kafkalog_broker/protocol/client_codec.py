@@ -1,0 +1,45 @@
+"""The other side of the codec: requests as a client writes them, and responses as it reads them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from kio.index import load_response_schema
+from kio.schema.create_topics.v7 import request as create_topics
+from kio.schema.types import TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i16, i32
+
+
+def encode_client_request(request: Any, client_id: str) -> bytes:
+    """One of kio's request entities with a header, without the size in front."""
+    header = request.__header_schema__(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=1,
+        client_id=client_id,
+    )
+    frame = io.BytesIO()
+    entity_writer(type(header))(frame, header)
+    entity_writer(type(request))(frame, request)
+    return frame.getvalue()
+
+
+def decode_client_response(request: Any, body: bytes) -> Any:
+    """The response entity to one of kio's request entities. body: from its header on."""
+    response = load_response_schema(request.__api_key__, request.__version__)
+    _, start = entity_reader(response.__header_schema__)(body, 0)
+    return entity_reader(response)(body, start)[0]
+
+
+def create_topic_request(name: str, partitions: int, configs: Mapping[str, object]) -> Any:
+    topic = create_topics.CreatableTopic(
+        name=TopicName(name),
+        num_partitions=i32(partitions),
+        replication_factor=i16(1),
+        assignments=(),
+        configs=tuple(create_topics.CreatableTopicConfig(name=key, value=str(value)) for key, value in configs.items()),
+    )
+    return create_topics.CreateTopicsRequest(topics=(topic,), validate_only=False)
