@@ -42,7 +42,7 @@ from tests.spark_session import new_session
 spark = new_session("local[2]", {settings!r}, "WARN")
 df = spark.read.format("kafkalog").load({path!r} + "/large-0")
 many = spark.read.format("kafkalog").option("subscribe", "many").load({path!r})
-for _ in range(3):
+for _ in range(2):
     assert len(df.take(1)) == 1
     assert len(many.take(1)) == 1
 assert many.limit(1).count() == 1

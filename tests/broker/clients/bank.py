@@ -72,6 +72,7 @@ class Teller(threading.Thread):
         self._servers, self._name = bootstrap, f"teller-{number}"
         self._chance = random.Random(seed)
         self._transfers = 0
+        self._begun = False  # whether the broker knows the latest producer, which fences those before it
         self._producer = self._begin()
 
     def _begin(self) -> Producer:
@@ -81,9 +82,11 @@ class Teller(threading.Thread):
                 "transaction.timeout.ms": TIMEOUT_MS, "message.timeout.ms": TIMEOUT_MS, **CLIENT,
             }
         )  # fmt: skip
+        self._begun = False
         while not self.stop.is_set() or not self._transfers:
             try:
                 producer.init_transactions(WAIT)
+                self._begun = True
                 break
             except KafkaException as error:
                 if not error.args[0].retriable():
@@ -147,6 +150,8 @@ class Teller(threading.Thread):
         self._producer.flush(WAIT)
         zombie, self._producer = self._producer, self._begin()
         self.outcomes.aborted.add(transfer)
+        if not self._begun:
+            return  # stopped before the other had begun: nobody is fenced, and the transaction times out
         self.outcomes.ways["fenced"] += 1
         try:
             zombie.commit_transaction(WAIT)
