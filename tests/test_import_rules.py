@@ -183,8 +183,9 @@ def test_a_circle_of_imports_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
 
 
-def test_no_modules_of_the_broker_import_each_other() -> None:
-    assert [circle for circle in circles(imports_within(BROKER)) if circle not in KNOWN_CIRCLES] == []
+@pytest.mark.parametrize("package", [PACKAGE, BROKER], ids=lambda package: package.name)
+def test_no_modules_import_each_other(package: Path) -> None:
+    assert [circle for circle in circles(imports_within(package)) if circle not in KNOWN_CIRCLES] == []
 
 
 def test_no_state_hides_in_tables_of_brokers() -> None:

@@ -18,17 +18,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kafkalog_spark.errors import CorruptFile, NotALogDirectory, UnknownPartition, UnsupportedFormat
+from kafkalog_spark.errors import NotALogDirectory, UnknownPartition
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import (
-    LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
-    read_offset_checkpoint,
 )
 from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.format.names import DirKind
-from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.path_patterns import expanded_paths
 from kafkalog_spark.log.read.replicas import chosen_places
 
@@ -39,32 +37,6 @@ if TYPE_CHECKING:
 
 _MARKS = (META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE)
 """A directory with one of these is a log directory even when it holds no partition yet."""
-
-
-@dataclass(frozen=True)
-class PartitionPlace:
-    """Where a partition lies. Small and picklable: a Spark task opens the partition with nothing else."""
-
-    topic: str
-    partition: int
-    directory: str
-
-    def open(self, *, pass_over_damage: bool = False, known_end: LogEnd | None = None) -> PartitionLog:
-        """Read the checkpoints, then the partition; see PartitionLog. Raises NotALogDirectory."""
-        parent = os.path.dirname(self.directory)
-        key = (self.topic, self.partition)
-        # Checkpoints first: read later, they could be ahead of what was seen of the log.
-        recovery_points = offset_checkpoint(parent, RECOVERY_POINT_CHECKPOINT)
-        log_starts = offset_checkpoint(parent, LOG_START_OFFSET_CHECKPOINT)
-        return PartitionLog(
-            self.topic,
-            self.partition,
-            self.directory,
-            recovery_point=recovery_points.get(key),
-            log_start_checkpoint=log_starts.get(key),
-            pass_over_damage=pass_over_damage,
-            known_end=known_end,
-        )
 
 
 @dataclass(frozen=True)
@@ -198,14 +170,3 @@ def _places(path: str) -> Iterator[PartitionPlace]:
             path=path,
             hint="rename it to <topic>-<partition>, or give its parent" if segments else "give what log.dirs names",
         )
-
-
-def offset_checkpoint(directory: str, name: str) -> dict[tuple[str, int], int]:
-    """A checkpoint file; a damaged one is as good as none, as it is for a broker (LogManager), but not a secret."""
-    try:
-        return dict(read_offset_checkpoint(os.path.join(directory, name)))
-    except (CorruptFile, UnsupportedFormat, OSError) as error:
-        import logging
-
-        logging.getLogger(__name__).warning("checkpoint not used: %s", error)
-        return {}

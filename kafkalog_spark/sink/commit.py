@@ -23,7 +23,7 @@ from pathlib import Path
 
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.log_dir import PartitionPlace
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit_plan import TopicPartition, lay_out, place, place_again
 from kafkalog_spark.sink.disk import Disk

@@ -19,8 +19,8 @@ from kafkalog_spark.log.format.offset_index import load_offset_index
 from kafkalog_spark.log.format.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
 from kafkalog_spark.log.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.log.format.time_index import load_time_index
-from kafkalog_spark.log.log_dir import PartitionPlace
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows, recover_segment
 
 FIRST_EPOCH = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import chosen_places
 from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions

@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafkalog_spark.log.log_dir import PartitionPlace
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.source.assigned_places import open_log_dirs, places_to_read
 from kafkalog_spark.source.bounds import LogView, OffsetRange, resolve_bounds
 from kafkalog_spark.source.log_view import opened_view

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from kafkalog_spark.log.read.replicas import Copy, Replicas, best, check_one_topic, leader_epoch, refuse_copies, report
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
-    from kafkalog_spark.source.live_logs import LiveLog
+    from kafkalog_spark.log.log_dir import LogDirs
+    from kafkalog_spark.log.read.partition_place import PartitionPlace
+    from kafkalog_spark.source.live_log import LiveLog
     from kafkalog_spark.source.offset_range_limit import TopicPartition
 
 LookAt = Callable[["PartitionPlace", "LiveLog | None"], "LiveLog | None"]

@@ -9,46 +9,23 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.log.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace, offset_checkpoint
-from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
-from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_place import PartitionPlace, offset_checkpoint
 from kafkalog_spark.log.read.path_patterns import expanded_paths, is_pattern
 from kafkalog_spark.log.read.replicas import topic_id_of
 from kafkalog_spark.source.assigned_places import open_log_dirs
 from kafkalog_spark.source.live_copies import LiveCopies
+from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.subscription import assigned_partitions
 from kafkalog_spark.source.watch import Watch
-
-_NOT_YET = LogEnd(0, 0)
-
-
-@dataclass(slots=True)
-class LiveLog:
-    """A partition as of the last look.
-
-    `topic_id`: None before Kafka 2.8. `log_end` is the log's; `readers_end` where readers have to stop: the same, or
-    the LSO with read_committed.
-    """
-
-    place: PartitionPlace
-    log: PartitionLog
-    topic_id: uuid.UUID | None
-    directory: Watch
-    segment: Watch
-    log_start: int = 0
-    log_end: LogEnd = _NOT_YET
-    readers_end: int = 0
-    stable: StableOffsetWalk = field(default_factory=StableOffsetWalk)
 
 
 class LiveLogs:

@@ -7,9 +7,9 @@ import os
 from functools import partial
 
 from kafkalog_spark.errors import NotALogDirectory
-from kafkalog_spark.log.log_dir import PartitionPlace
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.source.bounds import LogView
 from kafkalog_spark.source.options import ReadOptions
 

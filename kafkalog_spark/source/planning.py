@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from kafkalog_spark.log.log_dir import PartitionPlace
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.source.assigned_places import open_log_dirs, places_to_read
 from kafkalog_spark.source.bounds import LogView, OffsetRange, cut_range, resolve_bounds
 from kafkalog_spark.source.filters import RowFilter

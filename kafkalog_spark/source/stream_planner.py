@@ -19,7 +19,8 @@ from kafkalog_spark.source.batch_walk import bytes_of, end_of_bytes, holds_recor
 from kafkalog_spark.source.bounds import LogView, OffsetRange, resolve_bounds
 from kafkalog_spark.source.data_loss import Continuation, LogState, Seen, batch_ranges, continue_from
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.live_logs import LiveLog, LiveLogs
+from kafkalog_spark.source.live_log import LiveLog
+from kafkalog_spark.source.live_logs import LiveLogs
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
     LATEST,

@@ -10,7 +10,8 @@ import pytest
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT
-from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import NO_EPOCH, Copy, best, chosen_places, leader_epoch, leading
 from tests.log.copies import IDS, copy_of, two_brokers
 from tests.source.made_logs import numbers

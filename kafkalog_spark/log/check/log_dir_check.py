@@ -28,8 +28,9 @@ from kafkalog_spark.log.format.checkpoint import (
 )
 from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from kafkalog_spark.log.format.names import DirKind
-from kafkalog_spark.log.log_dir import LogDirs, PartitionPlace
+from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
 
 CHECKPOINTS = (

@@ -21,7 +21,7 @@ from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.log_dir import PartitionPlace
+    from kafkalog_spark.log.read.partition_place import PartitionPlace
 
 Replicas = Literal["longest", "error"]
 """What is done about a partition in several log directories. "longest": read the copy that `best` names; "error"."""
