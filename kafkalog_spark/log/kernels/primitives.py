@@ -162,6 +162,12 @@ TOO_FAR = np.int64(2**62)
 """Position after a varint that runs over its limit: beyond every end, so the next bounds check catches it."""
 
 
+@njit(inline="always")
+def _signed(raw):  # type: ignore[no-untyped-def]
+    """The int64 that a zigzag uint64 stands for."""
+    return np.int64((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1)))
+
+
 @njit
 def varint(buffer, at, end):  # type: ignore[no-untyped-def]
     """Zigzag varint of 64 bits at buffer[at:end] -> (value, position after it); (0, TOO_FAR) if it does not end there,
@@ -179,13 +185,14 @@ def varint(buffer, at, end):  # type: ignore[no-untyped-def]
         at += 1
         value |= (byte & np.uint64(0x7F)) << shift
         shift += np.uint64(7)
-    return np.int64((value >> np.uint64(1)) ^ (~(value & np.uint64(1)) + np.uint64(1))), at
+    return _signed(value), at
 
 
 @njit
 def varint32(buffer, at, end):  # type: ignore[no-untyped-def]
     """Zigzag varint of 32 bits at buffer[at:end] -> (value, position after it); (0, TOO_FAR) if it does not end there,
     or not within five bytes. Java's readVarint: what the fifth byte has above bit 31 is lost."""
+    # The loop of `varint` with another limit: with the limit as an argument small records decode 7 % slower.
     if at >= end:
         return np.int64(0), TOO_FAR
     byte = np.uint64(buffer[at])
@@ -200,7 +207,7 @@ def varint32(buffer, at, end):  # type: ignore[no-untyped-def]
         value |= (byte & np.uint64(0x7F)) << shift
         shift += np.uint64(7)
     value &= np.uint64(0xFFFFFFFF)
-    return np.int64((value >> np.uint64(1)) ^ (~(value & np.uint64(1)) + np.uint64(1))), at
+    return _signed(value), at
 
 
 @njit(inline="always")
@@ -218,7 +225,7 @@ def short_varint(word):  # type: ignore[no-untyped-def]
         size = 3
     else:
         return np.int64(0), 0
-    return np.int64((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1))), size
+    return _signed(raw), size
 
 
 @kernel
