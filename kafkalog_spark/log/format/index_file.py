@@ -10,7 +10,7 @@ import errno
 import os
 from typing import ClassVar, Self
 
-from kafkalog_spark.errors import SegmentFull
+from kafkalog_spark.errors import CorruptIndex, SegmentFull
 
 MAX_INDEX_SIZE = 10 * 1024 * 1024
 """Bytes; Kafka's default of segment.index.bytes."""
@@ -20,6 +20,23 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 _READ_SIZE = 240 * 1024  # a multiple of both entry sizes (8 and 12 bytes), large enough for one read a usual index
 _MAX_FILE_SIZE = 2**31 - 1  # segment.index.bytes is an i32: nothing after this was written by a broker
+
+
+def check_size(size: int, entry_size: int, kind: str) -> None:
+    """Raise CorruptIndex for a file of `size` bytes that ends within an entry. kind: "an offset index"."""
+    if size % entry_size:
+        raise CorruptIndex(
+            f"{kind} has a multiple of {entry_size} bytes, this one has {size}", position=size - size % entry_size
+        )
+
+
+def check_last_offset(relative: int, base_offset: int, position: int) -> None:
+    """Raise CorruptIndex when the last entry, at byte `position`, has an offset below the base offset."""
+    if relative < 0:
+        raise CorruptIndex(
+            f"the last entry's offset {base_offset + relative} is below the base offset {base_offset}",
+            position=position,
+        )
 
 
 def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:

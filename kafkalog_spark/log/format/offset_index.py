@@ -21,7 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
-from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET, IndexFile, read_entries
+from kafkalog_spark.log.format.index_file import (
+    MAX_RELATIVE_OFFSET,
+    IndexFile,
+    check_last_offset,
+    check_size,
+    read_entries,
+)
 
 ENTRY_SIZE = 8
 _ENTRY = struct.Struct(">ii")
@@ -114,17 +120,11 @@ def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -
     offset is not below the base offset. Further: up to the zero padding, entries rise. Padding itself is no fault.
     """
     size = len(data)
-    if size % ENTRY_SIZE:
-        raise CorruptIndex(
-            f"an offset index has a multiple of {ENTRY_SIZE} bytes, this one has {size}",
-            position=size - size % ENTRY_SIZE,
-        )
+    check_size(size, ENTRY_SIZE, "an offset index")
     relative, positions = _columns(data)
-    if len(relative) and relative[-1] < 0:
-        raise CorruptIndex(
-            f"the last entry's offset {base_offset + int(relative[-1])} is below the base offset {base_offset}",
-            position=size - ENTRY_SIZE,
-        )
+    if not size:
+        return
+    check_last_offset(int(relative[-1]), base_offset, size - ENTRY_SIZE)
     slot = _valid_prefix(relative, positions, base_offset)
     # DumpLogSegments takes the first entry with relative offset 0 as the beginning of the padding.
     if slot < len(relative) and relative[slot] != 0:

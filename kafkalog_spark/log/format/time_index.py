@@ -20,7 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
-from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET, IndexFile, read_entries
+from kafkalog_spark.log.format.index_file import (
+    MAX_RELATIVE_OFFSET,
+    IndexFile,
+    check_last_offset,
+    check_size,
+    read_entries,
+)
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 
 ENTRY_SIZE = 12
@@ -110,10 +116,7 @@ def check_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
     are a fault here, unlike in the offset index. Further: up to the padding, entries rise.
     """
     size = len(data)
-    if size % ENTRY_SIZE:
-        raise CorruptIndex(
-            f"a time index has a multiple of {ENTRY_SIZE} bytes, this one has {size}", position=size - size % ENTRY_SIZE
-        )
+    check_size(size, ENTRY_SIZE, "a time index")
     timestamps, relative = _columns(data)
     if not size:
         return
@@ -123,11 +126,7 @@ def check_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
             f"the last timestamp {int(timestamps[-1])}{padding} is below the first, {int(timestamps[0])}",
             position=size - ENTRY_SIZE,
         )
-    if relative[-1] < 0:
-        raise CorruptIndex(
-            f"the last entry's offset {base_offset + int(relative[-1])} is below the base offset {base_offset}",
-            position=size - ENTRY_SIZE,
-        )
+    check_last_offset(int(relative[-1]), base_offset, size - ENTRY_SIZE)
     slot = _valid_prefix(timestamps, relative, base_offset)
     if slot < len(relative) and relative[slot] != 0:
         before = "nothing" if slot == 0 else f"({int(timestamps[slot - 1])}, {base_offset + int(relative[slot - 1])})"
