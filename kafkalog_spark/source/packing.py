@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-SMALL_SPLIT = 4 << 20
-"""Bytes. What is smaller shares a task with its neighbours: starting a task costs as much as reading about 4 MB
-(Spark's own spark.sql.files.openCostInBytes)."""
+SMALL_SPLIT = 8 << 20
+"""Bytes. What is smaller shares a task with its neighbours. A task whose worker has to be started costs about 1 s, and
+reading this much 30 ms in large record batches, 0.5 s as 500 partitions (OPEN_COST)."""
 TASKS_WISHED = 64
 """A read of many small pieces is packed into about so many tasks: enough for the cores of most clusters."""
-TASKS_A_CORE = 2
+TASKS_A_CORE = 1
 """No read is packed into fewer tasks than this for each core of the driver's machine, which is all that planning can
-see of spark.default.parallelism: the usual factor that keeps cores busy when one task takes longer than another."""
+see of spark.default.parallelism. Two rounds of small tasks are slower than one: where Spark ends each worker
+(`limit`, then `count`) the second one is another second."""
 OPEN_COST = 16 << 10
-"""Bytes that opening a partition's log counts for. It takes about 1 ms, a Python task without rows 50 to 100 ms, and
-one whose worker has to be started 1 s; so some 250 partitions are worth a task, as 4 MB of records are."""
+"""Bytes that opening a partition's log counts for: it takes about 1 ms, a Python task without rows 50 to 100 ms."""
 
 
-_MORE_FOR_WHOLE_ROUNDS = 4
-"""A task may be filled up to a fourth more than that, so that the number of tasks is a multiple of the cores: with at
-least two rounds, that is as far as the nearest multiple can be away. A fifth task on two cores makes a third round, in
-which a core has nothing to do; where Spark ends each worker (limit, then count) it is a second of 3.3."""
+_MORE_FOR_WHOLE_ROUNDS = 2
+"""A task may be filled up to half more than that, so that the number of tasks is a multiple of the cores: with one
+round, that is as far as the nearest multiple can be away. A third task on two cores makes a second round, in which a
+core has nothing to do."""
 
 
 def pack_size(total: int, max_partition_bytes: int) -> int:

@@ -26,9 +26,9 @@ def sizes_of_tasks(sizes: list[int], cores: int = 2, **asked: int) -> list[list[
 
 
 def test_a_thousand_small_partitions_are_a_few_tasks_for_each_core() -> None:
-    assert len(sizes_of_tasks([1500] * 1000)) == 4
-    assert len(sizes_of_tasks([1500] * 5000)) == 22
-    assert len(sizes_of_tasks([1500] * 1000, cores=8)) == 16
+    assert len(sizes_of_tasks([1500] * 1000)) == 2
+    assert len(sizes_of_tasks([1500] * 5000)) == 10
+    assert len(sizes_of_tasks([1500] * 1000, cores=8)) == 8
 
 
 @pytest.mark.parametrize("cores", [2, 3, 4])
@@ -37,8 +37,8 @@ def test_no_core_is_left_without_a_task_in_the_last_round(cores: int) -> None:
         assert len(sizes_of_tasks([1500] * partitions, cores)) % cores == 0
 
 
-def test_few_partitions_have_a_task_each_however_small() -> None:
-    assert sizes_of_tasks([10] * 4) == [[10]] * 4
+def test_as_many_small_partitions_as_cores_have_a_task_each() -> None:
+    assert sizes_of_tasks([10] * 4, cores=4) == [[10]] * 4
     assert len(sizes_of_tasks([10] * 8, cores=2)) == TASKS_A_CORE * 2
 
 
@@ -72,7 +72,7 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
         assert task.stop > task.start
         if task.stop - task.start > 1:
             filled = sum(size + OPEN_COST for size in sizes[task])
-            assert filled <= 5 / 4 * max(SMALL_SPLIT, (sum(sizes) + OPEN_COST * len(sizes)) // TASKS_WISHED)
+            assert filled <= 3 / 2 * max(SMALL_SPLIT, (sum(sizes) + OPEN_COST * len(sizes)) // TASKS_WISHED)
             assert most is None or sum(offsets[task]) <= most
 
 
@@ -90,7 +90,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_partitions_share_tasks_and_every_record_is_read_once_in_order(many: Path) -> None:
     scan = Load(many, subscribe="t").scan()
-    assert len(scan.pickled_partitions) == 4
+    assert len(scan.pickled_partitions) == 2
     assert len(scan.splits) == 40
     found = scan.read()
     assert found["offset"].to_pylist() == list(range(10)) * 40
@@ -98,7 +98,7 @@ def test_partitions_share_tasks_and_every_record_is_read_once_in_order(many: Pat
 
 
 def test_a_task_of_small_partitions_hands_over_one_arrow_batch(many: Path) -> None:
-    assert [[batch.num_rows for batch in task] for task in Load(many, subscribe="t").scan().tasks()] == [[100]] * 4
+    assert [[batch.num_rows for batch in task] for task in Load(many, subscribe="t").scan().tasks()] == [[200]] * 2
 
 
 def test_rows_without_columns_are_counted(many: Path) -> None:
@@ -158,5 +158,5 @@ def test_a_stream_packs_its_tasks_too(many: Path, monkeypatch: pytest.MonkeyPatc
     query = Query(many, startingOffsets="earliest")
     assert query.trigger() == [sorted(numbers(0, 400))]
     assert not query.prefetched
-    assert query.tasks == 4
+    assert query.tasks == 2
     assert len(query.planned) == 40
