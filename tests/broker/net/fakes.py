@@ -102,7 +102,7 @@ class Peer:
     """A client: `send` bytes, look at `responses`."""
 
     def __init__(self, network: Network, host: str = "10.0.0.1") -> None:
-        self.connection = Connection(network, "PLAINTEXT")
+        self.connection = network.new_connection("PLAINTEXT")
         self.transport = FakeTransport(self.connection, host)
         self.connection.connection_made(self.transport)
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.net.connection import HELD_RESPONSES, READ_AHEAD_BYTES, SMALL_BYTES, WRITE_BUFFER_BYTES
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.loop_watch import NOTED_S
+from kafkalog_broker.net.request_reader import READ_AHEAD_BYTES
+from kafkalog_broker.net.response_writer import HELD_RESPONSES, SMALL_BYTES, WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, FRAMES_AT_ONCE, MAX_OTHER_BYTES, RECEIVE_BUFFER_BYTES
 from kafkalog_broker.turn import SLICE_S, TURN_S
@@ -367,7 +368,7 @@ async def test_frames_are_made_a_few_at_a_time() -> None:
     handler = Handler(hold=True)
     peer = Peer(network(handler))
     peer.send(b"".join(framed(b"%d" % n) for n in range(10 * FRAMES_AT_ONCE)))
-    assert len(peer.connection._frames) == FRAMES_AT_ONCE
+    assert len(peer.connection.requests.frames) == FRAMES_AT_ONCE
     assert not peer.transport.reading
     await settle()
     handler.holds = lambda frame: False
@@ -392,7 +393,7 @@ async def test_tiny_frames_that_wait_are_counted_with_what_they_cost() -> None:
         sent += RECEIVE_BUFFER_BYTES
         await settle()
     assert sent == RECEIVE_BUFFER_BYTES
-    assert len(peer.connection._frames) == FRAMES_AT_ONCE
+    assert len(peer.connection.requests.frames) == FRAMES_AT_ONCE
 
 
 @in_a_loop
@@ -415,7 +416,7 @@ async def test_reading_waits_while_queued_max_request_bytes_are_used_up() -> Non
     assert second.transport.reading
     handler.release()
     await settle()
-    assert net.memory.used == 0
+    assert net.shared.memory.used == 0
 
 
 @in_a_loop
@@ -439,7 +440,7 @@ async def test_a_connection_that_ends_gives_its_memory_back() -> None:
     for _ in range(2):
         handler.release()
         await settle()
-    assert net.memory.used == 0
+    assert net.shared.memory.used == 0
 
 
 def test_a_large_request_that_is_not_produce_is_refused_when_it_begins(caplog: pytest.LogCaptureFixture) -> None:
@@ -452,7 +453,7 @@ def test_a_large_request_that_is_not_produce_is_refused_when_it_begins(caplog: p
         await settle()
         assert other.transport.lost
         assert not produce.transport.lost
-        assert net.memory.used == MAX_OTHER_BYTES + 1 + FRAME_OVERHEAD
+        assert net.shared.memory.used == MAX_OTHER_BYTES + 1 + FRAME_OVERHEAD
 
     run(test)
     (line,) = caplog.messages

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.api.api_versions import handle as api_versions
-from kafkalog_broker.net.connection import WRITE_BUFFER_BYTES
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Listener, Network
 from kafkalog_broker.net.response_stream import BUFFER_BYTES
+from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
@@ -118,9 +118,8 @@ def test_a_client_that_does_not_read_stops_being_served_and_others_are(run: Run)
             assert handler.seen.count(b"fetch") == 1
             while network.connection_count > 1:  # the others are closed
                 await asyncio.sleep(0)
-            (connection,) = network._connections
-            assert connection._transport is not None
-            assert connection._transport.get_write_buffer_size() <= 8 * MB + 4
+            (connection,) = network.admission.open
+            assert 0 < connection.unread_bytes <= 8 * MB + 4
             deaf.close()
 
     run(test)
@@ -141,11 +140,9 @@ def test_a_client_that_does_not_read_a_response_from_a_file_costs_a_buffer(run: 
             # others are served meanwhile, and what waits for the deaf ones is not written over
             for _ in range(2):
                 assert await ask(listener, b"fetch") == b"a" + data[7:] + b"z"
-            waiting = [connection._transport for connection in network._connections]
+            waiting = [connection.unread_bytes for connection in network.admission.open]
             assert len(waiting) >= 3
-            for transport in waiting:
-                assert transport is not None
-                assert transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES + BUFFER_BYTES
+            assert max(waiting) <= WRITE_BUFFER_BYTES + BUFFER_BYTES
             path.unlink()
             for one in deaf:
                 reader, writer = await asyncio.open_connection(sock=one, limit=MB)

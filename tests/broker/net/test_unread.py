@@ -24,13 +24,13 @@ def test_those_that_read_nothing_are_closed_until_the_rest_fits(caplog: pytest.L
             await settle()
         reading = peers["reading"].transport
         reading.unsent = reading.unsent[1:]  # its peer has read a byte
-        net.unread.close_those_that_do_not_read()
+        net.shared.unread.close_those_that_do_not_read()
         await settle()
         assert [name for name, peer in peers.items() if peer.transport.lost] == ["large", "another"]
-        net.unread.close_those_that_do_not_read()
+        net.shared.unread.close_those_that_do_not_read()
         await settle()
         assert not reading.lost
-        net.unread.stop()
+        net.shared.unread.stop()
 
     run(test)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
@@ -55,7 +55,7 @@ async def test_what_is_read_or_lost_is_not_held() -> None:
             end(await unread())
             await settle()
     last = await unread()
-    net.unread.close_those_that_do_not_read()
+    net.shared.unread.close_those_that_do_not_read()
     assert not last.transport.closing
     assert isinstance(last.connection, Connection)
-    net.unread.stop()
+    net.shared.unread.stop()

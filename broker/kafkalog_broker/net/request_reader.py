@@ -1,0 +1,144 @@
+"""The requests of one connection as they are read: they wait in a queue, bounded by what is read ahead.
+
+When more than READ_AHEAD_BYTES wait, reading pauses until the queue is shorter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from kafkalog_broker.net.read_turns import ReadTurns
+from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, PRODUCE, FrameAssembler
+from kafkalog_broker.protocol.memory_pool import MemoryPool
+
+READ_AHEAD_BYTES = 64 << 10
+"""Small pipelined requests are read many at a time; of large ones, one waits while one is handled."""
+
+
+class RequestReader:
+    """Reads from `transport`, the connection's while it is there, None before and after.
+
+    `frames` is the queue, to be looked at; `take` takes the first.
+    """
+
+    __slots__ = (
+        "_assembler",
+        "_in_work_bytes",
+        "_paused",
+        "_pool",
+        "_turns",
+        "_waiting_bytes",
+        "_wakeup",
+        "buffer",
+        "ended",
+        "frames",
+        "transport",
+    )
+
+    def __init__(self, assembler: FrameAssembler, pool: MemoryPool, turns: ReadTurns) -> None:
+        self._assembler, self._pool, self._turns = assembler, pool, turns
+        self._wakeup: asyncio.Future[None] | None = None
+        self._waiting_bytes = 0  # of the frames that wait, as they are taken from the pool
+        self._in_work_bytes = 0  # of the frame that is handled
+        self._paused = False
+        self.frames: deque[bytes | memoryview] = deque()
+        self.transport: asyncio.Transport | None = None
+        self.ended = False
+        """No further frames will come, or none are wanted."""
+        self.buffer = assembler.buffer
+        """Where the next bytes that are read go."""
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing can be made of what has been read, and nothing more will be."""
+        return self.ended and not self._assembler.has_more
+
+    def received(self, count: int, busy: bool) -> None:
+        """So many bytes have come into the buffer; `busy`: a request is being handled.
+
+        Raises MalformedRequest, or MemoryError; then nothing more can be read.
+        """
+        if self.ended:
+            return
+        frames = self.frames
+        self._waiting_bytes += self._assembler.received(count, frames)
+        if self._assembler.has_more:
+            self._pause()
+            self.wake_up()
+        elif frames:
+            if self._waiting_bytes > READ_AHEAD_BYTES and (busy or len(frames) > 1):
+                self._pause()
+            self.wake_up()
+        elif self._turns.over(count):
+            self._pause()
+            self._turns.wait(self._read_on)
+
+    def more(self) -> asyncio.Future[None]:
+        """Done when there may be more, or the end."""
+        self._wakeup = asyncio.get_running_loop().create_future()
+        return self._wakeup
+
+    def wake_up(self) -> None:
+        """Whoever waits for `more` looks again."""
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+    def make_frames(self) -> bool:
+        """Make frames of what has been read; whether there are any. Where there is no memory for one, `more` is done as
+        soon as there is."""
+        if not self._assembler.has_more:
+            return False
+        self._waiting_bytes += self._assembler.next_frames(self.frames)
+        if self.frames:
+            return True
+        if self._assembler.has_more:
+            self._pool.call_when_free(self.wake_up)
+        else:  # a frame has begun: its rest is to be read
+            self._resume()
+        return False
+
+    def take(self) -> bytes | memoryview:
+        """The first frame; `done` is to be called after it has been handled."""
+        frame = self.frames.popleft()
+        cost = len(frame) + FRAME_OVERHEAD
+        self._waiting_bytes -= cost
+        if self._paused:
+            self._read_on()
+        if self._pool.limited:
+            if frame[:2] == PRODUCE:
+                self._in_work_bytes = cost
+            else:  # as in Kafka: what has no records does not need its frame for long
+                self._pool.give_back(cost)
+        return frame
+
+    def done(self) -> None:
+        """The frame that was taken is not needed any more."""
+        if self._in_work_bytes:
+            size, self._in_work_bytes = self._in_work_bytes, 0
+            self._pool.give_back(size)
+
+    def drop(self) -> None:
+        """Forget what waits; its memory goes back to the pool."""
+        self._pool.forget(self.wake_up)
+        self._turns.forget(self._read_on)
+        self.frames.clear()
+        self._assembler.close()
+        size, self._waiting_bytes, self._in_work_bytes = self._waiting_bytes + self._in_work_bytes, 0, 0
+        if self._pool.limited:
+            self._pool.give_back(size)
+
+    def _pause(self) -> None:
+        if not self._paused and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """When the queue is short enough."""
+        if self._paused and not self._assembler.has_more and self._waiting_bytes <= READ_AHEAD_BYTES:
+            self._resume()
+
+    def _resume(self) -> None:
+        self._paused = False
+        if self.transport is not None and not self.ended and not self.transport.is_closing():
+            self.transport.resume_reading()

@@ -1,0 +1,119 @@
+"""The responses of one connection on their way to its peer.
+
+Responses to small requests that came together go together: sending, and waking up the peer, costs as much as handling
+such a request. A response never waits for a request that waits for something itself.
+
+While the peer does not read, at most one response (and WRITE_BUFFER_BYTES of earlier ones) waits in memory. What of it
+lies in files, the records of a Fetch, is read no faster than the peer takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.net.dispatch import ConnectionClosed
+from kafkalog_broker.net.response_stream import ResponseStream, SendBuffer
+from kafkalog_broker.storage.partition.file_handles import FileSlice
+
+WRITE_BUFFER_BYTES = 64 << 10
+"""Unsent bytes above which no further request is handled: what asyncio uses by default."""
+
+HELD_RESPONSES = 16
+"""How many responses go together at most: the first of them has waited half a millisecond then."""
+
+SMALL_BYTES = 4096
+"""A response is held back only when it is no larger, and the next request neither, so that it is soon handled."""
+
+
+class ResponseWriter:
+    """Writes to `transport`, the connection's while it is there, None before and after."""
+
+    __slots__ = ("_buffers", "_held", "_loop", "_unsent_bytes", "can_write", "last_moved", "transport")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, buffers: SendBuffer) -> None:
+        self._loop, self._buffers = loop, buffers
+        self._held: list[bytes] = []  # responses that wait for the next one to go with
+        self._unsent_bytes = 0  # when idleness was last looked at
+        self.transport: asyncio.Transport | None = None
+        self.can_write: asyncio.Future[None] | None = None
+        """To be awaited before anything more is written; None when there is nothing to wait for."""
+        self.last_moved = loop.time()
+        """When something was last written or taken by the peer, in the loop's time."""
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the peer has not read."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def pause(self) -> None:
+        """The transport holds more than WRITE_BUFFER_BYTES."""
+        if self.can_write is None:
+            self.can_write = self._loop.create_future()
+
+    def resume(self) -> None:
+        """The peer has read what the transport held, or will read nothing more."""
+        self.last_moved = self._loop.time()
+        if self.can_write is not None:
+            if not self.can_write.done():
+                self.can_write.set_result(None)
+            self.can_write = None
+
+    def look_at_unsent(self) -> None:
+        """A peer that has read since the last look moves, if slowly."""
+        if self.can_write is not None and self.unread_bytes != self._unsent_bytes:
+            self._unsent_bytes = self.unread_bytes
+            self.last_moved = self._loop.time()
+
+    def write(self, pieces: list[Any], waiting: Sequence[bytes | memoryview]) -> None:
+        """Write the response in `pieces`, or hold it back for the next one when the first of the requests that are
+        `waiting` soon has it."""
+        held = self._held
+        if len(pieces) == 1 and len(pieces[0]) <= SMALL_BYTES:
+            held.append(pieces[0])
+            if waiting and len(waiting[0]) <= SMALL_BYTES and len(held) < HELD_RESPONSES:
+                return  # should the next request wait for something, `write_held` is called first
+            self.write_held()
+        elif self.transport is not None:
+            self.write_held()
+            self.last_moved = self._loop.time()
+            self.transport.writelines(pieces)
+
+    def write_held(self) -> None:
+        """Before whatever waits: a response waits for no longer than the next request is handled at once."""
+        held = self._held
+        if not held:
+            return
+        if self.transport is not None:
+            self.last_moved = self._loop.time()
+            self.transport.write(held[0] if len(held) == 1 else b"".join(held))
+        held.clear()
+
+    async def stream(self, pieces: list[Any]) -> None:
+        """Write a response that `lies_in_files`, as the peer takes it. ConnectionClosed when it cannot be read."""
+        self.write_held()
+        stream = ResponseStream(pieces)
+        while self.transport is not None:
+            if self.can_write is not None:
+                await self.can_write
+                continue
+            buffer = self._buffers.take()
+            try:
+                count = stream.fill(buffer)
+            except BrokerError as error:
+                raise ConnectionClosed(str(error), logging.ERROR) from None
+            if count:
+                self.last_moved = self._loop.time()
+                self.transport.write(buffer[:count])
+            if not self.transport.get_write_buffer_size():  # all of it is with the operating system
+                self._buffers.give_back(buffer)
+            if count < len(buffer):
+                return
+
+
+def lies_in_files(pieces: Sequence[Any]) -> bool:
+    """Whether a response has slices of files in it."""
+    return len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)

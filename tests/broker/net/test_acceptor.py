@@ -1,0 +1,166 @@
+"""Connections that come in crowds, when there is no file left for one, and while the broker stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from kafkalog_broker.net import acceptor
+from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.listener import Listener, Network
+from tests.broker.net.fakes import Handler, framed, settle
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "uvloop": new_event_loop,
+    "asyncio": asyncio.SelectorEventLoop,
+}
+CROWD = 20 * ACCEPTED_A_ROUND
+LIMITS = NetworkLimits(backlog=2 * CROWD)
+Test = Callable[[Network, Listener], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(params=list(LOOPS))
+def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
+    """Run a test against a network that listens; it is stopped whatever happens."""
+
+    async def against_a_network(test: Test) -> None:
+        network = Network(Handler(), LIMITS)
+        try:
+            await test(network, await network.listen("PLAINTEXT", "127.0.0.1", 0))
+        finally:
+            await network.stop()
+
+    def run_in_loop(test: Test) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(against_a_network(test))
+
+    return run_in_loop
+
+
+def crowd(stack: ExitStack, listener: Listener, count: int = CROWD) -> list[socket.socket]:
+    """Clients whose connections wait in the backlog: the loop has not run since."""
+    return [stack.enter_context(socket.create_connection((listener.host, listener.port))) for _ in range(count)]
+
+
+def is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+
+
+def test_while_a_crowd_is_accepted_others_are_served(run: Callable[[Test], None]) -> None:
+    async def test(network: Network, listener: Listener) -> None:
+        with ExitStack() as stack:
+            reader, writer = await asyncio.open_connection(listener.host, listener.port)
+            writer.write(framed(b"first"))
+            assert await answer(reader) == b"first"
+            for client in crowd(stack, listener):
+                client.sendall(framed(b"crowd"))
+            writer.write(framed(b"other"))
+            assert await answer(reader) == b"other"
+            assert network.connection_count < CROWD / 2
+            handler = network.shared.dispatch
+            assert isinstance(handler, Handler)
+            while handler.seen.count(b"crowd") < CROWD:
+                await asyncio.sleep(0)
+            assert network.connection_count == CROWD + 1
+            writer.close()
+
+    run(test)
+
+
+@contextmanager
+def no_file_left() -> Iterator[None]:
+    """This process can open no file meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_a_file_for_it_a_connection_waits_in_the_backlog(
+    run: Callable[[Test], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "RETRY_S", 0.001)
+
+    async def test(network: Network, listener: Listener) -> None:
+        with socket.socket() as client:
+            with no_file_left():
+                client.connect((listener.host, listener.port))
+                client.sendall(framed(b"late"))
+                while not caplog.messages:
+                    await asyncio.sleep(0)
+                assert network.connection_count == 0
+            reader, writer = await asyncio.open_connection(sock=client)
+            assert await answer(reader) == b"late"
+            writer.close()
+
+    run(test)
+    assert caplog.messages[0] == (
+        "no connection can be accepted for now: Too many open files: raise the limit of open files (ulimit -n)"
+    )
+
+
+def test_a_socket_that_cannot_be_accepted_from_is_left_alone_for_a_while(
+    run: Callable[[Test], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "RETRY_S", 3600.0)
+
+    async def test(network: Network, listener: Listener) -> None:
+        with socket.socket() as client, no_file_left():
+            client.connect((listener.host, listener.port))
+            while not caplog.messages:
+                await asyncio.sleep(0)
+            await settle()
+            assert len(caplog.messages) == 1
+
+    run(test)  # and the timer of an hour keeps nothing from stopping
+
+
+def test_connections_that_are_being_opened_when_the_broker_stops_are_closed(run: Callable[[Test], None]) -> None:
+    async def test(network: Network, listener: Listener) -> None:
+        with ExitStack() as stack:
+            clients = crowd(stack, listener)
+            await asyncio.sleep(0)  # some of them are accepted
+            await network.stop()
+            assert network.connection_count == 0
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            for client in clients:
+                assert is_closed(client)
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((listener.host, listener.port))
+
+    run(test)
+
+
+def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Test], None]) -> None:
+    async def test(network: Network, listener: Listener) -> None:
+        with socket.create_connection((listener.host, listener.port)):
+            while not network.connection_count:
+                await asyncio.sleep(0)
+            (connection,) = network.admission.open
+            assert connection._transport is not None
+            accepted = connection._transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert connection.info.host == "127.0.0.1"
+            assert connection.info.local_port == listener.port
+
+    run(test)
