@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from kafkalog_broker.clock import Clock, SystemClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
-from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.coordinators.offsets_topic import OffsetsTopic
 from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
@@ -30,6 +29,7 @@ from kafkalog_broker.transactions.marker_writer import MarkerWriter
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
 from kafkalog_broker.workers import Workers
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC
 
 T = TypeVar("T")
 EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]

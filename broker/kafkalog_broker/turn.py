@@ -1,15 +1,11 @@
 """A request's turn in the event loop: long work lets others go between two of its steps.
 
 turn = Turn()
-for partition in asked:
-    if turn.over:
-        await turn.next()
+async for partition in turn.spread(asked):
     ...
 
-Work that is a generator, which yields between its steps, is driven by `in_turns`.
-
-`async for partition in turn.spread(asked)` does the same. Work that is a generator, which yields between its steps, is
-driven by `in_turns`. What cannot be cut into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`).
+Work that is a generator, which yields between its steps, is driven by `in_turns`. What cannot be cut into steps runs
+in a thread (`Broker.run_blocking`, `Broker.run_computing`). Fetch, where a microsecond counts, looks at `over` itself.
 
 All who want the loop for longer than a slice stand in one line, so that their turns do not add up. A round of the loop
 (whatever is ready runs, then sockets are looked at) holds the slices of some who begin, and one turn of somebody who
@@ -48,18 +44,13 @@ STALE_S = 0.02
 """After this long a round is over even if nobody said so: longer than one in which everybody just gets in line."""
 
 
-ITEMS = 16
-"""Items of `Turn.spread` between two looks at the clock: of some 10 microseconds each."""
-
-
 class Turn:
     """Begins when it is made. Not for more than one request."""
 
-    __slots__ = ("_end", "_items")
+    __slots__ = ("_end",)
 
     def __init__(self) -> None:
         self._end = perf_counter() + FIRST_S
-        self._items = 0
 
     @property
     def over(self) -> bool:
@@ -71,14 +62,11 @@ class Turn:
         self._end = await line().go_on()
 
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items; others go between two of them when a turn is over. May be nested: all items count together."""
+        """The items; others go before one of them when the turn is over. May be nested."""
         for item in items:
+            if self.over:
+                await self.next()
             yield item
-            self._items += 1
-            if self._items >= ITEMS:
-                self._items = 0
-                if self.over:
-                    await self.next()
 
 
 async def in_turns(steps: Generator[None, None, T], turn: Turn | None = None) -> T:
@@ -105,11 +93,6 @@ class Line:
         self.round_end = 0.0
         """When the slices that nobody had to wait for are used up. Whoever has read a socket sets it to 0: none was
         given in this round."""
-
-    async def start(self) -> None:
-        """Wait for a slice, or not: when it begins at once. For who was woken, often together with many others."""
-        if not self.slice_now(perf_counter()):
-            await self.begin()
 
     def slice_now(self, now: float) -> float:
         """The end of a slice that begins at once, or 0: `begin` is to be awaited."""

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC, internal_topic_configs
+from kafkalog_broker.config.internal_topics import internal_topic_configs
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.net.limits import network_limits
 from kafkalog_broker.net.listener import Network
@@ -26,7 +26,7 @@ from kafkalog_broker.storage.log_loading import LogLoading
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE
+from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE, OFFSETS_TOPIC
 from tests.broker.api.broker_in_process import BrokerInProcess
 
 SECONDS = 30

@@ -31,10 +31,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 async def long_request(time: Time, steps: int) -> None:
-    own = Turn()
-    for _ in range(steps):
-        if own.over:
-            await own.next()
+    async for _ in Turn().spread(range(steps)):
         time.now += STEP_S
 
 
@@ -162,7 +159,8 @@ async def test_those_that_one_event_wakes_begin_over_many_rounds(time: Time) -> 
 
     async def poll() -> None:
         await woken
-        await line().start()
+        if not line().slice_now(time.now):
+            await line().begin()
         time.now += SLICE_S
 
     tasks = [asyncio.create_task(poll()) for _ in range(400)]

@@ -111,9 +111,7 @@ async def apply_to_topics(broker: Broker, overrides: Mapping[str, Mapping[str, s
     except BrokerError as error:
         found = [error] * len(overrides)
     outcomes: list[Outcome] = []
-    for name, changed in zip(overrides, found, strict=True):
-        if turn.over:
-            await turn.next()
+    async for name, changed in turn.spread(zip(overrides, found, strict=True)):
         if isinstance(changed, BrokerError):
             outcomes.append((changed.code, changed.what))
             continue
@@ -148,9 +146,7 @@ async def alter_each(
     times = Counter(keys)
     # One request at a time: a plan begins with what is set now.
     async with broker.changes.altering:
-        for (number, name), resource in zip(keys, resources, strict=True):
-            if turn.over:
-                await turn.next()
+        async for (number, name), resource in turn.spread(zip(keys, resources, strict=True)):
             try:
                 kind = resource_type(number)
                 if times[number, name] > 1:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 # DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12). All that a resource has, as without an authorizer.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-OPERATIONS_NOT_ASKED_FOR = -(2**31)
 
 
 def this_node(broker: Broker, connection: ConnectionInfo) -> NodeEndpoint:

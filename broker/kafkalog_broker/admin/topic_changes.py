@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_topic, check_totals
 from kafkalog_broker.config.broker_properties import note_of_unserved
-from kafkalog_broker.config.internal_topics import TRANSACTION_TOPIC
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.departure import together
@@ -22,6 +21,7 @@ from kafkalog_broker.storage.log_dir import new_uuid
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
@@ -46,9 +46,7 @@ async def create_topics(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outc
     outcomes: dict[str, Outcome] = {}
     topics, configs = [], {}
     configs_of = LogConfigs(broker)
-    for new in wanted:
-        if turn.over:
-            await turn.next()
+    async for new in turn.spread(wanted):
         try:
             partitions, configs[new.name] = check_new_topic(broker, new, configs_of)
             overrides = {name: value for name, value in new.configs.items() if value is not None}
@@ -70,9 +68,7 @@ async def create_topics(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outc
         await broker.run_blocking(_forget, broker, gone)
         for logs, why in failed:
             outcomes[logs.topic.name] = _as_answer(why, f"topic {logs.topic.name} cannot be created")
-    for logs in new_logs:
-        if turn.over:
-            await turn.next()
+    async for logs in turn.spread(new_logs):
         if outcomes[logs.topic.name] is logs.topic:
             unserved = note_of_unserved(logs.topic.configs, served_topic_properties())
             _log.info(
@@ -125,9 +121,7 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Outcome]:
         outcomes = await _in_registry(broker, broker.topics.delete_all, names)
         topics = [topic for topic in outcomes if isinstance(topic, Topic)]
         departures = []
-        for topic in topics:
-            if turn.over:
-                await turn.next()
+        async for topic in turn.spread(topics):
             departures.append(broker.logs.detach_topic(topic))
             if topic.name == TRANSACTION_TOPIC:
                 broker.transactions.table.close_all()
@@ -143,9 +137,8 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Outcome]:
         for name in ours:
             del leaving[name]
         left.set()
-    for _ in broker.groups.on_topics_deleted({topic.name for topic in topics}):
-        if turn.over:
-            await turn.next()
+    async for _ in turn.spread(broker.groups.on_topics_deleted({topic.name for topic in topics})):
+        pass
     return [departure.failed.get(name, outcome) for name, outcome in zip(names, outcomes, strict=True)]
 
 
@@ -182,11 +175,9 @@ async def _create_logs(broker: Broker, wanted: Sequence[NewLogs]) -> list[tuple[
     try:
         for logs in wanted:
             try:
-                for index in logs.partitions:
-                    if turn.over:
-                        await turn.next()
+                async for index in turn.spread(logs.partitions):
                     if broker.topics.by_id(logs.topic.id) is None:
-                        break  # deleted in the meantime
+                        continue  # deleted in the meantime
                     broker.logs.create(logs.topic.name, index, logs.topic.id, logs.config, places)
             except Exception as error:  # noqa: BLE001 - whatever it is, what was begun has to be taken back
                 failed.append((logs, error))

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafkalog_broker.admin.nodes import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
+from kafkalog_broker.protocol.metadata_response import (
+    OPERATIONS_NOT_ASKED_FOR,
+    ZERO_ID,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from kafkalog_broker.storage.log_home import LogEntry
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.log.format.names import is_internal
@@ -17,7 +21,6 @@ if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
 
 NO_LEADER = -1
-ZERO_ID = UUID(int=0)
 
 
 def partition_metadata(broker: Broker, topic: Topic, index: int) -> PartitionMetadata:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.answers import fenced_before
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, ProducerIdAndEpoch, TopicPartition
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
-
-_PRODUCER_FENCED_FROM = 2
 
 
 @api(25, 0, 4)
@@ -37,9 +36,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 @on_error(25)
 def failed(request: Request, code: ErrorCode) -> Any:
-    if code is ErrorCode.producer_fenced and request.version < _PRODUCER_FENCED_FROM:
-        code = ErrorCode.invalid_producer_epoch
-    return _answer(request, code)
+    return _answer(request, fenced_before(2, request.version, code))
 
 
 def _answer(request: Request, code: ErrorCode) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kafkalog_broker.answers import fenced_before, per_partition
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -21,7 +22,6 @@ from kafkalog_broker.turn import Turn
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
 
-_PRODUCER_FENCED_FROM = 2
 _SEVERAL_FROM = 4
 
 Codes = Mapping[TopicPartition, ErrorCode]
@@ -113,28 +113,11 @@ async def _topics(
 ) -> tuple[Any, ...]:
     module = response_module(request)
 
-    def told(partition: TopicPartition) -> ErrorCode:
-        code = code_of(partition)
-        if code is ErrorCode.producer_fenced and request.version < _PRODUCER_FENCED_FROM:
-            return ErrorCode.invalid_producer_epoch
-        return code
+    def of_partition(topic: Any, index: int) -> Any:
+        code = fenced_before(2, request.version, code_of(TopicPartition(topic.name, index)))
+        return entity(module.AddPartitionsToTxnPartitionResult, partition_index=index, partition_error_code=code)
 
-    return tuple(
-        [
-            entity(
-                module.AddPartitionsToTxnTopicResult,
-                name=topic.name,
-                results_by_partition=tuple(
-                    [
-                        entity(
-                            module.AddPartitionsToTxnPartitionResult,
-                            partition_index=index,
-                            partition_error_code=told(TopicPartition(topic.name, index)),
-                        )
-                        async for index in turn.spread(topic.partitions)
-                    ]
-                ),
-            )
-            async for topic in turn.spread(topics)
-        ]
-    )
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.AddPartitionsToTxnTopicResult, name=topic.name, results_by_partition=partitions)
+
+    return await per_partition(topics, of_partition, of_topic, turn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.admin.topic_checks import check_assignment
+from kafkalog_broker.answers import per_partition
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -16,33 +17,27 @@ if TYPE_CHECKING:
 
 @api(45, 0, 1)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
-    module = response_module(request)
-    responses = []
-    async for topic in turn.spread(asked.topics):
-        partitions = []
-        async for partition in turn.spread(topic.partitions):
-            code, what = ErrorCode.none, None
-            try:
-                _check(broker, topic.name, partition.partition_index, partition.replicas)
-            except BrokerError as error:
-                code = error.code
-                what = None if code is ErrorCode.no_reassignment_in_progress else error.what
-            partitions.append(
-                entity(
-                    module.ReassignablePartitionResponse,
-                    partition_index=partition.partition_index,
-                    error_code=code,
-                    error_message=what,
-                )
-            )
-        responses.append(entity(module.ReassignableTopicResponse, name=topic.name, partitions=tuple(partitions)))
+    asked, module = request.entity, response_module(request)
+
+    def of_partition(topic: Any, partition: Any) -> Any:
+        code, what = ErrorCode.none, None
+        try:
+            _check(broker, topic.name, partition.partition_index, partition.replicas)
+        except BrokerError as error:
+            code = error.code
+            what = None if code is ErrorCode.no_reassignment_in_progress else error.what
+        response = module.ReassignablePartitionResponse
+        return entity(response, partition_index=partition.partition_index, error_code=code, error_message=what)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.ReassignableTopicResponse, name=topic.name, partitions=partitions)
+
     return entity(
         module.AlterPartitionReassignmentsResponse,
         allow_replication_factor_change=getattr(asked, "allow_replication_factor_change", True),
         error_code=ErrorCode.none,
         error_message=None,
-        responses=tuple(responses),
+        responses=await per_partition(asked.topics, of_partition, of_topic, Turn()),
     )
 
 

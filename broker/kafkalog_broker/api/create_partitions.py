@@ -27,9 +27,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     outcomes: dict[str, Outcome] = {}
     totals: dict[str, int] = {}
     left = MAX_PARTITIONS_PER_REQUEST
-    for topic in asked.topics:
-        if turn.over:
-            await turn.next()
+    async for topic in turn.spread(asked.topics):
         name = topic.name
         try:
             if times[name] > 1:
@@ -45,9 +43,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         outcomes.update(zip(totals, await add_partitions(broker, totals), strict=True))
     module = response_module(request)
     results = []
-    for name, outcome in outcomes.items():
-        if turn.over:
-            await turn.next()
+    async for name, outcome in turn.spread(outcomes.items()):
         code, what = ErrorCode.none, None
         if isinstance(outcome, BrokerError):
             code = outcome.code

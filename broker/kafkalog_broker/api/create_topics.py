@@ -34,17 +34,13 @@ async def handle(request: Request, broker: Broker) -> Any:
     times = Counter(topic.name for topic in asked.topics)
     check_totals(broker, ((topic.num_partitions, len(topic.assignments)) for topic in asked.topics))
     wanted = []
-    for topic in asked.topics:
-        if turn.over:
-            await turn.next()
+    async for topic in turn.spread(asked.topics):
         if times[topic.name] == 1:
             wanted.append(_new_topic(topic))
     outcomes = await (_validated if asked.validate_only else create_topics)(broker, wanted)
     answers = _Answers(request, broker)
     results = []
-    for new, outcome in zip(wanted, outcomes, strict=True):
-        if turn.over:
-            await turn.next()
+    async for new, outcome in turn.spread(zip(wanted, outcomes, strict=True)):
         if isinstance(outcome, Topic):
             results.append(answers.created(outcome))
         else:
@@ -60,9 +56,7 @@ async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome
     """As create_topics, and nothing is made."""
     turn, configs_of = Turn(), LogConfigs(broker)
     outcomes: list[Outcome] = []
-    for new in wanted:
-        if turn.over:
-            await turn.next()
+    async for new in turn.spread(wanted):
         try:
             partitions, _ = check_new_topic(broker, new, configs_of)
             overrides = {name: value for name, value in new.configs.items() if value is not None}

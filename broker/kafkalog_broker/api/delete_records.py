@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalog_broker.answers import per_partition
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -18,28 +19,22 @@ if TYPE_CHECKING:
 
 @api(21, 0, 2)
 async def handle(request: Request, broker: Broker) -> Any:
-    module, turn = response_module(request), Turn()
-    topics = []
-    for topic in request.entity.topics:
-        partitions = []
-        for partition in topic.partitions:
-            if turn.over:
-                await turn.next()
-            code, low = ErrorCode.none, NO_LOW_WATERMARK
-            try:
-                low = _delete(broker, topic.name, partition.partition_index, partition.offset)
-            except BrokerError as error:
-                code = error.code
-            partitions.append(
-                entity(
-                    module.DeleteRecordsPartitionResult,
-                    partition_index=partition.partition_index,
-                    low_watermark=low,
-                    error_code=code,
-                )
-            )
-        topics.append(entity(module.DeleteRecordsTopicResult, name=topic.name, partitions=tuple(partitions)))
-    return entity(module.DeleteRecordsResponse, topics=tuple(topics))
+    module = response_module(request)
+
+    def of_partition(topic: Any, partition: Any) -> Any:
+        code, low = ErrorCode.none, NO_LOW_WATERMARK
+        try:
+            low = _delete(broker, topic.name, partition.partition_index, partition.offset)
+        except BrokerError as error:
+            code = error.code
+        result = module.DeleteRecordsPartitionResult
+        return entity(result, partition_index=partition.partition_index, low_watermark=low, error_code=code)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.DeleteRecordsTopicResult, name=topic.name, partitions=partitions)
+
+    topics = await per_partition(request.entity.topics, of_partition, of_topic, Turn())
+    return entity(module.DeleteRecordsResponse, topics=topics)
 
 
 def _delete(broker: Broker, topic: str, partition: int, offset: int) -> int:

@@ -35,9 +35,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     gone = dict(zip(names, await delete_topics(broker, names), strict=True)) if names else {}
     turn = Turn()
     results = []
-    for name, topic_id, refused in resolved:
-        if turn.over:
-            await turn.next()
+    async for name, topic_id, refused in turn.spread(resolved):
         code, what = refused or (ErrorCode.none, None)
         if name is not None and refused is None:
             code, what, topic_id = _outcome(gone[name])
@@ -72,9 +70,7 @@ async def _resolved(
     names = Counter(name for name, topic_id in wanted if topic_id is None and name is not None)
     ids = Counter(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
     results: dict[Any, tuple[str | None, UUID | None, Refusal | None]] = {}
-    for name, topic_id in wanted:
-        if turn.over:
-            await turn.next()
+    async for name, topic_id in turn.spread(wanted):
         why = None
         if name is None and topic_id is None:
             why = "Neither topic name nor id were specified."

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED_FOR, this_node
+from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, this_node
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types

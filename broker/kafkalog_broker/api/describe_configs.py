@@ -40,16 +40,12 @@ Keys = frozenset[str]
 async def handle(request: Request, broker: Broker) -> Encoded:
     asked, turn = request.entity, Turn()
     wanted: dict[tuple[int, str, Keys], None] = {}
-    for resource in asked.resources:
-        if turn.over:
-            await turn.next()
+    async for resource in turn.spread(asked.resources):
         keys = frozenset(resource.configuration_keys or ())
         wanted[resource.resource_type, resource.resource_name, keys] = None
     texts = _Texts(request, broker)
     resources, size = [], 0
-    for number, name, keys in wanted:
-        if turn.over:
-            await turn.next()
+    async for number, name, keys in turn.spread(wanted):
         code, what, configs = ErrorCode.none, "", texts.nothing
         try:
             if size > MAX_RESPONSE_BYTES:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import DescribedGroup
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
 
 _GROUP_ID_NOT_FOUND_FROM = 6
-_NOT_ASKED_FOR = -(2**31)
 # AclOperation codes that a group has (AclEntry.supportedOperations): READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
 # ALTER_CONFIGS.
 _ALL_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
@@ -29,9 +29,7 @@ _ALL_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 async def handle(request: Request, broker: Broker) -> Any:
     """A group that is named more than once is answered once."""
     turn, groups = Turn(), []
-    for group_id in dict.fromkeys(request.entity.groups):
-        if turn.over:
-            await turn.next()
+    async for group_id in turn.spread(dict.fromkeys(request.entity.groups)):
         groups.append(broker.groups.describe(group_id))
     return _answer(request, groups)
 
@@ -49,7 +47,7 @@ def _answer(request: Request, groups: list[DescribedGroup]) -> Any:
         code, message = group.error, group.error_message
         if code is ErrorCode.group_id_not_found and request.version < _GROUP_ID_NOT_FOUND_FROM:
             code, message = ErrorCode.none, None
-        operations = _ALL_OPERATIONS if wants_operations and code is ErrorCode.none else _NOT_ASKED_FOR
+        operations = _ALL_OPERATIONS if wants_operations and code is ErrorCode.none else OPERATIONS_NOT_ASKED_FOR
         return entity(
             module.DescribedGroup,
             error_code=code,

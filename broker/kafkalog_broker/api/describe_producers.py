@@ -30,7 +30,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     told = 0
     for name, indexes in wanted.items():
         partitions = []
-        for index in indexes:
+        async for index in turn.spread(indexes):
             code, what = ErrorCode.none, None
             producers: list[Any] = []
             try:
@@ -39,16 +39,12 @@ async def handle(request: Request, broker: Broker) -> Any:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
                 if told > MAX_PRODUCERS:
                     raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
-                for known in broker.log(name, index).producer_state.producers():
-                    if turn.over:
-                        await turn.next()
+                async for known in turn.spread(broker.log(name, index).producer_state.producers()):
                     producers.append(_producer(module, known))
                 told += len(producers)
             except BrokerError as error:
                 # Kafka has no text for a partition that a known topic does not have.
                 code, what = error.code, error.what if name not in broker.topics else None
-            if turn.over:
-                await turn.next()
             partitions.append(
                 entity(
                     module.PartitionResponse,

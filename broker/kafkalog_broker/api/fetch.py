@@ -37,7 +37,7 @@ from kafkalog_broker.protocol.fetch_response import (
     encode_fetch_response,
 )
 from kafkalog_broker.protocol.request_steps import taken
-from kafkalog_broker.turn import Turn, in_turns, line
+from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
@@ -160,9 +160,7 @@ async def _wait(
         while True:
             poll = LongPoll(polls, min_bytes - fetched.size)
             await _woken(request, polls, poll, fetched, lambda: is_over)
-            if request.connection.closed:
-                await line().start()  # thousands may go in one round of the loop
-            else:
+            if not request.connection.closed:
                 turn = Turn()
                 if polls.awake > AWAKE_AT_ONCE:
                     await turn.next()
@@ -196,7 +194,7 @@ async def _woken(
 async def _encode(version: int, context: FetchContext, fetched: Fetched, turn: Turn) -> Encoded:
     session, incremental = context.session, context.incremental
     topics: list[tuple[Any, Collection[PartitionFetchResponse]]] = []
-    """A topic anew whenever it changes: partitions of a session are in the order in which they are read."""
+    """A topic again whenever it changes: partitions of a session are in the order in which they are read."""
     name: Any = None
     partitions: list[PartitionFetchResponse] = []
     for number, one in enumerate(fetched.partitions, 1):

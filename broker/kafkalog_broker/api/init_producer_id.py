@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalog_broker.answers import fenced_before
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -22,7 +23,6 @@ from kafkalog_spark.log.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
 
-_PRODUCER_FENCED_FROM = 4
 _NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
@@ -50,9 +50,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 @on_error(22)
 def failed(request: Request, code: ErrorCode) -> Any:
-    if code is ErrorCode.producer_fenced and request.version < _PRODUCER_FENCED_FROM:
-        code = ErrorCode.invalid_producer_epoch
-    return _answer(request, code, _NOBODY)
+    return _answer(request, fenced_before(4, request.version, code), _NOBODY)
 
 
 def _answer(request: Request, code: ErrorCode, producer: ProducerIdAndEpoch) -> Any:

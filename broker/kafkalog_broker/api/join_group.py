@@ -3,7 +3,7 @@
 The answer waits until the join phase is over: everybody has joined, or the rebalance timeout has passed.
 
 v1  rebalance timeout of its own; before, it is the session timeout
-v4  a new member is told its id first (MEMBER_ID_REQUIRED, KIP-394)
+v4  a new member is given its id first (MEMBER_ID_REQUIRED, KIP-394)
 v5  group.instance.id: static members (KIP-345)
 v7  protocol type in the answer, protocol name may be null (KIP-559)
 v8  reason (KIP-800)

@@ -13,14 +13,18 @@ from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED_FOR, TOPIC_OPERATIONS, this_node
+from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, this_node
 from kafkalog_broker.admin.topic_changes import create_topics
 from kafkalog_broker.admin.topic_checks import NewTopic, check_totals
 from kafkalog_broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
-from kafkalog_broker.protocol.metadata_response import TopicMetadata, encode_metadata_response
+from kafkalog_broker.protocol.metadata_response import (
+    OPERATIONS_NOT_ASKED_FOR,
+    TopicMetadata,
+    encode_metadata_response,
+)
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
@@ -65,9 +69,7 @@ async def _asked_topics(asked: Any, broker: Broker, operations: int, turn: Turn)
     """Those that exist first, each once."""
     wanted: dict[Any, ErrorCode] = {}
     """By name, or id; what is said of it if there is no such topic."""
-    for topic in asked.topics:
-        if turn.over:
-            await turn.next()
+    async for topic in turn.spread(asked.topics):
         topic_id = getattr(topic, "topic_id", None)
         if topic.name is None or topic_id is not None:
             wanted[topic_id] = ErrorCode.unknown_topic_id
@@ -77,9 +79,7 @@ async def _asked_topics(asked: Any, broker: Broker, operations: int, turn: Turn)
         await _create_missing(broker, [name for name in wanted if isinstance(name, str)], wanted)
     found: dict[str, Topic] = {}
     missing: dict[Any, TopicMetadata] = {}
-    for key, code in wanted.items():
-        if turn.over:
-            await turn.next()
+    async for key, code in turn.spread(wanted.items()):
         if isinstance(key, str):
             known = broker.topics.get(key)
         else:
@@ -126,9 +126,7 @@ async def _create_missing(broker: Broker, names: list[str], codes: dict[Any, Err
 async def _described(broker: Broker, topics: Collection[Topic], operations: int, turn: Turn) -> list[TopicMetadata]:
     await learn_leader_epochs(broker, topics)
     described = []
-    for topic in topics:
-        if turn.over:
-            await turn.next()
+    async for topic in turn.spread(topics):
         described.append(topic_metadata(broker, topic, operations=operations))
     return described
 

@@ -17,6 +17,7 @@ from datetime import timedelta
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalog_broker.answers import per_partition
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
@@ -104,22 +105,14 @@ async def failed(request: Request, code: ErrorCode) -> Any:
 async def _answer(request: Request, codes: Iterator[ErrorCode], turn: Turn) -> Any:
     """codes: of all partitions, in the order of the request."""
     module = response_module(request)
-    topics = [
-        entity(
-            module.OffsetCommitResponseTopic,
-            name=getattr(topic, "name", None),
-            topic_id=getattr(topic, "topic_id", None),
-            partitions=tuple(
-                [
-                    entity(
-                        module.OffsetCommitResponsePartition,
-                        partition_index=part.partition_index,
-                        error_code=next(codes),
-                    )
-                    async for part in turn.spread(topic.partitions)
-                ]
-            ),
-        )
-        async for topic in turn.spread(request.entity.topics)
-    ]
-    return entity(module.OffsetCommitResponse, topics=tuple(topics))
+
+    def of_partition(topic: Any, part: Any) -> Any:
+        response = module.OffsetCommitResponsePartition
+        return entity(response, partition_index=part.partition_index, error_code=next(codes))
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
+        return entity(module.OffsetCommitResponseTopic, name=name, topic_id=topic_id, partitions=partitions)
+
+    topics = await per_partition(request.entity.topics, of_partition, of_topic, turn)
+    return entity(module.OffsetCommitResponse, topics=topics)

@@ -1,7 +1,7 @@
 """47 OffsetDelete, version 0: forget what a group has committed to some partitions (KIP-496).
 
 Offsets of topics that a member subscribes to stay: GROUP_SUBSCRIBED_TO_TOPIC. A partition named several times counts
-once. Of many partitions others have their turn in between, and the group's state is looked at anew each time.
+once. Of many partitions others have their turn in between, and the group's state is looked at again each time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from kafkalog_broker.answers import per_partition
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
@@ -35,31 +36,22 @@ async def handle(request: Request, broker: Broker) -> Any:
     try:
         if not known:
             broker.groups.delete_offsets(asked.group_id, [])
-        for some in _parts(known):
+        async for some in turn.spread(_parts(known)):
             known.update(zip(some, broker.groups.delete_offsets(asked.group_id, some), strict=True))
-            if turn.over:
-                await turn.next()
     except BrokerError as error:
         return failed(request, write_error(error.code))
     module = response_module(request)
-    topics = [
-        entity(
-            module.OffsetDeleteResponseTopic,
-            name=wanted.name,
-            partitions=tuple(
-                [
-                    entity(
-                        module.OffsetDeleteResponsePartition,
-                        partition_index=part.partition_index,
-                        error_code=known.get((wanted.name, part.partition_index), ErrorCode.unknown_topic_or_partition),
-                    )
-                    async for part in turn.spread(wanted.partitions)
-                ]
-            ),
-        )
-        async for wanted in turn.spread(asked.topics)
-    ]
-    return entity(module.OffsetDeleteResponse, error_code=ErrorCode.none, topics=tuple(topics))
+
+    def of_partition(topic: Any, part: Any) -> Any:
+        index = part.partition_index
+        code = known.get((topic.name, index), ErrorCode.unknown_topic_or_partition)
+        return entity(module.OffsetDeleteResponsePartition, partition_index=index, error_code=code)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.OffsetDeleteResponseTopic, name=topic.name, partitions=partitions)
+
+    topics = await per_partition(asked.topics, of_partition, of_topic, turn)
+    return entity(module.OffsetDeleteResponse, error_code=ErrorCode.none, topics=topics)
 
 
 def _parts(known: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:

@@ -94,9 +94,7 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
             topic_id = key if topic is None and not isinstance(key, str) else None if topic is None else topic.id
             answer = TopicOffsets(request.version, name, topic_id)
             answers.append(answer)
-            for some in _parts(await _distinct(indexes, broker)):
-                if turn.over:
-                    await turn.next()
+            async for some in turn.spread(_parts(await _distinct(indexes, broker))):
                 if topic is None and by_id:
                     answer.add(CommittedOffset(index, -1, -1, "", ErrorCode.unknown_topic_id) for index in some)
                 else:
@@ -112,9 +110,7 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
 async def _wanted(topics: Sequence[Any], *, by_id: bool, turn: Turn) -> Wanted:
     """What is asked for, with all that is repeated."""
     wanted: Wanted = {}
-    for topic in topics:
-        if turn.over:
-            await turn.next()
+    async for topic in turn.spread(topics):
         named = wanted.setdefault(topic.topic_id if by_id else topic.name, array("i"))
         named.extend(array("i", topic.partition_indexes))
     return wanted
@@ -141,9 +137,7 @@ async def _failed_group(request: Request, asked: Any, code: ErrorCode, turn: Tur
     topics = []
     for name, indexes in (await _wanted(asked.topics, by_id=False, turn=turn)).items():
         answer = TopicOffsets(request.version, str(name), None)
-        for some in _parts(indexes):
-            if turn.over:
-                await turn.next()
+        async for some in turn.spread(_parts(indexes)):
             answer.add(CommittedOffset(index, -1, -1, "", code) for index in some)
         topics.append(answer)
     return GroupOffsets(asked.group_id, topics)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalog_broker.answers import per_partition
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -18,28 +19,21 @@ if TYPE_CHECKING:
 
 @api(23, 2, 4)
 async def handle(request: Request, broker: Broker) -> Any:
-    module, turn = response_module(request), Turn()
-    topics = []
-    for topic in request.entity.topics:
-        partitions = []
-        for partition in topic.partitions:
-            if turn.over:
-                await turn.next()
-            code, epoch, end = ErrorCode.none, -1, -1
-            try:
-                log = broker.log(topic.topic, partition.partition)
-                log.reader.check_leader_epoch(partition.current_leader_epoch)
-                epoch, end = log.reader.end_offset_for_epoch(partition.leader_epoch)
-            except BrokerError as error:
-                code = error.code
-            partitions.append(
-                entity(
-                    module.EpochEndOffset,
-                    error_code=code,
-                    partition=partition.partition,
-                    leader_epoch=epoch,
-                    end_offset=end,
-                )
-            )
-        topics.append(entity(module.OffsetForLeaderTopicResult, topic=topic.topic, partitions=tuple(partitions)))
-    return entity(module.OffsetForLeaderEpochResponse, topics=tuple(topics))
+    module = response_module(request)
+
+    def of_partition(topic: Any, asked: Any) -> Any:
+        code, epoch, end = ErrorCode.none, -1, -1
+        try:
+            log = broker.log(topic.topic, asked.partition)
+            log.reader.check_leader_epoch(asked.current_leader_epoch)
+            epoch, end = log.reader.end_offset_for_epoch(asked.leader_epoch)
+        except BrokerError as error:
+            code = error.code
+        found = {"error_code": code, "leader_epoch": epoch, "end_offset": end}
+        return entity(module.EpochEndOffset, partition=asked.partition, **found)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.OffsetForLeaderTopicResult, topic=topic.topic, partitions=partitions)
+
+    topics = await per_partition(request.entity.topics, of_partition, of_topic, Turn())
+    return entity(module.OffsetForLeaderEpochResponse, topics=topics)

@@ -1,6 +1,6 @@
 """0 Produce, versions 3 to 13.
 
-Kafka tells clients that it serves version 0 on and closes the connection on 0 to 2: librdkafka before 2.11 sends
+Kafka advertises versions from 0 on and closes the connection on 0 to 2: librdkafka before 2.11 sends
 without compression where the lowest is not 0 (KAFKA-18659). The same here.
 
 acks 0   no answer at all; a batch that is refused ends the connection, as the only sign there is
@@ -73,7 +73,7 @@ async def handle(request: Request, broker: Broker) -> Encoded | None:
         for partition in told:
             if partition.error_code:
                 code = ErrorCode(partition.error_code)
-                # nothing else tells a producer that does not wait for answers
+                # the only sign for a producer that does not wait for answers
                 raise BrokerError(code, f"Produce with acks=0 to {topic}-{partition.index}: {partition.error_message}")
     return None
 
@@ -85,9 +85,7 @@ async def _answers(
     turn = Turn()
     for topic, partitions in topics:
         told = []
-        for index, records in partitions:
-            if turn.over:
-                await turn.next()
+        async for index, records in turn.spread(partitions):
             told.append(await _answer(request, topic, index, records, broker))
         answers.append((topic, told))
     return answers

@@ -3,7 +3,7 @@
 The answer of a follower waits for the leader's assignment, which is in the log before anybody has it.
 
 v3  group.instance.id (KIP-345)
-v5  protocol type and name, checked against the group's, and told in the answer (KIP-559)
+v5  protocol type and name, checked against the group's, and returned (KIP-559)
 """
 
 from __future__ import annotations

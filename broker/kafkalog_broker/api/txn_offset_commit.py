@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
+from kafkalog_broker.answers import per_partition
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.messages import CommittedPartition, TransactionalCommit
@@ -20,6 +20,7 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, verify
 from kafkalog_broker.turn import Turn, in_turns
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
@@ -103,27 +104,15 @@ async def failed(request: Request, code: ErrorCode) -> Any:
 async def _answer(request: Request, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn) -> Any:
     module = response_module(request)
 
-    def told(topic: str, index: int) -> ErrorCode:
-        code = code_of(TopicPartition(topic, index))
+    def of_partition(topic: Any, part: Any) -> Any:
+        code = code_of(TopicPartition(topic.name, part.partition_index))
         if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
-            return ErrorCode.coordinator_not_available
-        return code
+            code = ErrorCode.coordinator_not_available
+        response = module.TxnOffsetCommitResponsePartition
+        return entity(response, partition_index=part.partition_index, error_code=code)
 
-    topics = [
-        entity(
-            module.TxnOffsetCommitResponseTopic,
-            name=topic.name,
-            partitions=tuple(
-                [
-                    entity(
-                        module.TxnOffsetCommitResponsePartition,
-                        partition_index=part.partition_index,
-                        error_code=told(topic.name, part.partition_index),
-                    )
-                    async for part in turn.spread(topic.partitions)
-                ]
-            ),
-        )
-        async for topic in turn.spread(request.entity.topics)
-    ]
-    return entity(module.TxnOffsetCommitResponse, topics=tuple(topics))
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.TxnOffsetCommitResponseTopic, name=topic.name, partitions=partitions)
+
+    topics = await per_partition(request.entity.topics, of_partition, of_topic, turn)
+    return entity(module.TxnOffsetCommitResponse, topics=topics)

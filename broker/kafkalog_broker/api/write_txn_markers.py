@@ -37,9 +37,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     for marker, topics in _asked(request, ErrorCode.none):
         codes.append((marker, topics))
         for name, partitions in topics.items():
-            for index in partitions:
-                if turn.over:
-                    await turn.next()
+            async for index in turn.spread(partitions):
                 partitions[index] = await _write(broker, TopicPartition(name, index), marker)
     return await _answer(request, codes, turn)
 
@@ -85,9 +83,7 @@ async def _answer(request: Request, codes: Codes, turn: Turn) -> Any:
         told: dict[str, list[Any]] = {}
         for name, partitions in topics.items():
             told[name] = []
-            for one in partitions.items():
-                if turn.over:
-                    await turn.next()
+            async for one in turn.spread(partitions.items()):
                 told[name].append(_partition(module, *one))
         markers.append(_marker(module, marker, told))
     return entity(module.WriteTxnMarkersResponse, markers=tuple(markers))

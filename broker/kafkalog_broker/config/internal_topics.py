@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-OFFSETS_TOPIC = "__consumer_offsets"
-"""Groups and committed offsets (Topic.GROUP_METADATA_TOPIC_NAME)."""
-TRANSACTION_TOPIC = "__transaction_state"
-"""Transactional ids and their transactions (Topic.TRANSACTION_STATE_TOPIC_NAME)."""
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 
 def internal_topic_configs(broker_config: Any) -> Mapping[str, Mapping[str, str]]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.internal_topics import TRANSACTION_TOPIC
 from kafkalog_broker.coordinators.coordinator_log import CoordinatorLog, LogOf
 from kafkalog_broker.coordinators.record_batches import Record
 from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
 
 
 class TransactionsTopic(CoordinatorLog):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from kafkalog_broker.clock import Clock
-from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
 from kafkalog_broker.coordinators.partition_for import partition_for
 from kafkalog_broker.coordinators.record_batches import EncodedRecords, OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.coordinators.shards import Shards
@@ -38,6 +37,7 @@ from kafkalog_broker.groups.messages import (
 )
 from kafkalog_broker.groups.prepared_commit import PreparedCommit, PreparingCommit, prepare_commit
 from kafkalog_broker.groups.timers import Scheduler
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from kafkalog_broker.clock import Clock
-from kafkalog_broker.config.internal_topics import OFFSETS_TOPIC
 from kafkalog_broker.coordinators.coordinator_log import LogOf
 from kafkalog_broker.transactions.transaction_markers import EndMarker
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC
 
 
 class PendingOffsets(Protocol):

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from kafkalog_broker.config.internal_topics import TRANSACTION_TOPIC
 from kafkalog_broker.coordinators.partition_for import partition_for
 from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
 from kafkalog_broker.coordinators.shards import Shards
@@ -20,6 +19,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.loading import Transactions, load
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition, TransactionMetadata
 from kafkalog_broker.transactions.transaction_records import transaction_key, transaction_value
+from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
 
 log = logging.getLogger(__name__)
 

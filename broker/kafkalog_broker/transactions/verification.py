@@ -94,5 +94,5 @@ def produce_error(error: BrokerError, speaks: Speaks) -> BrokerError:
         return error
     return BrokerError(
         ErrorCode.not_enough_replicas,
-        f"the coordinator cannot tell yet whether the partition belongs to the transaction: {error.what}",
+        f"the coordinator does not know yet whether the partition belongs to the transaction: {error.what}",
     )

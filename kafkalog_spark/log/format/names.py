@@ -32,7 +32,11 @@ STRAY_DIR_SUFFIX = "-stray"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Groups and committed offsets (Topic.GROUP_METADATA_TOPIC_NAME)."""
+TRANSACTION_TOPIC = "__transaction_state"
+"""Transactional ids and their transactions (Topic.TRANSACTION_STATE_TOPIC_NAME)."""
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log. It may lie between the partitions, but it is no topic: no consumer can subscribe to it."""
 

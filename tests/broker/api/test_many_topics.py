@@ -13,7 +13,6 @@ from kafkalog_broker.api import create_partitions, create_topics, delete_topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.storage import topic_registry, topics_file
-from kafkalog_broker.turn import ITEMS
 from kafkalog_spark.log.format import durable
 from tests.broker.api.admin_broker import AdminBroker
 from tests.broker.api.admin_scenario import (
@@ -113,7 +112,7 @@ def test_a_change_for_all_topics_is_spread_out(broker, turns):
     ask(broker, create(*(new_topic(name, configs={"segment.ms": str(n + 1)}) for n, name in enumerate(names))))
     del turns[:]
     assert codes(ask(broker, incremental(change(BROKER, "", ("log.retention.ms", SET, "5"))))) == [ErrorCode.none]
-    assert len(turns) == 1 + 2 * 48 // ITEMS + 48
+    assert len(turns) == 1 + 2 * 48 + 48
     assert {broker.log(name, 0).config.retention_ms for name in names} == {5}
     assert broker.log("topic-9", 0).config.segment_ms == 10
 

@@ -16,12 +16,11 @@ from kafkalog_broker.api import (
     offset_delete,
     txn_offset_commit,
 )
-from kafkalog_broker.config.internal_topics import TRANSACTION_TOPIC
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_records import OffsetKey
 from kafkalog_broker.groups.prepared_commit import AT_ONCE
-from kafkalog_broker.turn import ITEMS
+from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
 from tests.broker.api.admin_scenario import create, new_topic
 from tests.broker.api.broker_in_process import BrokerInProcess
 from tests.broker.api.entities import request_entity
@@ -83,7 +82,7 @@ def test_offsets_are_committed_in_many_turns_and_one_batch(turns):
     seen: list[int] = []
     answer = call(broker, COMMIT, 8, **commits(*[0, 1] * (MANY // 2)))
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"none"}
-    assert len(turns) == 2 * (MANY + 1) // ITEMS + MANY // AT_ONCE, "looked up, made, answered"
+    assert len(turns) == 2 * (MANY + 1) + MANY // AT_ONCE, "looked up, made, answered"
     assert sorted(set(seen)) == [0, 1]
     assert len(broker.world.log.records()) == MANY, "as in Kafka, of which the last counts"
     assert broker.flushed == ["g"]
@@ -106,7 +105,7 @@ def test_a_commit_is_taken_by_the_group_as_it_is_when_it_is_written(turns):
 def test_a_commit_that_is_refused_lets_others_go_too(turns):
     answer = error_answer(COMMIT, 8, ErrorCode.coordinator_not_available, **commits(*[0] * MANY))
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"coordinator_not_available"}
-    assert len(turns) == (MANY + 1) // ITEMS
+    assert len(turns) == (MANY + 1)
 
 
 def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
@@ -117,7 +116,7 @@ def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
     named = [{"partition_index": number % MANY} for number in range(2 * MANY)]
     answer = call(broker, OFFSET_DELETE, 0, group_id="g", topics=[{"name": "orders", "partitions": named}])
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"none"}
-    assert len(turns) == 2 * (2 * MANY + 1) // ITEMS + MANY // offset_delete.AT_ONCE
+    assert len(turns) == 2 * (2 * MANY + 1) + MANY // offset_delete.AT_ONCE
     assert sum(value is None for _, value in broker.world.log.records()) == MANY
 
 
@@ -135,7 +134,7 @@ def test_partitions_are_added_to_a_transaction_in_one_step(process, turns):
     turns.do = lambda: open_ones.append(len(process.broker.transactions.describe("x").partitions))
     (told,) = process.ask(request_entity(24, 3, named, {})).results_by_topic_v3_and_below
     assert {one.partition_error_code.name for one in told.results_by_partition} == {"none"}
-    assert len(turns) == 2 * (MANY + 1) // ITEMS
+    assert len(turns) == 2 * (MANY + 1)
     assert set(open_ones) == {0, 2}
 
 
@@ -153,14 +152,14 @@ def test_offsets_of_a_transaction_are_committed_in_many_turns(process, turns):
     assert set(codes[2::3]) == {"unknown_topic_or_partition"}
     assert len(set(codes)) == 2, "who has no transaction is refused for all that is there"
     there = sum(number % 3 < 2 for number in range(MANY))
-    assert len(turns) >= 2 * (MANY + 1) // ITEMS + there // AT_ONCE
+    assert len(turns) >= 2 * (MANY + 1) + there // AT_ONCE
 
 
 def test_leaders_are_elected_in_many_turns(process, turns):
     asked = {"election_type": 0, "topic_partitions": [{"topic": "t", "partitions": [0] * MANY}], "timeout": 1000}
     (told,) = process.ask(request_entity(43, 2, asked, {})).replica_election_results
     assert {one.error_code.name for one in told.partition_result} == {"election_not_needed"}
-    assert len(turns) == (MANY + 1) // ITEMS
+    assert len(turns) == (MANY + 1)
 
 
 def test_reassignments_are_looked_at_in_many_turns(process, turns):
@@ -172,4 +171,4 @@ def test_reassignments_are_looked_at_in_many_turns(process, turns):
     }
     (told,) = process.ask(request_entity(45, 1, asked, {})).responses
     assert {one.error_code.name for one in told.partitions} == {"none"}
-    assert len(turns) == (MANY + 1) // ITEMS
+    assert len(turns) == (MANY + 1)
