@@ -108,7 +108,7 @@ class Committer:
             self._sweep()
 
     def end_stream(self, stream: str) -> None:
-        """Abort the jobs of a stream whose micro-batch failed before a task could tell its job."""
+        """Abort the jobs of a stream whose micro-batch failed before a task could report its job."""
         listing = staging.jobs_in(os.listdir(self.log_dir))
         self.abort_all([job for job in listing if staging.read_job(self.log_dir, job).stream == stream])
 
@@ -175,7 +175,7 @@ class Committer:
         found = self.disk.restamp(self.log_dir / segment.file, segment.base_offset, epoch)
         if found != segment.next_offset:
             raise KafkalogError(
-                f"a staged file holds {found - segment.base_offset} records, its task told of {segment.records}",
+                f"a staged file holds {found - segment.base_offset} records, its task reported {segment.records}",
                 path=str(self.log_dir / segment.file),
                 hint="somebody else changed it; nothing was written, run the write again",
             )

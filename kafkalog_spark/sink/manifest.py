@@ -1,4 +1,4 @@
-"""What a task is told, and what it hands to the commit: small, whatever was written."""
+"""What a task is given, and what it hands to the commit: small, whatever was written."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ _STEP_SECONDS = 0.02  # commits take milliseconds to seconds
 
 
 class Patience:
-    """`wait` sleeps a moment and tells whether there is time left. The clock starts at the first call."""
+    """`wait` sleeps a moment and says whether there is time left. The clock starts at the first call."""
 
     def __init__(
         self,

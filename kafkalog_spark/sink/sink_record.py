@@ -171,5 +171,5 @@ def read_record(log_dir: Path) -> SinkRecord:
     except FileNotFoundError:
         return SinkRecord()
     except (CorruptFile, UnsupportedFormat) as error:
-        error.hint = error.hint or "it tells which micro-batches are in the log: restore it from a backup"
+        error.hint = error.hint or "it says which micro-batches are in the log: restore it from a backup"
         raise error.at(path=str(path)) from None

@@ -47,7 +47,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a .job file says. owner: the process of the Spark driver, None where that cannot be told. stream: of a
+    """What a .job file says. owner: the process of the Spark driver, None where that is unknown. stream: of a
     streaming write, a text that is the same for each of its micro-batches and no other query's. made_directory: the
     log directory was made for this job."""
 
@@ -142,7 +142,7 @@ def find_process(owner: Owner) -> bool | None:
 
 def driver_process() -> Owner | None:
     """The Spark driver that this Python worker belongs to: the nearest JVM above it, else this process; None where
-    the system does not tell (/proc)."""
+    the system does not say (/proc)."""
     boot, namespace = _here()
     if not boot:
         return None

@@ -18,7 +18,7 @@ from kafkalog_spark.sink.sink_record import RECORD_FILE, read_record
 from kafkalog_spark.sink.staging import job_of
 
 SINK_LOCK_FILE = "kafkalog.sink.lock"
-"""Held by a sink that commits, beside Kafka's `.lock`: whoever has that without this one is a broker."""
+"""Held by a sink that commits, in addition to Kafka's `.lock`: whoever has that without this one is a broker."""
 
 COMMIT_WAIT_SECONDS = 300.0
 """How long a commit waits for another sink's. One takes seconds; a large one syncs many gigabytes."""

@@ -138,7 +138,7 @@ class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
             raise KafkalogError(f"the tasks of micro-batch {batchId} are of several writes: {sorted(map(str, jobs))}")
         for job, query in jobs:
             if query is None:
-                raise KafkalogError(f"Spark told the tasks no query id ({_QUERY_ID}), so nothing can be written once")
+                raise KafkalogError(f"Spark gave the tasks no query id ({_QUERY_ID}), so nothing can be written once")
             committer.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
         self._end()
 
@@ -148,7 +148,7 @@ class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
         self._end()
 
     def _end(self) -> None:
-        """Remove the job of this object, and of the micro-batch when all its tasks failed and told us nothing."""
+        """Remove the job of this object, and of the micro-batch when all its tasks failed and reported nothing."""
         log_dir = self._job.log_dir
         if not log_dir.exists():
             return

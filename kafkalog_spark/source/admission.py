@@ -29,7 +29,7 @@ def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartiti
     """`limit` divided in proportion to the sizes, none larger than its size. A size above 0 gets at least 1, so that
     no small partition starves: together they can be more than the limit, by one for each partition.
 
-    Whole numbers throughout: in the connector's floating point a limit equal to the total may leave one behind.
+    Whole numbers throughout: in the connector's floating point a limit equal to the total may leave one over.
     """
     total = sum(size for size in sizes.values() if size > 0)
     if total <= limit:

@@ -119,7 +119,7 @@ def scan_range(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range that `rebind` has bound; logs what mode=DROPMALFORMED passed over.
 
-    Until the first batch is handed over, a range from earliest begins anew where retention has moved the log start:
+    Until the first batch is handed over, a range from earliest begins again where retention has moved the log start:
     its start is looked up when it is read, and only now it is. Whatever else is gone by the time it is read raises
     DataLoss, or is logged with fail_on_data_loss=False.
     """

@@ -36,8 +36,8 @@ def bytes_of(log: PartitionLog, start: int, end: int) -> int:
 
 
 def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
-    """The offset, at most `end`, behind the last whole batch that ends within `budget` bytes from the batch of `start`
-    on; behind that one when it is larger."""
+    """The offset, at most `end`, after the last whole batch that ends within `budget` bytes from the batch of `start`
+    on; after that one when it is larger."""
     reached = start
     for index in _segments(log, start, end):
         following = log.next_base_offset(index)
@@ -60,7 +60,7 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
             return end  # the task finds out what that means
         except (CorruptBatch, UnsupportedFormat):
             if reached == start:
-                reached = end if following is None else following  # the task meets the damage, and tells
+                reached = end if following is None else following  # the task meets the damage, and reports it
         break
     return min(reached, end)
 
@@ -133,13 +133,13 @@ def _position(file: SegmentFile, offset: int) -> int:
                 return header.position
             position = header.end
     except (CorruptBatch, UnsupportedFormat):
-        pass  # sizes only share out a limit; the task meets the damage, and tells
+        pass  # sizes only share out a limit; the task meets the damage, and reports it
     return position
 
 
 def _near(file: SegmentFile, position: int, target: int, reached: int) -> tuple[int, int]:
-    """(position, offset) of the batch next before `target` that the offset index proves, if it lies behind `position`:
-    all before it ends by then. Of a wrapper the header does not tell the first offset."""
+    """(position, offset) of the batch next before `target` that the offset index proves, if it lies past `position`:
+    all before it ends by then. A wrapper's header does not say its first offset."""
     entry = file.offset_index.floor_position(target)
     if entry.position > position:
         header = file.proven_entry(entry)

@@ -221,7 +221,7 @@ def clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bo
     lost_behind = asked.end > log_end
     if asked.size <= 0 or not (lost_before or lost_behind):
         return asked
-    # a caller that only knows an offset below the log's end has nothing lost behind it
+    # a caller that only knows an offset below the log's end has nothing lost after it
     held = f"the log holds [{log_start}, {log_end})" if lost_behind else f"the log begins at offset {log_start}"
     reason = (
         f"Could not read records in offset [{asked.start}, {asked.end}) for topic partition "

@@ -131,7 +131,7 @@ def batch_ranges(
 
     `log_ends`: the logs' own ends, which a batch of before may reach up to whatever the LSO is. `first`: `start` are
     the offsets that the query began with. They were looked up again if the query was restarted before its first batch
-    was done, and may then lie behind that batch's end: it is empty.
+    was done, and may then lie past that batch's end: it is empty.
     Raises DataLoss, or with `fail_on_data_loss=False` leaves out what is gone.
     """
     ranges = []

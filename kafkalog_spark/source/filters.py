@@ -66,7 +66,7 @@ class PartitionTest:
 class RowFilter:
     """The rows to keep: all conditions hold. Bounds are half open and fit int64; the default keeps every row.
 
-    `offset_in`, `timestamp_in_ms`: sorted, distinct, within the bounds beside them, which they narrow; None: no list.
+    `offset_in`, `timestamp_in_ms`: sorted, distinct, within the bounds above, which they narrow; None: no list.
     No row has the offset or the timestamp 2**63 - 1: the log end offset after it, and Spark's microseconds, would not
     fit. So that number as an upper bound means none.
     """

@@ -30,7 +30,7 @@ class LiveCopies:
         self._news: dict[TopicPartition, tuple[Copy, Sequence[Copy]]] = {}
 
     def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
-        """What was listed anew, for the partitions that are read. Raises NotALogDirectory: see `chosen_places`."""
+        """What was listed again, for the partitions that are read. Raises NotALogDirectory: see `chosen_places`."""
         if self._replicas == "error":
             refuse_copies(dirs.copies, assigned)
         check_one_topic(dirs.places, dirs.copies, assigned)

@@ -1,6 +1,6 @@
-"""The partitions of a stream as they are now, found anew at every trigger for the price of what has changed.
+"""The partitions of a stream as they are now, found again at every trigger; only what has changed costs time.
 
-A log directory, a partition's directory and its last segment are each told by one stat to be as they were; only those
+A log directory, a partition's directory and its last segment each take one stat to be seen unchanged; only those
 that are not are listed or searched again. The end of a log is searched from the end found before, which is proven first
 (find_log_end), so a trigger reads what was appended since the last one: not segments, not indexes.
 """
@@ -53,7 +53,7 @@ class LiveLogs:
 
         Raises NotALogDirectory when a log directory cannot be read (its partitions are then not taken for deleted),
         UnknownPartition for a topic asked for by name that has never been there, CorruptBatch where the end of a log
-        cannot be told from damage.
+        cannot be distinguished from damage.
         """
         now = self._clock_ns()
         dirs = self._listed(now)
@@ -148,7 +148,7 @@ def _look_at_log(
                 live.log_start = max(live.log_start, log_start or 0)
                 return live
         except OSError:
-            listed = False  # the segment was deleted, or the whole partition: the listing tells
+            listed = False  # the segment was deleted, or the whole partition: the listing shows
             live.directory.forget()
         live.log.follow(recovery_point=recovery_point, log_start_checkpoint=log_start)
         if not listed:

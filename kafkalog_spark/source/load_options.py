@@ -1,4 +1,4 @@
-"""The options of a load, before it is known whether a batch or a stream is loaded: Spark does not tell `schema()`.
+"""The options of a load, before it is known whether a batch or a stream is loaded: `schema()` cannot know.
 
 What only one of the two refuses is refused when the load turns out to be that one: `startingOffsets=latest` by the
 first query of a batch, `endingOffsets` by the start of a stream. What both refuse is refused by `.load()`.

@@ -55,7 +55,7 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     """What a batch read has to read; `tasks_of` makes tasks of it.
 
     Raises what the bounds raise (OptionError, OffsetOutOfRange, DataLoss), UnknownPartition, NotALogDirectory,
-    CorruptBatch where the end of a log cannot be told from damage.
+    CorruptBatch where the end of a log cannot be distinguished from damage.
     """
     dirs = open_log_dirs(options)
     assigned = assigned_partitions(options.subscription, dirs.places)

@@ -12,7 +12,7 @@ FILTERS_STAY_WITH_THEIR_SCAN = hasattr(DataSourceReader, "pushLimit")
 
 Before, the plan that a reader makes after its filters were pushed is kept with the load (PythonDataSourceV2.readInfo),
 and every later scan of it takes that plan without asking: another filter's, or that of a query without one, and in a
-union the last one pushed serves both. Nothing that a task is given tells which scan it serves, so a reader that leaves
+union the last one pushed serves both. Nothing that a task is given says which scan it serves, so a reader that leaves
 out anything at all can leave out rows that were asked for. The change that ended this brought `pushLimit`.
 """
 

@@ -13,7 +13,7 @@ from kafkalog_spark.spark_errors import raise_first_line
 class RefusedStreamReader(DataSourceStreamReader):
     """Raises `error` when the query starts.
 
-    Spark hides what the making of a reader raises behind a NameError of its own (python_streaming_source_runner.py
+    Spark replaces what creating a reader raises by a NameError of its own (python_streaming_source_runner.py
     stops the reader that it does not have).
     """
 

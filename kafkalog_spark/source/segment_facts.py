@@ -40,7 +40,7 @@ class SegmentFacts:
 def segment_facts(
     log: PartitionLog, asked: OffsetRange, row_filter: RowFilter, options: ReadOptions
 ) -> list[SegmentFacts]:
-    """The segments that can hold wanted records of the range, in order; the first may begin behind its base offset.
+    """The segments that can hold wanted records of the range, in order; the first may begin after its base offset.
 
     Segments outside the range are never opened; with a timestamp filter, closed segments whose largest timestamp is
     too small are left out at both ends of the list (not in the middle: a task's range has no holes).
@@ -79,14 +79,14 @@ def segment_facts(
 
 
 def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
-    """(position, offset) before which no record has a timestamp >= `timestamp` ms, where the indexes tell it for little
+    """(position, offset) before which no record has a timestamp >= `timestamp` ms, where the indexes give it for little
     reading; (0, base offset) where they do not."""
     entry = file.time_index.floor_before(timestamp)
     if entry is None:
         return 0, file.base_offset
     # the batch of the entry is searched between two entries of the offset index
-    _, behind = file.offset_index.entries_after(entry.offset)
-    searched = (int(behind[0]) if len(behind) else file.size) - file.locate(entry.offset)
+    _, after = file.offset_index.entries_after(entry.offset)
+    searched = (int(after[0]) if len(after) else file.size) - file.locate(entry.offset)
     return position_for_timestamp(file, timestamp) if searched <= _worth_reading(file) else (0, file.base_offset)
 
 
@@ -138,7 +138,7 @@ def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) 
         position = max(entry.position, position + largest)
         header = file.proven_entry(entry)
         if header is None or header.magic < 2:
-            continue  # of a wrapper the header does not tell the first offset
+            continue  # a wrapper's header does not say its first offset
         if header.base_offset >= end:
             return
         if header.base_offset > reached:

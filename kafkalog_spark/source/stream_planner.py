@@ -228,7 +228,7 @@ class StreamPlanner:
 
 
 def _stop_at(target: Mapping[TopicPartition, int], start: Offsets, found: Continuation) -> None:
-    """Nothing behind `target`; a query from latest begins there."""
+    """Nothing past `target`; a query from latest begins there."""
     for tp, end in found.ends.items():
         last = min(end, target.get(tp, 0))  # 0: it was not there then
         if start.get(tp) == LATEST:

@@ -126,7 +126,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None  # the tasks will meet the same, and Spark knows what to do with their errors
 
     def _limits(self, limit: ReadLimit) -> Limits:
-        """ReadAllAvailable (Trigger.Once) goes before the options."""
+        """ReadAllAvailable (Trigger.Once) takes precedence over the options."""
         if isinstance(limit, ReadAllAvailable):
             return Limits()
         own = self.planner.limits

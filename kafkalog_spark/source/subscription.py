@@ -35,7 +35,7 @@ class SubscribePattern:
     pattern: str
 
     def regex(self) -> re.Pattern[str]:
-        # Java's \\d and \\w are ASCII unless told otherwise.
+        # Java's \\d and \\w are ASCII unless a flag says otherwise.
         return re.compile(self.pattern, re.ASCII)
 
 

@@ -1,4 +1,4 @@
-"""Whether a file or a directory has changed since it was looked at, told by one stat."""
+"""Whether a file or a directory has changed since it was looked at, at the price of one stat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FINE_NS = 100_000_000
 class Watch:
     """A path, and what stat said of it when it was last looked at.
 
-    Two changes within the granularity of the file system's clock can leave the same time behind. So a state counts as
+    Two changes within the granularity of the file system's clock can leave the same mtime. So a state counts as
     looked at only when that was done so long after the state was first seen that nothing more can share its time. How
     long ago is measured with our clock alone: the file system's may be another machine's.
     """

@@ -1,1 +1,1 @@
-"""What Fetch needs beside the logs: sessions, and waiting for data."""
+"""What Fetch needs besides the logs: sessions, and waiting for data."""

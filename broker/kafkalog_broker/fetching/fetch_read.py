@@ -54,7 +54,7 @@ class FetchedPartition:
 
 @dataclass(slots=True)
 class Fetched:
-    """A pass over all partitions. size: bytes of records; has_errors: somebody has to be told at once."""
+    """A pass over all partitions. size: bytes of records; has_errors: the answer must not wait."""
 
     partitions: list[FetchedPartition]
     size: int

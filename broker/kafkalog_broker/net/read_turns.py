@@ -15,7 +15,7 @@ ROUND_BYTES = 2 << 20
 """Some 3 ms. A request of Produce has 1 MB by default."""
 
 READERS = 8
-"""Connections that read on in one round: each reads one piece at least, before it is told that the round is over."""
+"""Connections that read on in one round: each reads one piece at least before the round is over for it."""
 
 
 class ReadTurns:

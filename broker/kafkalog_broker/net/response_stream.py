@@ -43,7 +43,7 @@ class ResponseStream:
         self._at = 0
 
     def fill(self, buffer: memoryview) -> int:
-        """Put the next bytes into `buffer`; how many, less than it holds only at the end, 0 behind it.
+        """Put the next bytes into `buffer`; how many, less than it holds only at the end, 0 after it.
 
         Raises BrokerError kafka_storage_error when a file cannot be read, or has become shorter.
         """

@@ -110,7 +110,7 @@ E = TypeVar("E", bound=ErrorAnswer)
 
 @dataclass(slots=True)
 class Api:
-    """One API key. `advertised_min` differs from `min_version` only where Kafka tells a lie (see `api`)."""
+    """One API key. `advertised_min` is below `min_version` only where Kafka names versions it does not serve (`api`)."""
 
     key: int
     min_version: int
@@ -130,8 +130,8 @@ _ERROR_ANSWERS: dict[int, ErrorAnswer] = {}
 def api(key: int, min_version: int, max_version: int, *, advertised_min: int | None = None) -> Callable[[H], H]:
     """Register the decorated coroutine function as the handler of an API key. A second one for a key: ValueError.
 
-    `advertised_min`: the lowest version told to clients when it is not `min_version`. Kafka tells Produce 0 because
-    older librdkafka turn compression off otherwise (KAFKA-18659), and closes the connection when one really comes.
+    `advertised_min`: the lowest version that ApiVersions names when it is not `min_version`. Kafka names 0 for Produce
+    because older librdkafka turn compression off otherwise (KAFKA-18659), and closes the connection when one comes.
     """
 
     def register(handler: H) -> H:

@@ -26,7 +26,7 @@ from kafkalog_broker.protocol.wire import read_uvarint
 
 Body = bytes | memoryview
 Skip = Callable[[Body, int], int]
-"""(request, position) to the position behind a value. Raises MalformedRequest, struct.error or IndexError."""
+"""(request, position) to the position after a value. Raises MalformedRequest, struct.error or IndexError."""
 
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
 _FIXED_SIZES = {

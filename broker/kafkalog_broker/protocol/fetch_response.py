@@ -2,8 +2,8 @@
 
 v4     throttle_ms i32 | [name | [index i32, error i16, high_watermark i64, last_stable_offset i64,
        nullable [producer_id i64, first_offset i64], records nullable bytes]]
-v5     log_start_offset i64 behind last_stable_offset
-v7     error i16, session_id i32 behind throttle_ms
+v5     log_start_offset i64 after last_stable_offset
+v7     error i16, session_id i32 after throttle_ms
 v11    preferred_read_replica i32 in front of the records
 v12    compact strings and arrays, tagged fields (0 diverging epoch, 1 current leader, 2 snapshot id)
 v13    topics by id

@@ -1,14 +1,14 @@
 """Metadata responses, version 0 to 13, written by hand: one struct per partition.
 
 v0     [node_id i32, host, port i32] | [error i16, name, [error i16, index i32, leader i32, [replica], [isr]]]
-v1     rack nullable string of a node, controller_id i32 behind the nodes, is_internal bool behind the name
+v1     rack nullable string of a node, controller_id i32 after the nodes, is_internal bool after the name
 v2     cluster_id nullable string in front of controller_id
 v3     throttle_ms i32 in front of everything
 v5     [offline replica] of a partition
-v7     leader_epoch i32 behind the leader
+v7     leader_epoch i32 after the leader
 v8     topic_authorized_operations i32; until v10 also cluster_authorized_operations i32
 v9     compact strings and arrays, tagged fields
-v10    topic_id uuid behind the name; from v12 on the name may be null
+v10    topic_id uuid after the name; from v12 on the name may be null
 v13    error i16 at the end
 """
 

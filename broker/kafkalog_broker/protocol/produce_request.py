@@ -1,7 +1,7 @@
 """Produce requests, version 3 to 13, read by hand: records stay where they are in the frame.
 
 v3-8    transactional_id nullable string | acks i16 | timeout_ms i32 | [name string | [index i32 | records bytes]]
-v9-12   the same with compact strings, compact arrays and tagged fields behind every struct
+v9-12   the same with compact strings, compact arrays and tagged fields after every struct
 v13     topics by id (16 bytes) instead of name (KIP-516)
 """
 

@@ -1,7 +1,7 @@
 """Produce responses, version 3 to 13, written by hand: one struct per partition in the usual case.
 
 v3-4   [name | [index i32, error i16, base_offset i64, log_append_time_ms i64]] | throttle_ms i32
-v5     log_start_offset i64 behind log_append_time_ms
+v5     log_start_offset i64 after log_append_time_ms
 v8     [batch_index i32, message nullable string], error_message nullable string
 v9     compact strings and arrays, tagged fields
 v10    tag 0 of a partition: current leader (KIP-951); tag 0 of the response: node endpoints

@@ -220,7 +220,7 @@ def _structs_of(kind: type[Any]) -> list[str]:
 
 def taken(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """The elements of an array of a request, in order, `size` at a time, which are gone from a large array then: what
-    is made of them need not lie in memory beside them."""
+    is made of them need not be in memory at the same time."""
     if not isinstance(values, list):
         for at in range(0, len(values), size):
             yield values[at : at + size]

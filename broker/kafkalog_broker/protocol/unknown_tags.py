@@ -43,7 +43,7 @@ def _copy_entity(data: Body, position: int, entity: type[Any], out: list[Body]) 
         size, position = read_uvarint(data, position)
         end = position + size
         if end > len(data):
-            raise MalformedRequest(f"tagged field {tag} of {size} bytes ends behind the request of {len(data)} bytes")
+            raise MalformedRequest(f"tagged field {tag} of {size} bytes ends past the request of {len(data)} bytes")
         if tag in tagged:
             value: list[Body] = []
             # The value of a tagged field is never null by itself: the tag is there or not (see kio's get_field_writer).
@@ -79,7 +79,7 @@ def _copy_field(
     out.append(data[start:position])
     for _ in range(count):
         if position >= len(data):
-            raise MalformedRequest(f"an array of {count} elements ends behind the request of {len(data)} bytes")
+            raise MalformedRequest(f"an array of {count} elements ends past the request of {len(data)} bytes")
         if isinstance(kind, EntityTupleField):
             position = _copy_entity(data, position, kind.type_, out)
         else:

@@ -8,7 +8,7 @@ MAX_VARINT_BYTES = 5  # 32 bits, 7 a byte
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint: (value, position behind it). MalformedRequest where it is cut short or above 32 bits."""
+    """An unsigned varint: (value, position after it). MalformedRequest where it is cut short or above 32 bits."""
     try:
         byte = data[position]
         if byte < 0x80:
@@ -41,7 +41,7 @@ def uvarint(value: int) -> bytes:
 
 
 def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
-    """The position behind the tagged fields that begin at `position`."""
+    """The position after the tagged fields that begin at `position`."""
     if position < len(data) and data[position] == 0:  # no tags: nearly always
         return position + 1
     count, position = read_uvarint(data, position)
@@ -50,7 +50,7 @@ def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
         size, position = read_uvarint(data, position)
         position += size
         if position > len(data):
-            raise MalformedRequest(f"a tagged field of {size} bytes ends behind the request of {len(data)} bytes")
+            raise MalformedRequest(f"a tagged field of {size} bytes ends past the request of {len(data)} bytes")
     return position
 
 
