@@ -30,7 +30,7 @@ MOST_BYTES = 1 << 20
 """Of the segments, as they lie on disk, in a batch that is read on the driver: some 10,000 records of 100 B. Spark
 copies such rows one by one, so that from about there on tasks in parallel are worth their start."""
 MOST_ROW_BYTES = 4 << 20
-"""Of the rows in Arrow: compressed batches decompress to more than their size. Spark's driver keeps them as one block."""
+"""Of the rows in Arrow: compressed batches grow when decompressed. Spark's driver keeps them as one block."""
 
 
 class Kernels:

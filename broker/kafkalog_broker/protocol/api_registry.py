@@ -110,7 +110,7 @@ E = TypeVar("E", bound=ErrorAnswer)
 
 @dataclass(slots=True)
 class Api:
-    """One API key. `advertised_min` is below `min_version` only where Kafka names versions it does not serve (`api`)."""
+    """One API key. `advertised_min` is below `min_version` where Kafka names versions it does not serve (`api`)."""
 
     key: int
     min_version: int
