@@ -11,10 +11,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.loggers import ROOT, check_level, set_level
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic, resource_type
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import LISTENER_PREFIX, BrokerConfig, served_properties
 from kafkalog_broker.config.broker_properties import note_of_unserved
 from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, Update
@@ -23,9 +24,6 @@ from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.turn import Turn, in_turns
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _log = logging.getLogger(__name__)
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafkalog_broker.admin.loggers import kafka_level, loggers
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.definition import Property, Source
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
 from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig, topic_sources, topic_text
 from kafkalog_broker.errors import BrokerError, ErrorCode
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 DYNAMIC_LOGGER_SOURCE = 6
 UNKNOWN_TYPE = 0

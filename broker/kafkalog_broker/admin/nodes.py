@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 # Bit n: AclOperation n (READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9,
 # DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12). All that a resource has, as without an authorizer.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.storage.topics_file import Topic
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 ALL_BROKERS = ""
 

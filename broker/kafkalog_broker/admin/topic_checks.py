@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.storage.topics_file import Topic
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
-
 
 DEFAULT = -1
 MAX_PARTITIONS_PER_REQUEST = 10_000  # ReplicationControlManager.MAX_PARTITIONS_PER_BATCH

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.metadata_response import (
     OPERATIONS_NOT_ASKED_FOR,
@@ -16,9 +16,6 @@ from kafkalog_broker.protocol.metadata_response import (
 from kafkalog_broker.storage.log_home import LogEntry
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.log.format.names import is_internal
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 NO_LEADER = -1
 

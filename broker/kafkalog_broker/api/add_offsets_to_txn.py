@@ -8,17 +8,15 @@ v4  TRANSACTION_ABORTABLE (KIP-890)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.answers import fenced_before
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.log.format.names import OFFSETS_TOPIC
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(25, 0, 4)

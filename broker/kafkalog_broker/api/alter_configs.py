@@ -6,14 +6,12 @@ Deprecated for IncrementalAlterConfigs, which older clients do not know.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.config_changes import Change, Operation, alter_each
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(33, 0, 2)

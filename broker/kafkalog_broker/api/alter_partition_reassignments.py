@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.topic_checks import check_assignment
 from kafkalog_broker.answers import per_partition
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(45, 0, 1)

@@ -6,18 +6,16 @@ All topics of a request together may be given MAX_PARTITIONS_PER_REQUEST; those 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.topic_changes import add_partitions
 from kafkalog_broker.admin.topic_checks import MAX_PARTITIONS_PER_REQUEST, check_more_partitions
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.turn import Turn
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(37, 0, 3)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.config_listing import ConfigEntry, topic_entries
 from kafkalog_broker.admin.topic_changes import create_topics
 from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_topic, check_totals
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
@@ -21,9 +22,6 @@ from kafkalog_broker.storage.log_dir import new_uuid
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _refused = LogRate(logging.getLogger(__name__))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.answers import per_partition
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -12,9 +13,6 @@ from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.names import is_internal
 
 NO_LOW_WATERMARK = -1
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(21, 0, 2)

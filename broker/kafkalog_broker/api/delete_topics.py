@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.admin.topic_changes import delete_topics
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -17,9 +18,6 @@ NO_SUCH_TOPIC = "This server does not host this topic-partition."
 NO_SUCH_ID = "This server does not host this topic ID."
 Refusal = tuple[ErrorCode, str]
 Wanted = tuple[str | None, UUID | None]
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(20, 1, 6)

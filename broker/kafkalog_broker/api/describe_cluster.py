@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, this_node
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(60, 0, 2)

@@ -7,10 +7,11 @@ broker 2,000 times are an answer of 57 MB there.)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.config_listing import ConfigEntry, chosen, resource_entries
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, resource_type
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.describe_configs_response import (
@@ -29,8 +30,6 @@ MAX_RESPONSE_BYTES = 64 << 20
 """What an answer may grow to; resources beyond are refused with POLICY_VIOLATION. A topic takes 3 kB, with synonyms and
 documentation 20 kB."""
 
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 Keys = frozenset[str]
 """The properties asked for; none: all."""

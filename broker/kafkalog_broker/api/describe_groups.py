@@ -7,17 +7,15 @@ v6  an unknown group is GROUP_ID_NOT_FOUND; before, it is just Dead
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import DescribedGroup
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _GROUP_ID_NOT_FOUND_FROM = 6
 # AclOperation codes that a group has (AclEntry.supportedOperations): READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -14,9 +15,6 @@ MAX_PRODUCERS = 100_000
 """After so many, each of about 400 bytes while the answer is put together, the partitions left in a request are refused
 with POLICY_VIOLATION: the client asks for fewer of them."""
 NO_SUCH_TOPIC = "This server does not host this topic-partition."
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(61, 0, 0)

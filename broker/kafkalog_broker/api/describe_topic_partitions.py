@@ -6,18 +6,16 @@ where the next one begins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.nodes import TOPIC_OPERATIONS
 from kafkalog_broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.topic_registry import check_topic_name
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(75, 0, 0)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import struct
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.wire import compact_string, uvarint
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _HEAD = struct.Struct(">h")
 _FIELDS = struct.Struct(">iqqh")  # timeout, start, producer id, producer epoch

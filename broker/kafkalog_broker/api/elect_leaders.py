@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -12,9 +13,6 @@ from kafkalog_broker.turn import Turn
 
 PREFERRED, UNCLEAN = 0, 1  # election types
 Outcome = tuple[ErrorCode, str | None]
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(43, 0, 2)

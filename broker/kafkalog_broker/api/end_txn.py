@@ -7,17 +7,15 @@ v5  the epoch is raised, and the answer holds the producer id and epoch to go on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.answers import fenced_before
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch
 from kafkalog_spark.log.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _EPOCH_BUMP_FROM = 5
 

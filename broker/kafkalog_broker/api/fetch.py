@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, TURN_EVERY, Fetched, read_all
 from kafkalog_broker.fetching.fetch_session import (
@@ -37,11 +38,8 @@ from kafkalog_broker.protocol.fetch_response import (
     encode_fetch_response,
 )
 from kafkalog_broker.protocol.request_steps import taken
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.turn import Turn, in_turns
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
-    from kafkalog_broker.storage.partition.log import Log
 
 _FIRST_SESSION_VERSION = 7
 _FIRST_TOPIC_ID_VERSION = 13

@@ -10,17 +10,15 @@ v6  share groups (KIP-932)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kafkalog_broker.admin.nodes import this_node
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.internal_topics import internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_spark.log.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _SEVERAL_KEYS_FROM = 4
 _GROUP, _TRANSACTION = 0, 1

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.config_changes import Change, Operation
 from kafkalog_broker.api.alter_configs import altered
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(44, 0, 1)

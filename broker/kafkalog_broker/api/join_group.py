@@ -15,15 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _KNOWN_MEMBER_ID_FROM = 4
 _NULL_PROTOCOL_FROM = 7

@@ -6,15 +6,13 @@ v5  reason (KIP-800)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import LeavingMember
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _SEVERAL_MEMBERS_FROM = 3
 

@@ -7,16 +7,14 @@ v2  a regular expression for the id (KIP-1152): INVALID_REGULAR_EXPRESSION
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
 from kafkalog_broker.transactions.transaction_state import BY_LABEL
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(66, 0, 2)

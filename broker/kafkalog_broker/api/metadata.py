@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, this_node
 from kafkalog_broker.admin.topic_changes import create_topics
 from kafkalog_broker.admin.topic_checks import NewTopic, check_totals
 from kafkalog_broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
@@ -29,9 +30,6 @@ from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.names import is_internal
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _ENCODE_AT_ONCE = 1_000
 """Topics and partitions of an answer that is put together in the loop: they take 2 ms."""

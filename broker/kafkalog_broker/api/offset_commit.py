@@ -15,18 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kafkalog_broker.answers import per_partition
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn, in_turns
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _GROUP_ID_NOT_FOUND_FROM = 9
 _TOPIC_IDS_FROM = 10

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.distinct import distinct
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -33,9 +34,6 @@ from kafkalog_broker.protocol.offset_fetch_response import (
     encode_offset_fetch_response,
 )
 from kafkalog_broker.turn import Turn
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 AT_ONCE = 500
 """Partitions that are looked up before others may have their turn: about 1 ms."""

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
@@ -31,15 +31,12 @@ from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, 
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, ValidatedBatch, validate_batch
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.append.validation_cost import bytes_at_once
+from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
 from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.names import is_internal
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
-    from kafkalog_broker.storage.partition.log import AppendInfo, Log
 
 _refused = LogRate(logging.getLogger(__name__))
 

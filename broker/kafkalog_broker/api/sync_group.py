@@ -9,16 +9,14 @@ v5  protocol type and name, checked against the group's, and returned (KIP-559)
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.api.join_group import answer_to
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import SyncAnswer, SyncRequest
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 
 @api(14, 0, 5)

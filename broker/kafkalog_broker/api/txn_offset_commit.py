@@ -9,9 +9,10 @@ v5  the commit adds the group to the transaction
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.answers import per_partition
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.messages import CommittedPartition, TransactionalCommit
@@ -21,9 +22,6 @@ from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch
 from kafkalog_broker.transactions.verification import Speaks, verify
 from kafkalog_broker.turn import Turn, in_turns
 from kafkalog_spark.log.format.names import OFFSETS_TOPIC
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _LOAD_IN_PROGRESS_FROM = 2
 """Before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""

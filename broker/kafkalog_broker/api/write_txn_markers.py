@@ -9,17 +9,15 @@ v2  the transaction version (KIP-1228): from 2 on the epoch must be above the tr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_markers import EndMarker
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_broker.turn import Turn
-
-if TYPE_CHECKING:
-    from kafkalog_broker.broker import Broker
 
 _NOT_READY = frozenset(
     {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}

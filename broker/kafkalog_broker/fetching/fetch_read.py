@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
 from kafkalog_broker.storage.partition.file_handles import MANY_OPEN, FileHandle
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.turn import Turn
-
-if TYPE_CHECKING:
-    from kafkalog_broker.storage.partition.log import Log
 
 READ_COMMITTED = 1
 

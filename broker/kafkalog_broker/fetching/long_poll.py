@@ -13,11 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kafkalog_broker.fetching.fetch_read import FetchedPartition
-    from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.fetching.fetch_read import FetchedPartition
+from kafkalog_broker.storage.partition.log import Log
 
 _CHEAP_S = 0.0002
 """A look at a log's polls that takes no longer happens with every append, since nobody should wait for a timer."""
