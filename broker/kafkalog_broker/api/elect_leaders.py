@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from kafkalog_broker.answers import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -15,36 +16,34 @@ PREFERRED, UNCLEAN = 0, 1  # election types
 Outcome = tuple[ErrorCode, str | None]
 
 
+class _Topic(NamedTuple):
+    """In the place of a request's, where all topics are asked for."""
+
+    topic: str
+    partitions: Sequence[int] = ()
+
+
 @api(43, 0, 2)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
-    module = response_module(request)
+    asked, module = request.entity, response_module(request)
     kind = getattr(asked, "election_type", PREFERRED)
     known = kind in (PREFERRED, UNCLEAN)
-    results: list[tuple[str, Sequence[int]]]
-    if asked.topic_partitions is None:
+    topics = asked.topic_partitions
+    if topics is None:
         # All partitions: those that need no election are left out, which are all.
-        results = [(topic.name, ()) for topic in broker.topics] if known else []
-    else:
-        results = [(topic.topic, topic.partitions) for topic in asked.topic_partitions]
+        topics = [_Topic(topic.name) for topic in broker.topics] if known else []
+
+    def of_partition(topic: Any, index: int) -> Any:
+        code, what = _outcome(broker, topic.topic, index, kind)
+        return entity(module.PartitionResult, partition_id=index, error_code=code, error_message=what)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.ReplicaElectionResult, topic=topic.topic, partition_result=partitions)
+
     return entity(
         module.ElectLeadersResponse,
         error_code=ErrorCode.none if known else ErrorCode.invalid_request,
-        replica_election_results=tuple(
-            [
-                entity(
-                    module.ReplicaElectionResult,
-                    topic=name,
-                    partition_result=tuple(
-                        [
-                            _result(module, index, _outcome(broker, name, index, kind))
-                            async for index in turn.spread(partitions)
-                        ]
-                    ),
-                )
-                async for name, partitions in turn.spread(results)
-            ]
-        ),
+        replica_election_results=await per_partition(topics, of_partition, of_topic, Turn()),
     )
 
 
@@ -57,7 +56,3 @@ def _outcome(broker: Broker, name: str, index: int, kind: int) -> Outcome:
     if not 0 <= index < topic.partitions:
         return ErrorCode.unknown_topic_or_partition, f"No such partition as {name}-{index}"
     return ErrorCode.election_not_needed, "Leader election not needed for topic partition."
-
-
-def _result(module: Any, index: int, outcome: Outcome) -> Any:
-    return entity(module.PartitionResult, partition_id=index, error_code=outcome[0], error_message=outcome[1])

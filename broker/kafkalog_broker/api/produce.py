@@ -136,9 +136,9 @@ async def _append(
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
     now_ms = broker.clock.now_ms()
-    compacted = "compact" in log.config.cleanup_policy
-    at_once = bytes_at_once(records)
     config = log.config
+    compacted = config.is_compacted
+    at_once = bytes_at_once(records)
     try:
         batch = validate_batch(records, config, now_ms, is_compacted=compacted, at_once=at_once) if at_once else None
     except TakesTooLong:

@@ -8,7 +8,6 @@ v2  the transaction version (KIP-1228): from 2 on the epoch must be above the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from kafkalog_broker.broker import Broker
@@ -31,22 +30,23 @@ Codes = list[tuple[Any, dict[str, dict[int, ErrorCode]]]]
 @api(27, 1, 2)
 async def handle(request: Request, broker: Broker) -> Any:
     turn = Turn()
-    codes: Codes = []
-    for marker, topics in _asked(request, ErrorCode.none):
-        codes.append((marker, topics))
+    codes = await _asked(request, ErrorCode.none, turn)
+    for marker, topics in codes:
         for name, partitions in topics.items():
             async for index in turn.spread(partitions):
                 partitions[index] = await _write(broker, TopicPartition(name, index), marker)
     return await _answer(request, codes, turn)
 
 
-def _asked(request: Request, code: ErrorCode) -> Iterator[tuple[Any, dict[str, dict[int, ErrorCode]]]]:
+async def _asked(request: Request, code: ErrorCode, turn: Turn) -> Codes:
     """Each marker with its partitions, of which one that is named twice comes once, as in Kafka."""
-    for marker in request.entity.markers:
+    codes: Codes = []
+    async for marker in turn.spread(request.entity.markers):
         topics: dict[str, dict[int, ErrorCode]] = {}
         for topic in marker.topics:
             topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes, code))
-        yield marker, topics
+        codes.append((marker, topics))
+    return codes
 
 
 async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> ErrorCode:
@@ -65,38 +65,21 @@ async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> Error
 
 
 @on_error(27)
-def failed(request: Request, code: ErrorCode) -> Any:
-    module = response_module(request)
-    markers = []
-    for marker, topics in _asked(request, code):
-        told = {name: [_partition(module, *one) for one in partitions.items()] for name, partitions in topics.items()}
-        markers.append(_marker(module, marker, told))
-    return entity(module.WriteTxnMarkersResponse, markers=tuple(markers))
+async def failed(request: Request, code: ErrorCode) -> Any:
+    turn = Turn()
+    return await _answer(request, await _asked(request, code, turn), turn)
 
 
 async def _answer(request: Request, codes: Codes, turn: Turn) -> Any:
     module = response_module(request)
     markers = []
-    for marker, topics in codes:
-        told: dict[str, list[Any]] = {}
-        for name, partitions in topics.items():
-            told[name] = []
-            async for one in turn.spread(partitions.items()):
-                told[name].append(_partition(module, *one))
-        markers.append(_marker(module, marker, told))
+    for marker, named in codes:
+        topics = []
+        for name, partitions in named.items():
+            results = [
+                entity(module.WritableTxnMarkerPartitionResult, partition_index=index, error_code=code)
+                async for index, code in turn.spread(partitions.items())
+            ]
+            topics.append(entity(module.WritableTxnMarkerTopicResult, name=name, partitions=tuple(results)))
+        markers.append(entity(module.WritableTxnMarkerResult, producer_id=marker.producer_id, topics=tuple(topics)))
     return entity(module.WriteTxnMarkersResponse, markers=tuple(markers))
-
-
-def _partition(module: Any, index: int, code: ErrorCode) -> Any:
-    return entity(module.WritableTxnMarkerPartitionResult, partition_index=index, error_code=code)
-
-
-def _marker(module: Any, marker: Any, topics: dict[str, list[Any]]) -> Any:
-    return entity(
-        module.WritableTxnMarkerResult,
-        producer_id=marker.producer_id,
-        topics=tuple(
-            entity(module.WritableTxnMarkerTopicResult, name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
-        ),
-    )

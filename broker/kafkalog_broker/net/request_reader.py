@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 
 from kafkalog_broker.net.read_turns import ReadTurns
-from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, PRODUCE, FrameAssembler
+from kafkalog_broker.protocol.frames import PRODUCE, FrameAssembler, frame_cost
 from kafkalog_broker.protocol.memory_pool import MemoryPool
 
 READ_AHEAD_BYTES = 64 << 10
@@ -23,18 +23,9 @@ class RequestReader:
     """
 
     __slots__ = (
-        "_assembler",
-        "_in_work_bytes",
-        "_paused",
-        "_pool",
-        "_turns",
-        "_waiting_bytes",
-        "_wakeup",
-        "buffer",
-        "ended",
-        "frames",
-        "transport",
-    )
+        "_assembler", "_in_work_bytes", "_paused", "_pool", "_turns", "_waiting_bytes", "_wakeup",
+        "buffer", "ended", "frames", "transport",
+    )  # fmt: skip
 
     def __init__(self, assembler: FrameAssembler, pool: MemoryPool, turns: ReadTurns) -> None:
         self._assembler, self._pool, self._turns = assembler, pool, turns
@@ -101,7 +92,7 @@ class RequestReader:
     def take(self) -> bytes | memoryview:
         """The first frame; `done` is to be called after it has been handled."""
         frame = self.frames.popleft()
-        cost = len(frame) + FRAME_OVERHEAD
+        cost = frame_cost(frame)
         self._waiting_bytes -= cost
         if self._paused:
             self._read_on()

@@ -171,7 +171,7 @@ def test_a_marker_is_written_into_a_partition_once(process, monkeypatch):
         (9, "unknown_topic_or_partition"),
     ]
     assert [process.broker.log("t", partition).log_end_offset for partition in range(2)] == [2, 2]
-    assert len(turns) == 6
+    assert len(turns) == 7
 
 
 def test_the_producers_of_a_partition_are_described_once(process, monkeypatch):

@@ -6,7 +6,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalog_broker.clock import ManualClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.log_dir import LogDirs, open_log_dirs
@@ -14,6 +13,7 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
+from tests.broker.manual_clock import ManualClock
 from tests.broker.storage.storage_helpers import read_all, validated
 
 NOW = 1_700_000_000_000
