@@ -198,11 +198,12 @@ class Connection(asyncio.BufferedProtocol):
     async def _serve_requests(self) -> None:
         """Handle requests until no more of them come."""
         dispatch, line, watch = self._shared.dispatch, self._line, self._shared.watch
-        requests, writer, frames = self.requests, self._writer, self.requests.frames
+        requests, writer = self.requests, self._writer
+        frames, assembler, limited = requests.frames, requests.assembler, self._shared.memory.limited
         now, slice_end = 0.0, 0.0  # 0: it has waited for something, so a slice begins
         while True:
-            if not frames and not requests.make_frames():
-                if requests.is_done:
+            if not frames and not (assembler.has_more and requests.make_frames()):
+                if requests.ended and not assembler.has_more:
                     return
                 writer.write_held()
                 await requests.more()
@@ -242,9 +243,10 @@ class Connection(asyncio.BufferedProtocol):
                 pieces = await rest_of(request, waits_for, watch, api)
                 slice_end = 0.0
             del request
-            requests.done()
+            if limited:
+                requests.done()
             if pieces is not None and self._transport is not None:
-                if lies_in_files(pieces):
+                if len(pieces) > 2 and lies_in_files(pieces):
                     await writer.stream(pieces)
                 else:
                     writer.write(pieces, frames)

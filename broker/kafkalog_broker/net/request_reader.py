@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 
 from kafkalog_broker.net.read_turns import ReadTurns
-from kafkalog_broker.protocol.frames import PRODUCE, FrameAssembler, frame_cost
+from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, PRODUCE, FrameAssembler
 from kafkalog_broker.protocol.memory_pool import MemoryPool
 
 READ_AHEAD_BYTES = 64 << 10
@@ -23,12 +23,13 @@ class RequestReader:
     """
 
     __slots__ = (
-        "_assembler", "_in_work_bytes", "_paused", "_pool", "_turns", "_waiting_bytes", "_wakeup",
-        "buffer", "ended", "frames", "transport",
+        "_in_work_bytes", "_loop", "_paused", "_pool", "_turns", "_waiting_bytes", "_wakeup",
+        "assembler", "buffer", "ended", "frames", "transport",
     )  # fmt: skip
 
     def __init__(self, assembler: FrameAssembler, pool: MemoryPool, turns: ReadTurns) -> None:
-        self._assembler, self._pool, self._turns = assembler, pool, turns
+        self.assembler, self._pool, self._turns = assembler, pool, turns
+        self._loop = asyncio.get_running_loop()
         self._wakeup: asyncio.Future[None] | None = None
         self._waiting_bytes = 0  # of the frames that wait, as they are taken from the pool
         self._in_work_bytes = 0  # of the frame that is handled
@@ -40,11 +41,6 @@ class RequestReader:
         self.buffer = assembler.buffer
         """Where the next bytes that are read go."""
 
-    @property
-    def is_done(self) -> bool:
-        """Nothing can be made of what has been read, and nothing more will be."""
-        return self.ended and not self._assembler.has_more
-
     def received(self, count: int, busy: bool) -> None:
         """So many bytes have come into the buffer; `busy`: a request is being handled.
 
@@ -53,8 +49,8 @@ class RequestReader:
         if self.ended:
             return
         frames = self.frames
-        self._waiting_bytes += self._assembler.received(count, frames)
-        if self._assembler.has_more:
+        self._waiting_bytes += self.assembler.received(count, frames)
+        if self.assembler.has_more:
             self._pause()
             self.wake_up()
         elif frames:
@@ -67,7 +63,7 @@ class RequestReader:
 
     def more(self) -> asyncio.Future[None]:
         """Done when there may be more, or the end."""
-        self._wakeup = asyncio.get_running_loop().create_future()
+        self._wakeup = self._loop.create_future()
         return self._wakeup
 
     def wake_up(self) -> None:
@@ -78,12 +74,10 @@ class RequestReader:
     def make_frames(self) -> bool:
         """Make frames of what has been read; whether there are any. Where there is no memory for one, `more` is done as
         soon as there is."""
-        if not self._assembler.has_more:
-            return False
-        self._waiting_bytes += self._assembler.next_frames(self.frames)
+        self._waiting_bytes += self.assembler.next_frames(self.frames)
         if self.frames:
             return True
-        if self._assembler.has_more:
+        if self.assembler.has_more:
             self._pool.call_when_free(self.wake_up)
         else:  # a frame has begun: its rest is to be read
             self._resume()
@@ -92,7 +86,7 @@ class RequestReader:
     def take(self) -> bytes | memoryview:
         """The first frame; `done` is to be called after it has been handled."""
         frame = self.frames.popleft()
-        cost = frame_cost(frame)
+        cost = len(frame) + FRAME_OVERHEAD
         self._waiting_bytes -= cost
         if self._paused:
             self._read_on()
@@ -114,7 +108,7 @@ class RequestReader:
         self._pool.forget(self.wake_up)
         self._turns.forget(self._read_on)
         self.frames.clear()
-        self._assembler.close()
+        self.assembler.close()
         size, self._waiting_bytes, self._in_work_bytes = self._waiting_bytes + self._in_work_bytes, 0, 0
         if self._pool.limited:
             self._pool.give_back(size)
@@ -126,7 +120,7 @@ class RequestReader:
 
     def _read_on(self) -> None:
         """When the queue is short enough."""
-        if self._paused and not self._assembler.has_more and self._waiting_bytes <= READ_AHEAD_BYTES:
+        if self._paused and not self.assembler.has_more and self._waiting_bytes <= READ_AHEAD_BYTES:
             self._resume()
 
     def _resume(self) -> None:

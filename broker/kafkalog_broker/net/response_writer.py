@@ -116,4 +116,4 @@ class ResponseWriter:
 
 def lies_in_files(pieces: Sequence[Any]) -> bool:
     """Whether a response has slices of files in it."""
-    return len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)
+    return any(isinstance(piece, FileSlice) for piece in pieces)
