@@ -16,8 +16,8 @@ from collections.abc import Callable
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.net.limits import NetworkLimits
 
-ACCEPTED_A_ROUND = 16
-"""Connections that one listener takes in a round of the loop: some 2 ms with what each of them sets up."""
+ACCEPTED_A_ROUND = 8
+"""Connections that one listener takes in a round of the loop: some 2 ms with the first request of each."""
 
 RETRY_S = 0.1
 """When accepting fails, mostly for want of files, the socket stays readable: to look at once would be a busy loop."""
