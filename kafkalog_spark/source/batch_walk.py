@@ -68,7 +68,7 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
 def holds_records(
     log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: tuple[int, int] | None = None
 ) -> bool:
-    """Whether [start, end) holds a record that a reader sees; True too where telling that would take long, or where
+    """Whether [start, end) holds a record that a reader sees; True too where finding out would take long, or where
     damage is in the way.
 
     Control batches hold none, nor do batches that compaction has emptied; with read_committed, nor do those of aborted

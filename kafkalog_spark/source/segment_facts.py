@@ -91,7 +91,7 @@ def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
 
 
 def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
-    """Whether every batch of a closed segment from `position` on is older than `timestamp` ms, where telling that takes
+    """Whether every batch of a closed segment from `position` on is older than `timestamp` ms, where finding out takes
     little reading.
 
     Damage is left to the task that reads it, and so is a segment that ends inside a batch, which may be a late one.
