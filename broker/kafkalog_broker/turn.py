@@ -5,7 +5,8 @@ async for partition in turn.spread(asked):
     ...
 
 Work that is a generator, which yields between its steps, is driven by `in_turns`. What cannot be cut into steps runs
-in a thread (`Broker.run_blocking`, `Broker.run_computing`). Fetch, where a microsecond counts, looks at `over` itself.
+in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` costs some 2 microseconds and 0.2 an item, so
+Fetch and Produce look at `over` by hand.
 
 All who want the loop for longer than a slice stand in one line, so that their turns do not add up. A round of the loop
 (whatever is ready runs, then sockets are looked at) holds the slices of some who begin, and one turn of somebody who

@@ -60,12 +60,10 @@ async def _add(
     """Others have their turn while the partitions are gathered; what the coordinator then does is one step."""
     codes: dict[TopicPartition, ErrorCode] = {}
     missing = False
-    async for topic in turn.spread(topics):
-        async for index in turn.spread(topic.partitions):
-            one = TopicPartition(topic.name, index)
-            exists = _exists(broker, one)
-            missing = missing or not exists
-            codes[one] = ErrorCode.operation_not_attempted if exists else ErrorCode.unknown_topic_or_partition
+    async for one in turn.spread(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions):
+        exists = _exists(broker, one)
+        missing = missing or not exists
+        codes[one] = ErrorCode.operation_not_attempted if exists else ErrorCode.unknown_topic_or_partition
     if missing:
         return codes
     wanted = frozenset(codes)

@@ -46,12 +46,11 @@ async def handle(request: Request, broker: Broker) -> Any:
     committed = getattr(asked, "isolation_level", 0) == READ_COMMITTED
     wanted: dict[Key, Any] = {}
     twice = set()
-    async for topic in turn.spread(asked.topics):
-        async for partition in turn.spread(topic.partitions):
-            key = (topic.name, partition.partition_index)
-            if key in wanted:
-                twice.add(key)
-            wanted[key] = partition
+    async for name, partition in turn.spread((topic.name, one) for topic in asked.topics for one in topic.partitions):
+        key = (name, partition.partition_index)
+        if key in wanted:
+            twice.add(key)
+        wanted[key] = partition
     answers: dict[Key, Answer] = {}
     by_time: list[tuple[Key, ByTime]] = []
     async for key, partition in turn.spread(wanted.items()):

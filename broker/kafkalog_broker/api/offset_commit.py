@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalog_broker.answers import per_partition
 from kafkalog_broker.broker import Broker
@@ -31,44 +31,40 @@ _TOPIC_IDS_FROM = 10
 _MS = timedelta(milliseconds=1)
 
 
-class _Asked(NamedTuple):
-    """What is to be committed, and for each partition of the request why it is not: NONE for those that are."""
-
-    wanted: list[CommittedPartition]
-    codes: list[ErrorCode]
-
-
 @api(8, 2, 10)
 async def handle(request: Request, broker: Broker) -> Any:
     turn = Turn()
-    wanted, codes = await _asked(request, broker, turn)
+    wanted, codes = await asked_offsets(request, broker, turn, by_id=request.version >= _TOPIC_IDS_FROM)
     committed = iter(await _commit(request, broker, tuple(wanted), turn) if wanted else [])
     return await _answer(request, (code or next(committed) for code in codes), turn)
 
 
-async def _asked(request: Request, broker: Broker, turn: Turn) -> _Asked:
-    found = _Asked([], [])
-    by_id = request.version >= _TOPIC_IDS_FROM
-    unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-    async for asked_topic in turn.spread(request.entity.topics):
+async def asked_offsets(
+    request: Request, broker: Broker, turn: Turn, *, by_id: bool = False
+) -> tuple[list[CommittedPartition], list[ErrorCode]]:
+    """What is to be committed, and for each partition of the request why it is not: NONE for those that are."""
+    wanted, codes = [], []
+    for_unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+    async for asked in turn.spread(request.entity.topics):
         if by_id:
-            topic = None if asked_topic.topic_id is None else broker.topics.by_id(asked_topic.topic_id)
+            topic = None if asked.topic_id is None else broker.topics.by_id(asked.topic_id)
         else:
-            topic = broker.topics.get(asked_topic.name)
-        async for part in turn.spread(asked_topic.partitions):
+            topic = broker.topics.get(asked.name)
+        async for part in turn.spread(asked.partitions):
             index = part.partition_index
             if topic is None:
-                found.codes.append(unknown)
+                codes.append(for_unknown)
             elif not 0 <= index < topic.partitions:
-                found.codes.append(ErrorCode.unknown_topic_or_partition)
+                codes.append(ErrorCode.unknown_topic_or_partition)
             else:
-                commit = CommittedPartition(
-                    topic.name, index, part.committed_offset, getattr(part, "committed_leader_epoch", -1),
-                    part.committed_metadata, topic.id,
-                )  # fmt: skip
-                found.wanted.append(commit)
-                found.codes.append(ErrorCode.none)
-    return found
+                epoch = getattr(part, "committed_leader_epoch", -1)
+                wanted.append(
+                    CommittedPartition(
+                        topic.name, index, part.committed_offset, epoch, part.committed_metadata, topic.id
+                    )
+                )
+                codes.append(ErrorCode.none)
+    return wanted, codes
 
 
 async def _commit(

@@ -82,7 +82,9 @@ async def _answers(
     turn = Turn()
     for topic, partitions in topics:
         told = []
-        async for index, records in turn.spread(partitions):
+        for index, records in partitions:
+            if turn.over:
+                await turn.next()
             told.append(await _answer(request, topic, index, records, broker))
         answers.append((topic, told))
     return answers

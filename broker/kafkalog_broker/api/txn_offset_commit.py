@@ -8,10 +8,12 @@ v5  the commit adds the group to the transaction
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 from kafkalog_broker.answers import per_partition
+from kafkalog_broker.api.offset_commit import asked_offsets
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -29,32 +31,10 @@ _LOAD_IN_PROGRESS_FROM = 2
 
 @api(28, 0, 5)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
-    codes: dict[TopicPartition, ErrorCode] = {}
-    wanted = []
-    async for topic in turn.spread(asked.topics):
-        known = broker.topics.get(topic.name)
-        async for part in turn.spread(topic.partitions):
-            index = part.partition_index
-            if known is None or not 0 <= index < known.partitions:
-                codes[TopicPartition(topic.name, index)] = ErrorCode.unknown_topic_or_partition
-                continue
-            wanted.append(
-                CommittedPartition(
-                    topic.name,
-                    index,
-                    part.committed_offset,
-                    getattr(part, "committed_leader_epoch", -1),
-                    part.committed_metadata,
-                    known.id,
-                )
-            )
-    if wanted:
-        told = await _commit(request, broker, tuple(wanted), turn)
-        await broker.flush_offsets(request.entity.group_id)
-        async for part, code in turn.spread(zip(wanted, told, strict=True)):
-            codes[TopicPartition(part.topic, part.partition)] = code
-    return await _answer(request, codes.__getitem__, turn)
+    turn = Turn()
+    wanted, codes = await asked_offsets(request, broker, turn)
+    committed = iter(await _commit(request, broker, tuple(wanted), turn) if wanted else [])
+    return await _answer(request, (code or next(committed) for code in codes), turn)
 
 
 async def _commit(
@@ -77,7 +57,8 @@ async def _commit(
         _verify(request, broker)  # nothing may wait between this and the commit
         codes: list[ErrorCode] = broker.groups.commit_in_transaction(commit, prepared)
     except BrokerError as error:
-        return [write_error(error.code)] * len(partitions)
+        codes = [write_error(error.code)] * len(partitions)
+    await broker.flush_offsets(asked.group_id)
     return codes
 
 
@@ -96,14 +77,15 @@ def _verify(request: Request, broker: Broker) -> None:
 
 @on_error(28)
 async def failed(request: Request, code: ErrorCode) -> Any:
-    return await _answer(request, lambda partition: code, Turn())
+    return await _answer(request, repeat(code), Turn())
 
 
-async def _answer(request: Request, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn) -> Any:
+async def _answer(request: Request, codes: Iterator[ErrorCode], turn: Turn) -> Any:
+    """codes: of all partitions, in the order of the request."""
     module = response_module(request)
 
     def of_partition(topic: Any, part: Any) -> Any:
-        code = code_of(TopicPartition(topic.name, part.partition_index))
+        code = next(codes)
         if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
             code = ErrorCode.coordinator_not_available
         response = module.TxnOffsetCommitResponsePartition

@@ -134,7 +134,7 @@ def test_partitions_are_added_to_a_transaction_in_one_step(process, turns):
     turns.do = lambda: open_ones.append(len(process.broker.transactions.describe("x").partitions))
     (told,) = process.ask(request_entity(24, 3, named, {})).results_by_topic_v3_and_below
     assert {one.partition_error_code.name for one in told.results_by_partition} == {"none"}
-    assert len(turns) == 2 * (MANY + 1)
+    assert len(turns) == 2 * MANY + 1
     assert set(open_ones) == {0, 2}
 
 
