@@ -90,7 +90,7 @@ class Server(Broker):
         return self.network.watch.longest
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        self.network.limits = network_limits(config, self._open_files)
+        self.network.admission.limits = network_limits(config, self._open_files)
         yield from super().updating_config(config)
 
     async def _start(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
@@ -102,7 +102,7 @@ class Server(Broker):
         self.cluster_id = self.dirs.cluster_id
         await self._load_logs(started, progress)
         self._make_coordinators(started)
-        self.network.limits = network_limits(self.config, self._open_files)
+        self.network.admission.limits = network_limits(self.config, self._open_files)
         started.callback(self._report_longest_holds)
         started.push_async_callback(self.network.stop)
         await self.network.serve()

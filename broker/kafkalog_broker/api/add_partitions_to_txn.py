@@ -28,22 +28,23 @@ Codes = Mapping[TopicPartition, ErrorCode]
 @api(24, 0, 5)
 async def handle(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, Turn()
+    response = response_module(request).AddPartitionsToTxnResponse
     if request.version < _SEVERAL_FROM:
         producer = ProducerIdAndEpoch(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
         topics = asked.v3_and_below_topics
         codes = await _add(
             broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, turn, verify_only=False
         )
-        return await _answer_one(request, topics, codes.__getitem__, turn)
-    results = []
+        return entity(response, results_by_topic_v3_and_below=await _topics(request, topics, codes.__getitem__, turn))
+    result, results = response_module(request).AddPartitionsToTxnResult, []
     async for transaction in turn.spread(asked.transactions):
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
         codes = await _add(
             broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP, turn,
             verify_only=transaction.verify_only,
         )  # fmt: skip
-        results.append(await _result(request, transaction, codes.__getitem__, turn))
-    response = response_module(request).AddPartitionsToTxnResponse
+        topics = await _topics(request, transaction.topics, codes.__getitem__, turn)
+        results.append(entity(result, transactional_id=transaction.transactional_id, topic_results=topics))
     return entity(response, error_code=ErrorCode.none, results_by_transaction=tuple(results))
 
 
@@ -84,24 +85,11 @@ def _exists(broker: Broker, partition: TopicPartition) -> bool:
 
 @on_error(24)
 async def failed(request: Request, code: ErrorCode) -> Any:
-    if request.version < _SEVERAL_FROM:
-        return await _answer_one(request, request.entity.v3_and_below_topics, lambda partition: code, Turn())
-    return entity(response_module(request).AddPartitionsToTxnResponse, error_code=code, results_by_transaction=())
-
-
-async def _answer_one(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn) -> Any:
     response = response_module(request).AddPartitionsToTxnResponse
-    return entity(response, results_by_topic_v3_and_below=await _topics(request, topics, code_of, turn))
-
-
-async def _result(
-    request: Request, transaction: Any, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn
-) -> Any:
-    return entity(
-        response_module(request).AddPartitionsToTxnResult,
-        transactional_id=transaction.transactional_id,
-        topic_results=await _topics(request, transaction.topics, code_of, turn),
-    )
+    if request.version >= _SEVERAL_FROM:
+        return entity(response, error_code=code, results_by_transaction=())
+    topics = await _topics(request, request.entity.v3_and_below_topics, lambda partition: code, Turn())
+    return entity(response, results_by_topic_v3_and_below=topics)
 
 
 async def _topics(

@@ -57,27 +57,13 @@ def failed(request: Request, code: ErrorCode) -> Any:
 
 def _answer(request: Request, found: _Found) -> Any:
     module = response_module(request)
+    where = {"error_code": found.error, "node_id": found.node_id, "host": found.host, "port": found.port}
     if request.version < _SEVERAL_KEYS_FROM:
         # Kafka's Errors.NONE has the text NONE, and sends it.
         message = found.message if found.error is not ErrorCode.none else "NONE"
-        return entity(
-            module.FindCoordinatorResponse,
-            error_code=found.error,
-            error_message=message,
-            node_id=found.node_id,
-            host=found.host,
-            port=found.port,
-        )
+        return entity(module.FindCoordinatorResponse, error_message=message, **where)
     coordinators = tuple(
-        entity(
-            module.Coordinator,
-            key=key,
-            node_id=found.node_id,
-            host=found.host,
-            port=found.port,
-            error_code=found.error,
-            error_message=found.message or "",
-        )
+        entity(module.Coordinator, key=key, error_message=found.message or "", **where)
         for key in request.entity.coordinator_keys
     )
     return entity(module.FindCoordinatorResponse, coordinators=coordinators)

@@ -86,11 +86,6 @@ class LogConfig:
         others wait. Kafka takes up to 2 GB."""
         return min(self.index_interval_bytes, MAX_INDEX_ENTRY_BYTES)
 
-    @property
-    def is_deleted(self) -> bool:
-        """Whether retention by time and size applies."""
-        return "delete" in self.cleanup_policy
-
     def _check_together(self) -> None:
         """Rules between properties (LogConfig.validateValues)."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:

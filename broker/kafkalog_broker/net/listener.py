@@ -52,7 +52,7 @@ class Network:
             self.admission.gone,
             loop,
             line=line(),
-            memory=MemoryPool(self.limits.queued_max_request_bytes),
+            memory=MemoryPool(self.admission.limits.queued_max_request_bytes),
             watch=LoopWatch(),
             reads=ReadTurns(loop),
             unread=UnreadResponses(loop),
@@ -64,15 +64,6 @@ class Network:
         self._bound: list[tuple[Listener, socket.socket]] = []  # not served yet
         self._acceptors: list[Acceptor] = []
         self._idle_check: asyncio.TimerHandle | None = None
-
-    @property
-    def limits(self) -> NetworkLimits:
-        """May be replaced while it runs; connections that are open stay."""
-        return self.admission.limits
-
-    @limits.setter
-    def limits(self, limits: NetworkLimits) -> None:
-        self.admission.limits = limits
 
     @property
     def watch(self) -> LoopWatch:
@@ -88,7 +79,7 @@ class Network:
         where there is any. Raises KafkalogError when the address cannot be bound.
         """
         try:
-            bound = await self.loop.run_in_executor(None, bind, host, port, self.limits)
+            bound = await self.loop.run_in_executor(None, bind, host, port, self.admission.limits)
         except OSError as error:
             raise _not_bound(name, host, port, error) from None
         address = bound.getsockname()
@@ -105,7 +96,7 @@ class Network:
             connection = partial(self.new_connection, listener.name)
             acceptor = Acceptor(bound, connection, self.loop, self.shared.closed_lines)
             try:
-                acceptor.start(self.limits.backlog)
+                acceptor.start(self.admission.limits.backlog)
             except OSError as error:
                 raise _not_bound(listener.name, listener.host, listener.port, error) from None
             del self._bound[0]
@@ -121,7 +112,7 @@ class Network:
 
     def new_connection(self, listener: str) -> Connection:
         """For a socket that was accepted by the listener of that name."""
-        return Connection(self.shared, listener, self.limits.max_request_bytes)
+        return Connection(self.shared, listener, self.admission.limits.max_request_bytes)
 
     def close_listeners(self) -> None:
         """Give the addresses back: of listeners that were never served, too."""
@@ -159,7 +150,7 @@ class Network:
 
     def close_idle(self) -> int:
         """Close connections on which nothing has moved for connections.max.idle.ms; how many there were."""
-        before = self.loop.time() - self.limits.max_idle_ms / 1000
+        before = self.loop.time() - self.admission.limits.max_idle_ms / 1000
         closed = 0
         for connection in list(self.admission.open):
             since = connection.idle_since()
@@ -169,12 +160,12 @@ class Network:
         return closed
 
     def _check_idle(self) -> None:
-        if self.limits.max_idle_ms < 0:
+        if self.admission.limits.max_idle_ms < 0:
             return
         self.close_idle()
         self.shared.closed_lines.tell_left_out()
         self._idle_check = self.loop.call_later(
-            max(self.limits.max_idle_ms / 1000 / IDLE_CHECKS, 0.01), self._check_idle
+            max(self.admission.limits.max_idle_ms / 1000 / IDLE_CHECKS, 0.01), self._check_idle
         )
 
 

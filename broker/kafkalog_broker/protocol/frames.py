@@ -45,7 +45,7 @@ class FrameAssembler:
     """The frames of one connection.
 
     Bytes of frames that have begun are taken from `pool` with FRAME_OVERHEAD each; who is done with a frame gives them
-    back (`frame_cost`), and `close` gives back those of the frame that has not come whole.
+    back, and `close` gives back those of the frame that has not come whole.
     """
 
     __slots__ = ("_filled", "_frame", "_max_bytes", "_pool", "_rest", "_shared", "_taken", "has_more")
@@ -159,11 +159,6 @@ class FrameAssembler:
                 f"a request of {len(frame)} bytes of API key {key}; {MAX_OTHER_BYTES} is the most for a request that "
                 "is not Produce: send several smaller ones"
             )
-
-
-def frame_cost(frame: bytes | memoryview) -> int:
-    """What a waiting frame costs, as it was taken from the pool."""
-    return len(frame) + FRAME_OVERHEAD
 
 
 def receive_buffer() -> memoryview:

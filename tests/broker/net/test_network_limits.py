@@ -211,9 +211,9 @@ async def test_a_connection_that_goes_while_it_waits_is_forgotten() -> None:
 async def test_limits_hold_for_new_connections_as_soon_as_they_are_changed() -> None:
     net = network(Handler(), max_connections=3)
     peers = [Peer(net), Peer(net)]
-    net.limits = replace(net.limits, max_connections=1)
+    net.admission.limits = replace(net.admission.limits, max_connections=1)
     peers.append(Peer(net))
-    net.limits = replace(net.limits, max_connection_creation_rate=0, max_connections=9)
+    net.admission.limits = replace(net.admission.limits, max_connection_creation_rate=0, max_connections=9)
     peers.append(Peer(net))
     await settle()
     assert [peer.transport.lost for peer in peers] == [False, False, True, True]

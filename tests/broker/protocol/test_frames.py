@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, FRAMES_AT_ONCE, READ_BYTES, FrameAssembler, frame_cost
+from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, FRAMES_AT_ONCE, READ_BYTES, FrameAssembler
 from kafkalog_broker.protocol.memory_pool import MemoryPool
 
 LARGEST = 1000
@@ -58,7 +58,7 @@ def test_frames_are_the_same_however_they_are_cut(bodies: list[bytes], cuts: lis
         position += size
         turn += 1
     assert wire.received() == bodies
-    assert wire.completed == sum(map(frame_cost, bodies)) == wire.pool.used
+    assert wire.completed == sum(len(body) + FRAME_OVERHEAD for body in bodies) == wire.pool.used
     assert wire.assembler.partial_bytes == 0
 
 
@@ -109,7 +109,7 @@ def test_what_one_read_brings_becomes_frames_a_few_at_a_time() -> None:
     assembler, frames = FrameAssembler(shared, LARGEST, MemoryPool()), deque[bytes | memoryview]()
     cost = assembler.received(len(stream), frames)
     assert list(frames) == bodies[:FRAMES_AT_ONCE]
-    assert cost == sum(map(frame_cost, frames))
+    assert cost == sum(len(frame) + FRAME_OVERHEAD for frame in frames)
     assert assembler.has_more
     shared[:] = bytes(len(shared))
     assembler.next_frames(frames)

@@ -30,7 +30,7 @@ def test_it_says_what_the_decision_itself_would_say(tmp_path, seed):
     start = rng.randint(0, log.log_end_offset)
     expected = retention.decide(
         facts(log),
-        retention.RetentionPolicy(config.retention_ms, config.retention_bytes, config.is_deleted),
+        retention.RetentionPolicy(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy),
         log_start_offset=start,
         high_watermark=log.log_end_offset,
         log_end_offset=log.log_end_offset,
