@@ -17,6 +17,7 @@ from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.fakes import Handler, framed, settle
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -162,5 +163,19 @@ def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Tes
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert connection.info.host == "127.0.0.1"
             assert connection.info.local_port == listener.port
+
+    run(test)
+
+
+def test_of_two_that_have_bound_an_address_the_second_to_listen_is_refused(run: Callable[[Test], None]) -> None:
+    async def test(network: Network, listener: Listener) -> None:
+        first, second = Network(Handler()), Network(Handler())
+        port = (await first.bind("FIRST", "127.0.0.1", 0)).port
+        await second.bind("SECOND", "127.0.0.1", port)
+        await first.serve()
+        with pytest.raises(KafkalogError, match=rf"listener SECOND cannot be bound to 127.0.0.1:{port}: .*use"):
+            await second.serve()
+        await second.stop()
+        await first.stop()
 
     run(test)
