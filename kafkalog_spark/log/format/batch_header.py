@@ -116,6 +116,17 @@ def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeade
     )  # fmt: skip
 
 
+def wrapper_value_at(batch: bytes | memoryview, magic: int) -> int:
+    """Where the compressed message set of a whole wrapper (v0, v1) begins; it ends with it. Raises CorruptBatch."""
+    key_at = layout.LEGACY_KEY_AT[magic]
+    key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
+    value_at = key_at + 8 + max(key_size, 0)
+    value_size = int.from_bytes(batch[value_at - 4 : value_at], "big", signed=True)
+    if value_size < 0 or value_at + value_size != len(batch):
+        raise CorruptBatch(f"a wrapper with key size {key_size} and value size {value_size}")
+    return value_at
+
+
 def computed_crc(batch: bytes | memoryview, magic: int) -> int:
     """CRC of a whole batch as its format wants it: CRC-32C (v2) or CRC-32 (v0, v1)."""
     return continued_crc(0, memoryview(batch)[crc_begins(magic) :], magic)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,15 @@ SUFFIXES = (
 )
 """In the order in which files are renamed."""
 _MAX_SIZE = 2**31 - 1  # of a .log: positions in an index are i32
+
+
+class Piece(NamedTuple):
+    """Bytes that stay, good until the next one is asked for; the batches in them, int64[n, 3]: size, last offset,
+    largest timestamp (ms) of each, and how many records those have."""
+
+    data: memoryview | bytes
+    batches: npt.NDArray[np.int64]
+    records: int
 
 
 class CleanedSegment:
