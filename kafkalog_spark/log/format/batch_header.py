@@ -52,6 +52,13 @@ class BatchHeader(NamedTuple):
         return self.position + self.size
 
     @property
+    def last_sequence(self) -> int:
+        """-1 without sequences; 0 follows 2^31-1, within a batch too."""
+        if self.base_sequence < 0:
+            return layout.NO_SEQUENCE
+        return (self.base_sequence + self.last_offset - self.base_offset) & layout.MAX_INT32
+
+    @property
     def codec(self) -> int:
         return self.attributes & layout.ATTRIBUTE_CODEC
 

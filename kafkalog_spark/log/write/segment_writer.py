@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +22,8 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
 from kafkalog_spark.log.write.segment_headers import header_at
 
-_MAX_SEGMENT_SIZE = 2**31 - 1  # bytes; positions in an index are i32
+MAX_SEGMENT_SIZE = 2**31 - 1
+"""Bytes; positions in an index are i32."""
 
 
 class SegmentWriter:
@@ -147,56 +147,39 @@ class SegmentWriter:
         return self.offset_index.is_full or self.time_index.is_full
 
     def append(self, batch: EncodedBatch) -> int:
-        """Write one batch at the end; returns its position. As `append_all`."""
-        return self.append_all((batch,))
-
-    def append_all(self, batches: Sequence[EncodedBatch]) -> int:
-        """Write batches with one write; returns the position of the first.
+        """Write one batch at the end; returns its position.
 
         Raises SegmentFull for a batch that does not fit (size, offset span, index), CorruptBatch for offsets that do
         not rise, OSError of the file system. After an error the segment is what it was before.
         """
         position, next_offset = self.size, self.next_offset
-        data = batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
-        for batch in batches:
-            if batch.base_offset < next_offset or batch.last_offset < batch.base_offset:
-                raise CorruptBatch(
-                    f"a batch of offsets {batch.base_offset} to {batch.last_offset} cannot follow {next_offset - 1}",
-                    path=str(self.path),
-                    offset=batch.base_offset,
-                )
-            next_offset = batch.last_offset + 1
-        if position + len(data) > _MAX_SEGMENT_SIZE or next_offset - 1 - self.base_offset > MAX_RELATIVE_OFFSET:
+        data, header = batch
+        if header.base_offset < next_offset or header.last_offset < header.base_offset:
+            raise CorruptBatch(
+                f"a batch of offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}",
+                path=str(self.path),
+                offset=header.base_offset,
+            )
+        if position + len(data) > MAX_SEGMENT_SIZE or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise SegmentFull(
-                f"{len(data)} bytes up to offset {next_offset - 1} do not fit: a segment holds {_MAX_SEGMENT_SIZE} "
+                f"{len(data)} bytes up to offset {header.last_offset} do not fit: a segment holds {MAX_SEGMENT_SIZE} "
                 f"bytes, and offsets up to {MAX_RELATIVE_OFFSET} above its base offset {self.base_offset}",
                 path=str(self.path),
                 position=position,
-                offset=batches[0].base_offset,
+                offset=header.base_offset,
                 hint="roll the segment before appending",
             )
-        before = (
-            self.size, self.next_offset, self._since_entry, self.first_timestamp, self.max_timestamp,
-            self.offset_of_max_timestamp,
-        )  # fmt: skip
         try:
             self._write(data, position)
-            for batch in batches:
-                self.count(len(batch.data), batch.last_offset, batch.max_timestamp)
+            self.count(len(data), header.last_offset, header.max_timestamp)
         except BaseException:
-            (
-                self.size, self.next_offset, self._since_entry, self.first_timestamp, self.max_timestamp,
-                self.offset_of_max_timestamp,
-            ) = before  # fmt: skip
             os.ftruncate(self._fd, self.size)
-            if self.offset_index.entries and self.offset_index.last_offset >= self.next_offset:
-                self.offset_index.truncate_to(self.next_offset)
-            if self.time_index.entries and self.time_index.last_offset >= self.next_offset:
-                self.time_index.truncate_to(self.next_offset)
+            if self.offset_index.entries and self.offset_index.last_offset >= next_offset:
+                self.offset_index.truncate_to(next_offset)
             raise
         return position
 
-    def _write(self, data: bytes, position: int) -> None:
+    def _write(self, data: bytes | bytearray, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
         while written < len(data):  # a full disk writes a part first, then says so
             more = os.pwrite(self._fd, memoryview(data)[written:], position + written)
@@ -205,13 +188,15 @@ class SegmentWriter:
             written += more
 
     def count(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take a batch, whose bytes lie at `size` of the .log already, into the indexes and sums."""
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.offset_of_max_timestamp = max_timestamp, last_offset
+        """Take a batch, whose bytes lie at `size` of the .log already, into the indexes and sums. When an index cannot
+        take its entry the sums are as before."""
+        grows = max_timestamp > self.max_timestamp
+        largest, offset = (max_timestamp, last_offset) if grows else (self.max_timestamp, self.offset_of_max_timestamp)
         if self._since_entry > self._interval:
             self.offset_index.append(last_offset, self.size)
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.time_index.maybe_append(largest, offset)
             self._since_entry = 0
+        self.max_timestamp, self.offset_of_max_timestamp = largest, offset
         if self.first_timestamp is None:
             self.first_timestamp = max_timestamp
         self.size += size
