@@ -20,7 +20,7 @@ from kafkalog_spark.log.format.offset_index import OffsetIndexWriter
 from kafkalog_spark.log.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
-from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_headers import end_of_closed_segment, header_at
 
 MAX_SEGMENT_SIZE = 2**31 - 1
 """Bytes; positions in an index are i32."""
@@ -102,11 +102,7 @@ class SegmentWriter:
         try:
             if self.size:
                 self.first_timestamp = header_at(self._fd, 0, self.size).max_timestamp
-                position = self.offset_index.floor(base_offset + MAX_RELATIVE_OFFSET).position
-                while position < self.size:
-                    header = header_at(self._fd, position, self.size)
-                    self.next_offset = header.last_offset + 1
-                    position = header.end
+                self.next_offset = end_of_closed_segment(self._fd, base_offset, self.offset_index.last, self.size)
         except (CorruptLog, UnsupportedFormat) as error:
             self.abandon()
             error.hint = error.hint or "recover the segment"
@@ -125,10 +121,10 @@ class SegmentWriter:
         offset_index: OffsetIndexWriter | None = None
         try:
             offset_index = OffsetIndexWriter.open_existing(
-                path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, True, max_index_size
+                path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size
             )
             time_index = TimeIndexWriter.open_existing(
-                path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, True, max_index_size
+                path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, max_index_size
             )
         except BaseException:
             os.close(fd)
@@ -175,7 +171,7 @@ class SegmentWriter:
         except BaseException:
             os.ftruncate(self._fd, self.size)
             if self.offset_index.entries and self.offset_index.last_offset >= next_offset:
-                self.offset_index.truncate_to(next_offset)
+                self.offset_index.drop_last()
             raise
         return position
 

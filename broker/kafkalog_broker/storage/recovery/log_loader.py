@@ -31,7 +31,7 @@ from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot, 
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
-from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_headers import end_of_closed_segment
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment, walk_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
@@ -210,20 +210,10 @@ class _Loader:
         base = self._bases[-1]
         path = self._path(base, names.LOG_SUFFIX)
         index = load_offset_index(self._path(base, names.OFFSET_INDEX_SUFFIX), base)
-        entry = index.floor(base + MAX_RELATIVE_OFFSET)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            position, size, end = entry.position, os.fstat(fd).st_size, base
-            while position < size:
-                header = header_at(fd, position, size)
-                if not max(end, base) <= header.base_offset <= header.last_offset:
-                    raise CorruptBatch("offsets do not rise", position=position, offset=header.base_offset)
-                if position == entry.position > 0 and header.last_offset != entry.offset:
-                    raise CorruptBatch("the last index entry is of another batch", position=position)
-                position, end = header.end, header.last_offset + 1
-            if position > size:
-                raise CorruptBatch(f"the last index entry points past the end, byte {size}", position=position)
-            return end
+            last_entry = index.floor(base + MAX_RELATIVE_OFFSET)
+            return end_of_closed_segment(fd, base, last_entry, os.fstat(fd).st_size)
         except (CorruptBatch, UnsupportedFormat) as error:
             _log.warning("%s; the segment is recovered", error.at(path=str(path)))
         finally:
