@@ -97,7 +97,7 @@ def test_log_append_time_is_the_time_of_every_record_and_deltas_keep_the_produce
     (batch,) = encode(pa.record_batch({"value": [b"a", b"b"], "timestamp": [1000, 7]}), params)
     (read,) = decode_batches(batch.data)
     assert [(r.timestamp, r.timestamp_type) for r in read.records] == [(NOW, 1), (NOW, 1)]
-    assert (batch.max_timestamp, read.base_timestamp) == (NOW, 1000)
+    assert (batch.header.max_timestamp, read.base_timestamp) == (NOW, 1000)
 
 
 # ---- round trips
@@ -138,7 +138,7 @@ def test_encoded_records_decode_to_what_went_in(
     batches = encode(given_to_it, BatchParams(codec=codec, batch_size=batch_size))
     assert decoded(batches) == wanted
     for batch in batches:
-        assert batch.last_offset - batch.base_offset < 2**31
+        assert batch.header.last_offset - batch.header.base_offset < 2**31
 
 
 @given(random_records())
@@ -220,7 +220,7 @@ def test_a_record_larger_than_batch_size_has_a_batch_of_its_own() -> None:
     records = pa.record_batch({"value": [b"a", b"b", big, b"c", big, big]})
     params = BatchParams(batch_size=1000, max_batch_bytes=4_000_000)
     batches = encode(records, params)
-    assert [b.record_count for b in batches] == [2, 1, 1, 1, 1]
+    assert [b.header.record_count for b in batches] == [2, 1, 1, 1, 1]
     assert [r.value for r in decoded(batches)] == [b"a", b"b", big, b"c", big, big]
 
 
@@ -232,25 +232,29 @@ def test_many_small_batches_and_a_batch_as_large_as_the_buffer_are_all_there() -
         assert [r.value for r in decoded(batches)] == [b"%d" % i for i in range(5000)]
     large = pa.record_batch({"value": [bytes(1000)] * 4000})
     # 1009 bytes a record while the offset delta takes one byte (64 records), then 1010: 61 + 64 * 1009 + 974 * 1010
-    assert [b.record_count for b in encode(large, BatchParams(batch_size=1 << 20))] == [1038, 1038, 1038, 886]
+    assert [b.header.record_count for b in encode(large, BatchParams(batch_size=1 << 20))] == [1038, 1038, 1038, 886]
 
 
 def test_a_gap_that_no_offset_delta_can_hold_begins_a_batch() -> None:
     offsets = [5, 5 + 2**31 - 1, 5 + 2**31, 2**40]
     batches = encode(pa.record_batch({"value": pa.nulls(4), "offset": offsets}))
-    assert [(b.base_offset, b.last_offset) for b in batches] == [(5, 2**31 + 4), (2**31 + 5, 2**31 + 5), (2**40, 2**40)]
+    assert [(b.header.base_offset, b.header.last_offset) for b in batches] == [
+        (5, 2**31 + 4),
+        (2**31 + 5, 2**31 + 5),
+        (2**40, 2**40),
+    ]
 
 
 def test_small_chunks_of_a_table_share_batches() -> None:
     chunks = pa.Table.from_batches([pa.record_batch({"value": [b"%d" % i]}) for i in range(100)])
-    assert [b.record_count for b in encode(chunks)] == [100]
+    assert [b.header.record_count for b in encode(chunks)] == [100]
 
 
 def test_a_large_chunk_of_a_table_keeps_its_own_batches() -> None:
     sizes = [1, 1, 1000, 2, 2, 500]
     chunks = pa.Table.from_batches([pa.record_batch({"value": [b"12345678"] * size}) for size in sizes])
     # 8 batches of 1000 bytes are large; about 62 records of 15 or 16 bytes fit one
-    counts = [b.record_count for b in encode(chunks, BatchParams(batch_size=1000))]
+    counts = [b.header.record_count for b in encode(chunks, BatchParams(batch_size=1000))]
     ends = {sum(counts[:n]) for n in range(len(counts) + 1)}
     assert {2, 1002} <= ends, "small chunks are joined, but not with a large one"
     assert 1004 not in ends, "500 records are no large chunk"

@@ -162,11 +162,11 @@ def test_every_entry_points_at_a_batch_and_bounds_the_timestamps_before_it(
     check_offset_index(offset_index, 7)
     check_time_index(time_index, 7)
     for entry_offset, position in offset_entries(directory, 7):
-        assert positions[position].last_offset == entry_offset
+        assert positions[position].header.last_offset == entry_offset
     for timestamp, entry_offset in time_entries(directory, 7):
-        assert max(b.max_timestamp for b in batches if b.last_offset <= entry_offset) == timestamp
-    if batches and max(b.max_timestamp for b in batches) >= 0:
-        assert time_entries(directory, 7)[-1][0] == max(b.max_timestamp for b in batches)
+        assert max(b.header.max_timestamp for b in batches if b.header.last_offset <= entry_offset) == timestamp
+    if batches and max(b.header.max_timestamp for b in batches) >= 0:
+        assert time_entries(directory, 7)[-1][0] == max(b.header.max_timestamp for b in batches)
 
 
 # ---- opening again

@@ -9,7 +9,7 @@ from uuid import UUID
 from kafkalog_broker.admin.nodes import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
-from kafkalog_broker.storage.log_home import LogEntry
+from kafkalog_broker.storage.log_table import LogEntry
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.log.format.names import is_internal
 

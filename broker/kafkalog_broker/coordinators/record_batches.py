@@ -41,7 +41,7 @@ def encode_batch(
     base_offset: int = 0,
     leader_epoch: int = 0,
     transaction: ProducerEpoch | None = None,
-) -> bytes | bytearray:
+) -> bytes:
     """As build_batch. transaction: the batch is part of that producer's open transaction."""
     producer_id, epoch = transaction or (layout.NO_PRODUCER_ID, layout.NO_PRODUCER_EPOCH)
     return build_batch(
@@ -72,7 +72,7 @@ def decode_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[OffsetsBatc
             yield _decode(header, data)
 
 
-def _decode(header: BatchHeader, data: bytes | bytearray) -> OffsetsBatch:
+def _decode(header: BatchHeader, data: bytes) -> OffsetsBatch:
     control = None
     records: list[Record] = []
     if header.is_control:
@@ -83,7 +83,7 @@ def _decode(header: BatchHeader, data: bytes | bytearray) -> OffsetsBatch:
     return OffsetsBatch(header.base_offset, header.producer_id, header.is_transactional, control, records)
 
 
-def _records(header: BatchHeader, data: bytes | bytearray) -> list[Record]:
+def _records(header: BatchHeader, data: bytes) -> list[Record]:
     if not header.record_count:
         return []
     payload = memoryview(data)[layout.RECORDS_AT :]

@@ -19,8 +19,7 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.compaction.cleanable import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaning import CleaningAborted
-from kafkalog_broker.storage.log_home import Key, LogEntry
-from kafkalog_broker.storage.log_table import CallSoon, LogTable
+from kafkalog_broker.storage.log_table import CallSoon, Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import KafkalogError
@@ -170,7 +169,7 @@ class CleanerManager:
                 log.log_start_offset,
                 log.log_end_offset,
                 log.last_stable_offset,
-                entry.home.checkpoints.cleaner_offsets.known.get(entry.key),
+                entry.log_dir.cleaner_offsets.known.get(entry.key),
             ),
         )
 
@@ -216,7 +215,7 @@ class CleanerManager:
         policy = policy_of(config)._replace(min_lag_ms=0)
         segments = [SegmentFacts(base, size, lambda: NO_TIMESTAMP, lambda: 1) for base, size in sorted(sizes.items())]
         end = segments[-1].base_offset
-        checkpoint = entry.home.checkpoints.cleaner_offsets.known.get(entry.key)
+        checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
         facts = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), 2**63 - 1, end, checkpoint)
         return cleanable(facts, policy, 2**62).is_due(policy)
 
@@ -248,16 +247,16 @@ class CleanerManager:
 
     def write_checkpoint(self, entry: LogEntry, offset: int) -> None:
         """Say in cleaner-offset-checkpoint how far a log is clean. A disk that refuses takes its directory offline."""
-        home = entry.home
+        log_dir = entry.log_dir
         try:
-            with home.writing:
-                known = home.checkpoints.cleaner_offsets.known
+            with log_dir.writing:
+                known = log_dir.cleaner_offsets.known
                 kept = {key: value for key, value in known.items() if key in self._table.entries}
                 if self._table.entries.get(entry.key) is entry:  # else it is another partition's by now
                     kept[entry.key] = offset
-                home.checkpoints.cleaner_offsets.write(kept)
+                log_dir.cleaner_offsets.write(kept)
         except OSError as error:
-            self._table.call_soon(lambda error=error: self._table.fail(home, error))  # type: ignore[misc]
+            self._table.call_soon(lambda error=error: log_dir.fail(error))  # type: ignore[misc]
 
     def _forget_deleted(self) -> None:
         self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}

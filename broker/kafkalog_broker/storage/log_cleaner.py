@@ -165,7 +165,7 @@ class LogCleaner:
             return  # the partition was deleted, or went offline, meanwhile
         if is_the_directorys(error):
             _log.error("cleaning of %s failed: %s", chosen.log.name, error)
-            self._table.call_soon(partial(self._table.fail, chosen.entry.home, error))
+            self._table.call_soon(partial(chosen.entry.log_dir.fail, error))
         elif is_passing(error):
             _log.warning("cleaning of %s is put off: %s", chosen.log.name, error)
         elif chosen.log.segments[0] is chosen.segments[0]:  # else retention took it from under the cleaner

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.storage.log_dir import LogDir
+from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_spark.log.format.names import LOG_SUFFIX
 
 
@@ -31,7 +31,7 @@ class LogDirUsage:
     partitions: tuple[PartitionUsage, ...]
 
 
-def directory_usage(log_dir: LogDir, partitions: Sequence[PartitionUsage]) -> LogDirUsage:
+def directory_usage(log_dir: LogDirectory, partitions: Sequence[PartitionUsage]) -> LogDirUsage:
     """As DescribeLogDirs wants it; an offline directory has no partitions and no sizes."""
     total = usable = -1
     if log_dir.is_online:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.storage.log_dir import LogDir, LogDirError
+from kafkalog_broker.storage.log_directory import LogDirectory, LogDirError
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.log.format.names import DirKind, parse_partition_dir
@@ -31,7 +31,7 @@ class PartitionPlace(NamedTuple):
 
     topic: str
     partition: int
-    log_dir: LogDir
+    log_dir: LogDirectory
     path: Path
     topic_id: uuid.UUID | None
 
@@ -44,7 +44,7 @@ class FoundDirs:
     deleted: list[Path]
 
 
-def find_partition_dirs(log_dir: LogDir) -> FoundDirs:
+def find_partition_dirs(log_dir: LogDirectory) -> FoundDirs:
     """What lies in a log directory. Raises OSError."""
     live: list[PartitionPlace] = []
     deleted: list[Path] = []

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.log_dir import LogDir, new_uuid
+from kafkalog_broker.storage.log_directory import LogDirectory, new_uuid
 from kafkalog_broker.storage.topics_file import (
     TOPICS_FILE,
     RegistryState,
@@ -42,7 +42,7 @@ class TopicRegistry:
     dirs: the log directories (log_dir.open_log_dirs). Call `load` before anything else.
     """
 
-    def __init__(self, dirs: Iterable[LogDir]) -> None:
+    def __init__(self, dirs: Iterable[LogDirectory]) -> None:
         self._dirs = list(dirs)
         self._guard = threading.Lock()
         self._state = RegistryState(0, {})

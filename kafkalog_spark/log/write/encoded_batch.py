@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import control_record, layout
@@ -28,15 +28,16 @@ _MAGIC = 2
 
 
 class EncodedBatch(NamedTuple):
-    """One whole batch of any format. The header's position is that in what it was read from."""
+    """One whole batch of any format. data: a bytearray where a log is to stamp the batch's place into it. header: its
+    position is that in what it was read from."""
 
-    data: bytes | bytearray
+    data: bytes
     header: BatchHeader
 
     @classmethod
     def of(cls, data: bytes | bytearray) -> EncodedBatch:
         """Raises CorruptBatch, UnsupportedFormat."""
-        return cls(data, parse_header(data, 0, 0))
+        return cls(cast(bytes, data), parse_header(memoryview(data), 0, 0))
 
 
 class EncodedRecords:

@@ -175,7 +175,7 @@ class SegmentWriter:
             raise
         return position
 
-    def _write(self, data: bytes | bytearray, position: int) -> None:
+    def _write(self, data: bytes, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
         while written < len(data):  # a full disk writes a part first, then says so
             more = os.pwrite(self._fd, memoryview(data)[written:], position + written)

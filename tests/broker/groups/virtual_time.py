@@ -10,7 +10,6 @@ from typing import Any
 
 from kafkalog_broker.clock import ManualClock
 from kafkalog_broker.coordinators.record_batches import (
-    EncodedRecords,
     OffsetsBatch,
     ProducerEpoch,
     Record,
@@ -23,6 +22,7 @@ from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
 from kafkalog_broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from kafkalog_broker.clock import ManualClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.log_dir import LogDirs, open_log_dirs
+from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
@@ -23,7 +23,7 @@ NOW = 1_700_000_000_000
 class Started:
     """What one start of a broker makes."""
 
-    dirs: LogDirs
+    dirs: LogDirectories
     topics: TopicRegistry
     logs: LogManager
     clock: ManualClock

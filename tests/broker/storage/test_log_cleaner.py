@@ -325,7 +325,7 @@ def test_threads_clean_while_the_owning_thread_writes_and_reads(tmp_path):
 
 
 def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
-    waiting: list[Callable[[], None]] = []
+    waiting: list[Callable[[], object]] = []
     owner = OwnerThread(waiting.append)
     found = []
 

@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.log_dir import LogDirError
+from kafkalog_broker.storage.log_directory import LogDirError
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
@@ -603,9 +603,9 @@ def test_two_thousand_partitions_load_without_being_opened(tmp_path):
 
 
 def started_dirs(path):
-    from kafkalog_broker.storage.log_dir import LogDir
+    from kafkalog_broker.storage.log_directory import LogDirectory
 
-    return [LogDir(path, "id")]
+    return [LogDirectory(path, "id")]
 
 
 def test_recovered_files_are_believed_by_the_loader(tmp_path):

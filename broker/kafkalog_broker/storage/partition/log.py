@@ -12,7 +12,7 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.availability import Availability
@@ -216,8 +216,7 @@ class Log:
 
     def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
         self._availability.check()
-        data, epoch = batch.data, self.leader_epoch
-        assert isinstance(data, bytearray)
+        data, epoch = cast(bytearray, batch.data), self.leader_epoch
         base_offset = self._local.log_end_offset
         last_offset = base_offset + batch.header.last_offset - batch.header.base_offset
         if len(data) > self.config.segment_bytes:
@@ -242,7 +241,7 @@ class Log:
                         known.base_offset, known.last_offset, known.timestamp if append_time >= 0 else -1,
                         self._local.log_start_offset, True,
                     )  # fmt: skip
-            segment = self._local.append(EncodedBatch(data, header))
+            segment = self._local.append(EncodedBatch(batch.data, header))
             self.appended_bytes += len(data)
             aborted = self._producers.appended(header, marker)
             if aborted is not None:
