@@ -16,10 +16,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.format.layout import MAX_INT32
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.source.offset_range_limit import EARLIEST, LATEST, SpecificOffsets, TopicPartition
-
-MAX_INT64 = 2**63 - 1
 
 _EXPECTED_PARTITIONS = '{"topicA":[0,1],"topicB":[0,1]}'
 _EXPECTED_OFFSETS = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'

@@ -18,10 +18,10 @@ from kafkalog_broker.config.internal_topics import TRANSACTION_TOPIC
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.departure import together
-from kafkalog_broker.storage.log_directory import new_uuid
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.format.partition_metadata import new_uuid
 
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker

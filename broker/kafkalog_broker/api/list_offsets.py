@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.partition.log_time import MAX_TIMESTAMP
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 LATEST, EARLIEST = -1, -2
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-_READ_COMMITTED = 1
 _LEADER_EPOCH_FROM = 4
 Found = tuple[int, int, int]
 """timestamp, offset, leader epoch"""
@@ -45,7 +45,7 @@ AT_ONCE_S = 0.005
 @api(2, 1, 11)
 async def handle(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, Turn()
-    committed = getattr(asked, "isolation_level", 0) == _READ_COMMITTED
+    committed = getattr(asked, "isolation_level", 0) == READ_COMMITTED
     wanted: dict[Key, Any] = {}
     twice = set()
     for topic in asked.topics:

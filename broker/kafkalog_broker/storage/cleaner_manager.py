@@ -6,7 +6,6 @@ Called by cleaner threads. What belongs to the logs' own thread is asked of it t
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -23,8 +22,8 @@ from kafkalog_broker.storage.log_table import CallSoon, Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.read.directory_listing import log_files
 
 _log = logging.getLogger(__name__)
 
@@ -201,19 +200,13 @@ class CleanerManager:
     def _may_be_due(self, entry: LogEntry, config: LogConfig) -> bool:
         """Whether a log that nobody has opened may be due, by the names and sizes of its files alone."""
         try:
-            sizes = {
-                file.base_offset: found.stat().st_size
-                for found in os.scandir(entry.path)
-                if (file := names.parse_segment_file(found.name)) is not None
-                and file.suffix == names.LOG_SUFFIX
-                and file.transient_suffix is None
-            }
+            files = log_files(entry.path)
         except OSError:
             return False  # opening it is for those who need it, and says what is wrong
-        if len(sizes) < 2:
+        if len(files) < 2:
             return False
         policy = policy_of(config)._replace(min_lag_ms=0)
-        segments = [SegmentFacts(base, size, lambda: NO_TIMESTAMP, lambda: 1) for base, size in sorted(sizes.items())]
+        segments = [SegmentFacts(base, facts.st_size, lambda: NO_TIMESTAMP, lambda: 1) for base, facts in files.items()]
         end = segments[-1].base_offset
         checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
         facts = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), 2**63 - 1, end, checkpoint)

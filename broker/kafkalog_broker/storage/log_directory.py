@@ -9,7 +9,6 @@ import datetime
 import logging
 import os
 import threading
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from kafkalog_spark.log.format.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.format.partition_metadata import new_uuid, uuid_to_text
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
 _log = logging.getLogger(__name__)
@@ -121,18 +120,6 @@ class LogDirectories:
             log_dir.close()
 
 
-def new_id() -> str:
-    """A random UUID in 22 characters that begins with no dash, which command lines take for an option (Uuid)."""
-    return uuid_to_text(new_uuid())
-
-
-def new_uuid() -> uuid.UUID:
-    """As `new_id`, for topics."""
-    while uuid_to_text(value := uuid.uuid4()).startswith("-"):
-        pass
-    return value
-
-
 def open_log_dirs(
     paths: Iterable[str | os.PathLike[str]], node_id: int, now_ms: int, cluster_id: str | None = None
 ) -> LogDirectories:
@@ -205,7 +192,7 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
                     path=str(path / META_PROPERTIES_FILE),
                     hint="one is a copy of the other: take one of them out of log.dirs",
                 )
-    return new_id() if cluster_id is None else cluster_id
+    return uuid_to_text(new_uuid()) if cluster_id is None else cluster_id
 
 
 def _read(path: Path) -> MetaProperties | None:
@@ -221,7 +208,7 @@ def _identify(
     log_dir: LogDirectory, meta: MetaProperties | None, cluster_id: str, node_id: int, now: datetime.datetime
 ) -> None:
     """Write meta.properties where it is missing or lacks something; what else stands in it is kept."""
-    log_dir.id = (meta.directory_id if meta else None) or new_id()
+    log_dir.id = (meta.directory_id if meta else None) or uuid_to_text(new_uuid())
     whole = MetaProperties(VERSION_KRAFT, cluster_id, node_id, log_dir.id, meta.other if meta else {})
     if meta == whole:
         return

@@ -19,7 +19,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown
 from kafkalog_broker.storage.deletion import rename_for_deletion
 from kafkalog_broker.storage.housekeeping import Housekeeping
-from kafkalog_broker.storage.log_directory import LogDirectories, LogDirError, new_uuid
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirError
 from kafkalog_broker.storage.log_table import LogEntry, LogTable
 from kafkalog_broker.storage.partition_dirs import PartitionPlace, Reconciled, find_partition_dirs, reconcile
 from kafkalog_broker.storage.recovery.load_progress import LoadProgress, ProgressWatch
@@ -30,6 +30,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
+    new_uuid,
     write_partition_metadata,
 )
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.log_directory import LogDirectory, new_uuid
+from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.topics_file import (
     TOPICS_FILE,
     RegistryState,
@@ -25,7 +25,7 @@ from kafkalog_broker.storage.topics_file import (
 )
 from kafkalog_spark.log.format.durable import replace_file
 from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH, valid_topic_name
-from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.format.partition_metadata import new_uuid, uuid_to_text
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
@@ -20,8 +20,6 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.read.segment_time import largest_timestamp, position_for_timestamp
 from kafkalog_spark.log.read.transactions import AbortedRanges
-
-_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,8 @@ class ScanRequest:
     """
 
     columns: tuple[str, ...] = COLUMNS
-    timestamp_from_ms: int = _MIN_INT64
-    timestamp_until_ms: int = _MAX_INT64
+    timestamp_from_ms: int = MIN_INT64
+    timestamp_until_ms: int = MAX_INT64
     offset_in: tuple[int, ...] = ()
     timestamp_in_ms: tuple[int, ...] = ()
     read_committed: bool = False
@@ -209,7 +207,6 @@ def _lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogEr
         topic_partition=log.name,
         path=log.directory,
         offset=start,
-        hint="failOnDataLoss=false reads what is left",
     )
     if on_loss is None:
         raise error

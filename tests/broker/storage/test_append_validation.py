@@ -148,7 +148,7 @@ def test_another_compression_type_recompresses_and_keeps_everything_else(source,
     assert rows(batch.data) == rows(data)
     same = [name for name in before._fields if name not in ("size", "crc", "attributes")]
     assert [getattr(after, name) for name in same] == [getattr(before, name) for name in same]
-    assert after.header.is_transactional
+    assert after.is_transactional
     if source == wanted:
         assert batch.data == data
 

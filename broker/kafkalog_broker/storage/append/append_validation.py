@@ -188,16 +188,17 @@ def _check_records(
 ) -> None:
     """Raise InvalidRecordErrors for keys and timestamps. The walk has said whether a second look is needed."""
     append_time_set = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
-    lowest, highest = -(2**63), 2**63 - 1
+    lowest, highest = layout.MIN_INT64, layout.MAX_INT64
     if config.message_timestamp_type != LOG_APPEND_TIME:
         lowest = now_ms - config.message_timestamp_before_max_ms
         highest = now_ms + config.message_timestamp_after_max_ms
     out_of_bounds = facts.low <= facts.high and (facts.low < lowest or facts.high > highest)
     if not out_of_bounds and not append_time_set and not (is_compacted and facts.null_keys):
         return
+    low, high = max(lowest, layout.MIN_INT64), min(highest, layout.MAX_INT64)
     found = refused_records(
-        records, count, base_timestamp, max(lowest, -(2**63)), min(highest, 2**63 - 1), needs_keys=is_compacted,
-        append_time_set=append_time_set, most=MAX_RECORD_ERRORS,
+        records, count, base_timestamp, low, high, needs_keys=is_compacted, append_time_set=append_time_set,
+        most=MAX_RECORD_ERRORS,
     )  # fmt: skip
     raise _record_errors(found, lowest, highest)
 

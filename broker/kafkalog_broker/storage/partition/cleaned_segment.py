@@ -23,15 +23,7 @@ from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
-
-SUFFIXES = (
-    names.LOG_SUFFIX,
-    names.OFFSET_INDEX_SUFFIX,
-    names.TIME_INDEX_SUFFIX,
-    names.TRANSACTION_INDEX_SUFFIX,
-)
-"""In the order in which files are renamed."""
-_MAX_SIZE = 2**31 - 1  # of a .log: positions in an index are i32
+from kafkalog_spark.log.write.segment_writer import MAX_SEGMENT_SIZE
 
 
 class Piece(NamedTuple):
@@ -56,7 +48,7 @@ class CleanedSegment:
         self.aborted: list[AbortedTransaction] = []
         self._is_swapping = False
         self._indexes = IndexBuilder(base_offset, index_interval_bytes)
-        for suffix in SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             self.path(suffix).unlink(missing_ok=True)
         self._fd = os.open(self.path(names.LOG_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
@@ -76,7 +68,7 @@ class CleanedSegment:
         if not len(batches):
             return
         last_offset = int(batches[-1, 1])
-        if self.size + len(data) > _MAX_SIZE or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+        if self.size + len(data) > MAX_SEGMENT_SIZE or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise SegmentFull(
                 f"{len(data)} bytes up to offset {last_offset} do not fit behind {self.size}",
                 path=str(self.path(names.LOG_SUFFIX)),
@@ -123,7 +115,7 @@ class CleanedSegment:
         self._close()
         if self._is_swapping:
             return
-        for suffix in SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             self.path(suffix).unlink(missing_ok=True)
 
     def _close(self) -> None:
@@ -143,6 +135,6 @@ class CleanedSegment:
         self._rename(names.SWAP_SUFFIX, "")
 
     def _rename(self, old: str, new: str) -> None:
-        for suffix in SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             if suffix != names.TRANSACTION_INDEX_SUFFIX or self.aborted:
                 os.rename(self.path(suffix, old), self.path(suffix, new))

@@ -35,13 +35,6 @@ _SCAN_READ = 8192
 
 _serials = itertools.count()  # tell the segments of a process apart, for their file handles
 
-SEGMENT_SUFFIXES = (
-    names.LOG_SUFFIX,
-    names.OFFSET_INDEX_SUFFIX,
-    names.TIME_INDEX_SUFFIX,
-    names.TRANSACTION_INDEX_SUFFIX,
-)
-
 
 class BatchBounds(NamedTuple):
     """Where a batch lies. base_offset of a message in format v0 or v1: the lowest it can be."""
@@ -211,7 +204,7 @@ class LogSegment:
             if self.transaction_writer is not None:
                 self.transaction_writer.flush()
             return
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             try:
                 handle = FileHandle(self.path(suffix))
             except FileNotFoundError:
@@ -257,7 +250,7 @@ class LogSegment:
         """Give all files the suffix `.deleted`; returns their new names. Raises OSError."""
         self.forget_handles()
         renamed = []
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             path = self.path(suffix)
             try:
                 os.rename(path, path + names.DELETED_SUFFIX)

@@ -29,6 +29,7 @@ from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.offset_index import load_offset_index
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
+from kafkalog_spark.log.read.directory_listing import log_files
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
 from kafkalog_spark.log.write.segment_headers import end_of_closed_segment
@@ -37,12 +38,6 @@ from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _log = logging.getLogger(__name__)
 
-_SEGMENT_SUFFIXES = (
-    names.LOG_SUFFIX,
-    names.OFFSET_INDEX_SUFFIX,
-    names.TIME_INDEX_SUFFIX,
-    names.TRANSACTION_INDEX_SUFFIX,
-)
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -65,15 +60,9 @@ class LoadRequest:
 
 def bytes_to_recover(directory: Path, recovery_point: int) -> int:
     """How many bytes `load_log` would scan after a crash: for progress, before it begins."""
-    sizes = {
-        file.base_offset: entry.stat().st_size
-        for entry in os.scandir(directory)
-        if (file := names.parse_segment_file(entry.name)) is not None
-        and file.suffix == names.LOG_SUFFIX
-        and file.transient_suffix is None
-    }
-    first = _floor(sorted(sizes), recovery_point)
-    return sum(size for base, size in sizes.items() if base >= first)
+    files = log_files(directory)
+    first = _floor(list(files), recovery_point)
+    return sum(facts.st_size for base, facts in files.items() if base >= first)
 
 
 def load_log(request: LoadRequest, on_bytes: Callable[[int], None] | None = None) -> LoadedLog:
@@ -241,7 +230,7 @@ class _Loader:
         return start
 
     def _remove_segment(self, base: int) -> None:
-        for suffix in _SEGMENT_SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             self._path(base, suffix).unlink(missing_ok=True)
 
     # ---- producer state
