@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -84,10 +84,6 @@ class Server(Broker):
     def to_recover(self) -> list[Path]:
         """After `stop`: the log directories that the next start has to recover, since something in them failed."""
         return self.logs.to_recover
-
-    @property
-    def longest_holds(self) -> Mapping[str, float]:
-        return self.network.watch.longest
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
         self.network.limits = network_limits(config, self._open_files)

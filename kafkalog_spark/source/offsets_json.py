@@ -94,23 +94,6 @@ def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[st
     return result
 
 
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Canonical JSON without spaces, as the connector writes it; `parse_offsets` reads it back."""
-    return _dump(offsets_by_topic(offsets))
-
-
-def format_partitions(partitions: tuple[TopicPartition, ...]) -> str:
-    """`{"topicA":[0,1]}`, sorted; `parse_partitions` reads it back."""
-    result: dict[str, list[int]] = {}
-    for topic, partition in sorted(set(partitions)):
-        result.setdefault(topic, []).append(partition)
-    return _dump(result)
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
 def _load(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_Members, parse_constant=_no_constant)

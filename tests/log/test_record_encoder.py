@@ -307,8 +307,6 @@ def test_max_batch_bytes_bounds_the_compressed_batch() -> None:
         ({"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE}, "CREATE_TIME or LOG_APPEND_TIME"),
         ({"timestamp_type": TimestampType.LOG_APPEND_TIME}, "log_append_time is given"),
         ({"log_append_time": 5}, "log_append_time is given"),
-        ({"producer_id": 5}, "together or not at all"),
-        ({"transactional": True}, "needs a producer id"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any], text: str) -> None:

@@ -141,7 +141,7 @@ async def _append(
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
     now_ms = broker.clock.now_ms()
-    compacted = "compact" in log.config.cleanup_policy
+    compacted = log.config.is_compacted
     at_once = bytes_at_once(records)
     config = log.config
     try:

@@ -156,13 +156,9 @@ class LogManager:
 
     # ---- creating and deleting
 
-    def place(self, topic: str, partitions: Iterable[int]) -> NewPartitions:
-        """Where new partitions go: each into the log directory with the fewest. Raises BrokerError kafka_storage_error
-        when there is none. For `create`, after `make`."""
-        return self.place_all((topic, partition) for partition in partitions)
-
     def place_all(self, keys: Iterable[Key]) -> NewPartitions:
-        """As `place`, for partitions of several topics. Any thread."""
+        """Where new partitions go: each into the log directory with the fewest. Any thread. Raises BrokerError
+        kafka_storage_error when there is none. For `create`, after `make`."""
         planned: Counter[Path] = Counter()
         log_dirs = {}
         for key in keys:
@@ -254,11 +250,6 @@ class LogManager:
         """The directories of these topics are renamed. Blocks; any thread. Raises BrokerError kafka_storage_error."""
         if self._table.all_online:
             self._topics.forget_deleted([topic.id for topic in topics])
-
-    def delete(self, topic: str, partition: int) -> bool:
-        """Take a partition away, all at once: this waits for the disk. False when there is none, or its directory is
-        offline. Raises BrokerError kafka_storage_error."""
-        return self.detach([(topic, partition)]).finish() > 0
 
     # ---- configuration
 

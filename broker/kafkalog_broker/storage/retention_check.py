@@ -23,7 +23,7 @@ def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms
     first = bases[0]
     if len(bases) > 1 and bases[1] <= log_start_offset:
         return True
-    if "delete" not in config.cleanup_policy:
+    if not config.is_deleted:
         return False
     total = sum(facts.st_size for facts in segments.values())
     if 0 <= config.retention_bytes <= total - segments[first].st_size:

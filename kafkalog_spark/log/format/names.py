@@ -28,8 +28,6 @@ SWAP_SUFFIX = ".swap"
 """Written whole, and about to take the place of older segments."""
 
 DELETE_DIR_SUFFIX = "-delete"
-FUTURE_DIR_SUFFIX = "-future"
-STRAY_DIR_SUFFIX = "-stray"
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"

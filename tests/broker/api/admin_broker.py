@@ -12,7 +12,6 @@ from kio.serial import entity_reader
 
 from kafkalog_broker import api
 from kafkalog_broker.broker import ChangesUnderWay
-from kafkalog_broker.clock import ManualClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
@@ -22,6 +21,7 @@ from kafkalog_broker.protocol.codec import encode_response, response_class
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
+from tests.broker.manual_clock import ManualClock
 
 PROPERTIES = {
     # As tests.interop.real_kafka starts Kafka: retention.ms has a source there.

@@ -12,7 +12,6 @@ from typing import Any
 from kio.serial import entity_reader
 
 from kafkalog_broker import api
-from kafkalog_broker.clock import ManualClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
@@ -20,6 +19,7 @@ from kafkalog_broker.protocol.codec import decode_request, encode_response, resp
 from kafkalog_broker.server import Server
 from kafkalog_broker.testing import frame_of
 from tests.broker.loop_watch import loop_watched
+from tests.broker.manual_clock import ManualClock
 
 
 class BrokerInProcess:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kafkalog_broker.clock import ManualClock
 from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.loading import load
@@ -12,6 +11,7 @@ from kafkalog_broker.transactions.transaction_config import TransactionConfig
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_markers import EndMarker
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from tests.broker.manual_clock import ManualClock
 
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
 ALL = frozenset(ORDERS)

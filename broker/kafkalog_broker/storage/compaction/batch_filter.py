@@ -87,7 +87,7 @@ class BatchFilter:
         for _, results in self._run(window, window.payload, starts[kept], ends[kept], units, copy_whole=True):
             stays = results[results[:, R.OUTCOME] != Outcome.DROPPED]
             batches = stays[:, [R.OUT_SIZE, R.LAST_OFFSET, R.MAX_TIMESTAMP]]
-            yield Piece(self._out.data[: int(self._limits[A.OUT_AT])], batches, int(stays[:, R.KEPT].sum()))
+            yield Piece(self._out.data[: int(self._limits[A.OUT_AT])], batches)
 
     def _compressed(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
         wanted = ~verdict.drop & (verdict.rule != Rule.NONE)
@@ -122,9 +122,7 @@ class BatchFilter:
                 data = self._pack(self._out.data[at : at + size], codec)
             pieces.append(data)
             batches.append((len(data), last_offset, max_timestamp))
-        table = np.array(batches, np.int64).reshape(-1, 3)
-        stays = results[:, R.OUTCOME] != Outcome.DROPPED
-        return Piece(b"".join(pieces), table, int(results[stays, R.KEPT].sum()))
+        return Piece(b"".join(pieces), np.array(batches, np.int64).reshape(-1, 3))
 
     def _pack(self, batch: memoryview, codec: int) -> bytes:
         """With the codec's default level, whatever the topic's is, as Kafka's cleaner does."""

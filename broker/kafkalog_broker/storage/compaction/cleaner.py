@@ -211,7 +211,6 @@ class _Cleaning:
                         for piece in batches.pieces(window, verdict, keeps_tombstones):
                             cleaned.append(piece.data, piece.batches)
                             self._statistics.bytes_written += len(piece.data)
-                            self._statistics.records_written += piece.records
                             self._host.throttle(len(piece.data))
                     except KafkalogError as error:
                         raise error.at(path=segment.log_path, position=window.start) from None

@@ -50,7 +50,7 @@ class MessageFilter:
         stays = self._keep[:seen] != 0
         out = np.empty(end - start, np.uint8)
         behind = int(copy_messages(payload, start, end, magic, 0, 0, self._keep, out, 0)[0])
-        yield Piece(out.data[:behind], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]], kept)
+        yield Piece(out.data[:behind], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
 
     def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[Piece]:
         """A compressed message set: whole, or with fewer messages in it."""
@@ -63,7 +63,7 @@ class MessageFilter:
             return
         if kept == seen:
             batches = header[[H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]].reshape(1, 3)
-            yield Piece(window.batch(row), batches, kept)
+            yield Piece(window.batch(row), batches)
             return
         out = np.empty(wrapper.end, np.uint8)
         behind, _, last_offset, largest = copy_messages(
@@ -72,7 +72,7 @@ class MessageFilter:
         if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
             largest = int(header[H.MAX_TIMESTAMP])
         data = _wrapped(header, wrapper, out.data[:behind], int(last_offset), int(largest))
-        yield Piece(data, np.array([[len(data), last_offset, largest]], np.int64), kept)
+        yield Piece(data, np.array([[len(data), last_offset, largest]], np.int64))
 
     def _chosen(
         self,

@@ -28,11 +28,10 @@ from kafkalog_spark.log.write.segment_writer import MAX_SEGMENT_SIZE
 
 class Piece(NamedTuple):
     """Bytes that stay, good until the next one is asked for; the batches in them, int64[n, 3]: size, last offset,
-    largest timestamp (ms) of each, and how many records those have."""
+    largest timestamp (ms) of each."""
 
     data: memoryview | bytes
     batches: npt.NDArray[np.int64]
-    records: int
 
 
 class CleanedSegment:
