@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -59,12 +58,8 @@ class Timers:
         return due
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointContent:
-    """What one file is to say."""
-
-    checkpoint: OffsetCheckpoint
-    offsets: list[tuple[LogEntry, int]]
+CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]
+"""What one file is to say."""
 
 
 def checkpoint_contents(
@@ -77,15 +72,13 @@ def checkpoint_contents(
         (Task.HIGH_WATERMARKS, log_dir.high_watermarks, lambda log: log.high_watermark),
     )
     mine = [entry for entry in entries if entry.log_dir is log_dir]
-    contents = []
+    contents: list[CheckpointContent] = []
     for task, checkpoint, of in sources:
         if task in tasks:
             offsets = (
                 (entry, checkpoint.known.get(entry.key) if entry.log is None else of(entry.log)) for entry in mine
             )
-            contents.append(
-                CheckpointContent(checkpoint, [(entry, offset) for entry, offset in offsets if offset is not None])
-            )
+            contents.append((checkpoint, [(entry, offset) for entry, offset in offsets if offset is not None]))
     return contents
 
 
@@ -191,14 +184,12 @@ class Housekeeping:
             with log_dir.writing:
                 if self._is_stopped and not last:
                     return False  # what was collected before the logs were closed is old by now
-                for content in contents:
+                for checkpoint, offsets in contents:
                     # A partition that was deleted meanwhile, and perhaps remade, must not get the old one's offsets.
                     current = {
-                        entry.key: offset
-                        for entry, offset in content.offsets
-                        if self._table.entries.get(entry.key) is entry
+                        entry.key: offset for entry, offset in offsets if self._table.entries.get(entry.key) is entry
                     }
-                    content.checkpoint.write(current)
+                    checkpoint.write(current)
         except OSError as error:
             self._table.call_soon(partial(log_dir.fail, error))
             return False

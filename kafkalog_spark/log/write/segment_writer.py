@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -70,18 +71,15 @@ class SegmentWriter:
     ) -> Self:
         """A new, empty segment. Raises FileExistsError when its .log is there already; on any error no file is left."""
         path = _log_path(directory, base_offset)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        offset_index: OffsetIndexWriter | None = None
-        try:
+        with ExitStack() as undo:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            for suffix in (names.LOG_SUFFIX, names.TIME_INDEX_SUFFIX, names.OFFSET_INDEX_SUFFIX):
+                undo.callback(path.with_suffix(suffix).unlink, missing_ok=True)
+            undo.callback(os.close, fd)
             offset_index = OffsetIndexWriter(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size)
+            undo.callback(offset_index.close)
             time_index = TimeIndexWriter(path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, max_index_size)
-        except BaseException:
-            os.close(fd)
-            if offset_index is not None:
-                offset_index.close()
-            for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.LOG_SUFFIX):
-                path.with_suffix(suffix).unlink(missing_ok=True)
-            raise
+            undo.pop_all()
         return cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
 
     @classmethod
@@ -98,41 +96,28 @@ class SegmentWriter:
         Headers after the last index entry are read to find the end. Raises FileNotFoundError for a missing .log or
         index, CorruptBatch when the .log does not end with a whole batch: `recover_segment` is for such a segment.
         """
-        self = cls._open(directory, base_offset, index_interval_bytes, max_index_size)
-        try:
-            if self.size:
-                self.first_timestamp = header_at(self._fd, 0, self.size).max_timestamp
-                self.next_offset = end_of_closed_segment(self._fd, base_offset, self.offset_index.last, self.size)
-        except (CorruptLog, UnsupportedFormat) as error:
-            self.abandon()
-            error.hint = error.hint or "recover the segment"
-            raise error.at(path=str(self.path)) from None
-        except BaseException:
-            self.abandon()
-            raise
-        return self
-
-    @classmethod
-    def _open(
-        cls, directory: str | os.PathLike[str], base_offset: int, index_interval_bytes: int, max_index_size: int
-    ) -> Self:
         path = _log_path(directory, base_offset)
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        offset_index: OffsetIndexWriter | None = None
-        try:
+        with ExitStack() as undo:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            undo.callback(os.close, fd)
             offset_index = OffsetIndexWriter.open_existing(
                 path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size
             )
+            undo.callback(offset_index.close)
             time_index = TimeIndexWriter.open_existing(
                 path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, max_index_size
             )
-        except BaseException:
-            os.close(fd)
-            if offset_index is not None:
-                offset_index.close()
-            raise
-        self = cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
-        self.size = os.fstat(fd).st_size
+            undo.callback(time_index.close)
+            self = cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
+            self.size = os.fstat(fd).st_size
+            if self.size:
+                try:
+                    self.first_timestamp = header_at(fd, 0, self.size).max_timestamp
+                    self.next_offset = end_of_closed_segment(fd, base_offset, offset_index.last, self.size)
+                except (CorruptLog, UnsupportedFormat) as error:
+                    error.hint = error.hint or "recover the segment"
+                    raise error.at(path=str(path)) from None
+            undo.pop_all()
         return self
 
     # ---- writing
