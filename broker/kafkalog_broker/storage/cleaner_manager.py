@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.compaction.cleanable import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
-from kafkalog_broker.storage.compaction.cleaning import CleaningAborted
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
+from kafkalog_broker.storage.compaction.dirty_part import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.log_table import CallSoon, Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.cleaner_manager import CleanerManager, LogToClean, OwnerThread
-from kafkalog_broker.storage.compaction.cleaning import CleanerStatistics, CleaningAborted, CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.log_table import LogTable, is_the_directorys
 from kafkalog_broker.storage.partition.file_handles import is_passing

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.compaction.cleaning import CleaningAborted, CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import CorruptBatch

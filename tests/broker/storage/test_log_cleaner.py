@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.storage.cleaner_manager import OwnerThread
-from kafkalog_broker.storage.compaction.cleaning import CleaningAborted
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.broker.storage.cleaner_helpers import records_of, transient_files

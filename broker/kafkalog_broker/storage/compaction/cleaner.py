@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict
-from kafkalog_broker.storage.compaction.cleanable import SourceSize, group_segments
 from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
 from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
-from kafkalog_broker.storage.compaction.cleaning import (
+from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
     CleaningAborted,
     CleaningHost,
     CleaningRequest,
 )
+from kafkalog_broker.storage.compaction.dirty_part import SourceSize, group_segments
 from kafkalog_broker.storage.compaction.known_producers import KnownProducers
 from kafkalog_broker.storage.compaction.message_filter import opened
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
