@@ -7,7 +7,7 @@ look at never loads Numba.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,34 +16,28 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import (
+    BELIEVED,
     BatchHeader,
+    Read,
+    announced_batch,
     check_crc,
-    compare_crc,
     computed_crc,
-    continued_crc,
-    crc_begins,
     crc_text,
     parse_header,
-    parse_prefix,
+    whole_batch,
 )
 from kafkalog_spark.log.format.checksum import crc32c
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.read.scratch import Scratch
 
 Table = npt.NDArray[np.int64]
-Read = Callable[[int, int], bytes]
-"""(position, size) to the bytes there, fewer at the end of the file."""
 
-BELIEVED = 16 << 20
-"""Bytes of a batch up to which memory is taken for it before its CRC is known: a larger length may be damage."""
 
 _WINDOW = 8 << 20
 """Bytes read at once: large enough that one kernel call and one table cost nothing beside them."""
 _PLAIN_BELOW = 1 << 20
 """Bytes up to which plain Python is quicker than loading Numba (0.3 s)."""
 _TABLE_ROWS = 32 << 10
-_CRC_READ = 1 << 20
-"""Bytes read at once for a CRC in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +104,7 @@ def _plain_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, Kafk
     wrong: KafkalogError | None = None
     try:
         while position < len(data):
-            _whole_batch(data, position, len(data) - position, start + position)
+            whole_batch(data, position, len(data) - position, start + position)
             header = parse_header(data, position, start + position)
             check_crc(header, data[position : position + header.size])
             rows.append((*header, 1, 0))
@@ -119,16 +113,6 @@ def _plain_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, Kafk
         wrong = error
     table = np.array(rows, np.int64).reshape(-1, len(H))
     yield Window(table, data, start), wrong
-
-
-def _whole_batch(data: memoryview, at: int, left: int, position: int) -> tuple[int, int]:
-    """(size, magic) of the batch at data[at:]; CorruptBatch when it does not end within the `left` bytes there are."""
-    if left <= layout.MAGIC_AT:
-        raise CorruptBatch(f"the file ends {left} bytes into a batch header", position=position)
-    size, magic = parse_prefix(data, at, position)
-    if size > left:
-        raise CorruptBatch(f"a batch of {size} bytes begins here, the file ends after {left}", position=position)
-    return size, magic
 
 
 def _swept_windows(
@@ -188,29 +172,6 @@ def _of(fd: int) -> Read:
     return lambda position, size: os.pread(fd, size, position)
 
 
-def announced_batch(read: Read, position: int, end: int, believed: int) -> BatchHeader:
-    """The header of the batch at `position`, which is whole before byte `end`.
-
-    Of one of more than `believed` bytes the CRC is checked, piece by piece: a length that lies must not cost its size
-    in memory. Raises CorruptBatch, UnsupportedFormat.
-    """
-    head = memoryview(read(position, layout.RECORDS_AT))
-    left = end - position if len(head) == layout.RECORDS_AT else min(len(head), end - position)
-    size, _ = _whole_batch(head, 0, left, position)
-    header = parse_header(head, 0, position)
-    if size > believed:
-        compare_crc(header, crc_in_pieces(read, header))
-    return header
-
-
-def crc_in_pieces(read: Read, header: BatchHeader) -> int:
-    """The CRC of a batch that may be larger than one wants to hold; of what is there, when the file was cut since."""
-    crc, at = 0, header.position + crc_begins(header.magic)
-    while at < header.end and (piece := read(at, min(_CRC_READ, header.end - at))):
-        crc, at = continued_crc(crc, piece, header.magic), at + len(piece)
-    return crc
-
-
 def check_large(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
     """How many batches have a valid CRC: those that the sweep left to its caller are checked here."""
     unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
@@ -235,7 +196,7 @@ def check_large(table: Table, data: memoryview, start: int) -> tuple[int, Corrup
 def what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
     """The error for the batch where the sweep stopped for more than the end of its bytes."""
     try:
-        size, magic = _whole_batch(data, at, filled - at, position)
+        size, magic = whole_batch(data, at, filled - at, position)
         check_crc(parse_header(data, at, position), data[at : at + size])
     except (CorruptBatch, UnsupportedFormat) as error:
         return error

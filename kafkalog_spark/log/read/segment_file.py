@@ -20,6 +20,7 @@ from kafkalog_spark.log.format.batch_header import (
     PREFIX_SIZE,
     BatchHeader,
     compare_crc,
+    crc_in_pieces,
     parse_header,
     parse_prefix,
 )
@@ -27,7 +28,7 @@ from kafkalog_spark.log.format.index_file import read_entries
 from kafkalog_spark.log.format.names import SegmentFiles
 from kafkalog_spark.log.format.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
 from kafkalog_spark.log.format.time_index import TimeIndex, parse_time_index
-from kafkalog_spark.log.read.header_windows import Window, crc_in_pieces, header_windows
+from kafkalog_spark.log.read.header_windows import Window, header_windows
 
 _JUMP_READ = 128
 """Bytes read at a header when batches are large: a header with the record of a control batch."""

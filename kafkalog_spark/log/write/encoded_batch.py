@@ -10,15 +10,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
-from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import control_record, layout
-from kafkalog_spark.log.format.batch_header import (
-    HEADER_SIZES,
-    PREFIX_SIZE,
-    BatchHeader,
-    parse_header,
-    parse_prefix,
-)
+from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header, whole_batch
 from kafkalog_spark.log.format.checksum import crc32c
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.records import write_record
@@ -149,11 +142,6 @@ def batches_of(data: bytes | memoryview) -> Iterator[EncodedBatch]:
     view = memoryview(data)
     at = 0
     while at < len(view):
-        left = len(view) - at
-        if left < PREFIX_SIZE:
-            raise CorruptBatch(f"{left} bytes are left, too few for a batch", position=at)
-        size, magic = parse_prefix(view, at, at)
-        if size > left or left < HEADER_SIZES[magic]:
-            raise CorruptBatch(f"a batch of {size} bytes begins with {left} bytes left", position=at)
+        size, _ = whole_batch(view, at, len(view) - at, at)
         yield EncodedBatch(bytes(view[at : at + size]), parse_header(view, at, at))
         at += size

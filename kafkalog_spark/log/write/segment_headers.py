@@ -6,26 +6,13 @@ import os
 from collections.abc import Iterator
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.format.batch_header import (
-    HEADER_SIZES,
-    PREFIX_SIZE,
-    BatchHeader,
-    parse_header,
-    parse_prefix,
-)
+from kafkalog_spark.log.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.log.format.offset_index import OffsetPosition
 
 
 def header_at(fd: int, position: int, end: int) -> BatchHeader:
     """The header of the whole batch at `position`. Raises CorruptBatch when the batch goes past `end`."""
-    left = end - position
-    data = os.pread(fd, max(HEADER_SIZES), position)
-    if left < PREFIX_SIZE:
-        raise CorruptBatch(f"{left} bytes are left, too few for a batch", position=position)
-    size, magic = parse_prefix(data, 0, position)
-    if size > left or len(data) < HEADER_SIZES[magic]:
-        raise CorruptBatch(f"a batch of {size} bytes begins with {left} bytes left", position=position)
-    return parse_header(data, 0, position)
+    return announced_batch(lambda at, size: os.pread(fd, size, at), position, end, believed=end)
 
 
 def headers_from(fd: int, position: int, end: int) -> Iterator[BatchHeader]:
