@@ -35,7 +35,6 @@ CallSoon = Callable[[Callable[[], object]], object]
 """Runs something in the thread that owns the logs: at once, or soon."""
 LogConfigOf = Callable[[BrokerConfig, Mapping[str, str]], LogConfig]
 
-
 Key = tuple[str, int]
 """Topic and partition."""
 

@@ -24,7 +24,7 @@ from kafkalog_broker.storage.topics_file import (
     read_registry,
 )
 from kafkalog_spark.log.format.durable import replace_file
-from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH, valid_topic_name
+from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH, metrics_name, valid_topic_name
 from kafkalog_spark.log.format.partition_metadata import uuid_to_text
 
 _log = logging.getLogger(__name__)
@@ -93,13 +93,13 @@ class TopicRegistry:
             self.check_new(topic.name, topic.partitions)
             if topic.name in made:
                 raise _exists(topic.name)
-            if (other := folded.get(_fold(topic.name))) is not None:
+            if (other := folded.get(metrics_name(topic.name))) is not None:
                 raise _collides(topic.name, other)
             if topic.id in self._by_id or topic.id in ids:
                 raise BrokerError(ErrorCode.topic_already_exists, f"topic id {uuid_to_text(topic.id)} is taken")
             made[topic.name] = topic
             ids.add(topic.id)
-            folded[_fold(topic.name)] = topic.name
+            folded[metrics_name(topic.name)] = topic.name
             return topic
 
         with self._guard:
@@ -112,7 +112,7 @@ class TopicRegistry:
         check_topic_name(name)
         if name in self._state.topics:
             raise _exists(name)
-        others = self._folded.get(_fold(name))
+        others = self._folded.get(metrics_name(name))
         if others:
             raise _collides(name, min(tuple(others)))
         if not 0 < partitions < 2**31:
@@ -238,21 +238,21 @@ class TopicRegistry:
             if (other := before.get(topic.name)) is not None and other.id != topic.id:
                 self._by_id.pop(other.id, None)
             self._by_id[topic.id] = topic
-            self._folded.setdefault(_fold(topic.name), set()).add(topic.name)
+            self._folded.setdefault(metrics_name(topic.name), set()).add(topic.name)
         self._state = state
         for topic in gone:
             self._by_id.pop(topic.id, None)
-            names = self._folded[_fold(topic.name)]
+            names = self._folded[metrics_name(topic.name)]
             names.discard(topic.name)
             if not names:
-                del self._folded[_fold(topic.name)]
+                del self._folded[metrics_name(topic.name)]
 
     def _set(self, state: RegistryState) -> None:
         self._lines = {name: format_topic(topic) for name, topic in state.topics.items()}
         self._by_id = {topic.id: topic for topic in state.topics.values()}
         self._folded = {}
         for name in state.topics:
-            self._folded.setdefault(_fold(name), set()).add(name)
+            self._folded.setdefault(metrics_name(name), set()).add(name)
         self._state = state
 
 
@@ -284,8 +284,3 @@ def check_topic_name(name: str) -> None:
     else:
         why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     raise BrokerError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {why}")
-
-
-def _fold(name: str) -> str:
-    """Names that are one in metrics, where a dot becomes an underscore (Topic.unifyCollisionChars)."""
-    return name.replace(".", "_")

@@ -113,6 +113,12 @@ def valid_topic_name(topic: str) -> bool:
     return len(topic) <= MAX_TOPIC_NAME_LENGTH and topic not in (".", "..") and bool(_TOPIC_NAME.fullmatch(topic))
 
 
+def metrics_name(topic: str) -> str:
+    """The name of a topic in metrics, where a dot becomes an underscore: topics with one are said to collide
+    (Topic.unifyCollisionChars)."""
+    return topic.replace(".", "_")
+
+
 def parse_partition_dir(name: str) -> PartitionDir | None:
     """Take a directory's name apart; None when no broker would have made such a directory.
 

@@ -32,7 +32,6 @@ from kafkalog_spark.log.read.scratch import Scratch
 
 Table = npt.NDArray[np.int64]
 
-
 _WINDOW = 8 << 20
 """Bytes read at once: large enough that one kernel call and one table cost nothing beside them."""
 _PLAIN_BELOW = 1 << 20
