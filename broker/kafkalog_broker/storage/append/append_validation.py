@@ -32,6 +32,7 @@ from kafkalog_broker.storage.append.validation_cost import PACKED_AT_ONCE, PIECE
 from kafkalog_broker.storage.append.walk_fields import Refusal
 from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar
 from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
@@ -60,6 +61,7 @@ _U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 _KNOWN_ATTRIBUTES = 0x7F
 _MAGIC = 2
+_new = tuple.__new__  # BatchHeader(...) makes the same in three times the time
 
 
 class InvalidRecordErrors(BrokerError):
@@ -94,8 +96,8 @@ def validate_batch(
     view = memoryview(data)
     size = _checked_size(view, config.max_message_bytes)
     (
-        base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp, producer_id, _, base_sequence,
-        count,
+        base_offset, _, epoch, _, crc, attributes, last_delta, base_timestamp, max_timestamp, producer_id,
+        producer_epoch, base_sequence, count,
     ) = layout.BATCH_HEADER.unpack_from(view)  # fmt: skip
     batch = bytearray(view[:size])
     found = crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :])
@@ -140,11 +142,20 @@ def validate_batch(
         batch = rebuilt(batch, records, target, wanted, timestamp, config, bool(facts.in_sequence))
         if len(batch) > config.max_message_bytes:
             raise _too_large(len(batch), config.max_message_bytes)
-    elif timestamp != max_timestamp or append_time:
+        return EncodedBatch.of(batch)
+    if timestamp != max_timestamp or append_time:
         _I16.pack_into(batch, layout.ATTRIBUTES_AT, wanted)
         _I64.pack_into(batch, layout.MAX_TIMESTAMP_AT, timestamp)
-        _U32.pack_into(batch, layout.CRC_AT, crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :]))
-    return EncodedBatch.of(batch)
+        crc = crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :])
+        _U32.pack_into(batch, layout.CRC_AT, crc)
+    else:
+        wanted = attributes
+    # EncodedBatch.of would read the same from the bytes again
+    header = _new(BatchHeader, (
+        0, size, 0, last_delta, _MAGIC, wanted, crc, epoch, base_timestamp, timestamp, producer_id, producer_epoch,
+        base_sequence, count,
+    ))  # fmt: skip
+    return EncodedBatch(batch, header)  # type: ignore[arg-type]
 
 
 def _checked_size(view: memoryview, max_message_bytes: int) -> int:
