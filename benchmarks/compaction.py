@@ -22,7 +22,7 @@ from benchmarks.report import Report, in_turn, rate
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.compaction.cleaning import CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
@@ -30,7 +30,8 @@ from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import LastRecord
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.log.format.layout import Codec
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
 
 NOW = 1_700_000_000_000
 UNCOMPRESSED = 100_000_000
@@ -79,11 +80,11 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
         values = pa.array([os.urandom(value_size // 2).hex().encode() for _ in range(rows)], pa.binary())
         table = pa.table({"key": keys, "value": values, "timestamp": pa.array([NOW] * rows, pa.int64())})
         params = BatchParams(batch_size=batch_size)  # the size of uncompressed batches, whatever the codec
-        for encoded in encode_batches(table, log.log_end_offset, params, NOW):
-            size += len(encoded.data)
+        size += sum(len(run.data) for run in encode_runs(table, log.log_end_offset, params, NOW))
         params = BatchParams(batch_size=batch_size, codec=codec)
-        for encoded in encode_batches(table, log.log_end_offset, params, NOW):
-            log.append_batch(encoded.data, NOW)
+        for run in encode_runs(table, log.log_end_offset, params, NOW):
+            for encoded in batches_of(run.data):
+                log.append_batch(encoded.data, NOW)
     log.roll(NOW)
     log.flush()
     return log, size

@@ -6,7 +6,7 @@ KafkalogError
 ├── NotALogDirectory     the path is missing, unreadable or holds no partitions
 ├── UnknownPartition     a topic or partition that the log directories do not hold
 ├── OffsetOutOfRange     an offset that the log does not hold (never, or no longer)
-│   └── DataLoss         records asked for are gone, and failOnDataLoss is true
+│   └── DataLoss         records asked for are gone, and whoever reads does not want to go on without them
 ├── CorruptLog           bytes on disk are not what Kafka writes
 │   ├── CorruptBatch     a record batch or message set in a .log file
 │   │   └── UnfoldsTooFar    compressed, and larger than the limit when it is not
@@ -109,7 +109,7 @@ class OffsetOutOfRange(KafkalogError):
 
 
 class DataLoss(OffsetOutOfRange):
-    """Records that were asked for are gone; `failOnDataLoss=false` would read what is left."""
+    """Records that were asked for are gone."""
 
 
 class CorruptLog(KafkalogError):

@@ -13,11 +13,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.format.layout import MAX_INT32
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 
 Parser = Callable[[str, str], Any]
 
-MAX_INT64 = 2**63 - 1
 _TYPO_RATIO = 0.85  # difflib's; "kafka.isolationLevel" is 0.95 from "kafka.isolation.level", Kafka's own are below 0.7
 _NEAR = 0.6  # difflib's default: names that a reader takes for relatives
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")

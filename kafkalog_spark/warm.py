@@ -49,7 +49,7 @@ def _warm_encoder() -> None:
     from kafkalog_spark.log.kernels.partition import choose_slots
     from kafkalog_spark.log.read.record_schema import HEADERS_TYPE
     from kafkalog_spark.log.write.encoder_columns import key_column
-    from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+    from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
 
     records = pa.table(
         {
@@ -59,7 +59,7 @@ def _warm_encoder() -> None:
             "headers": pa.array([[{"key": "h", "value": b"v"}], None], HEADERS_TYPE),
         }
     )
-    for _ in encode_batches(records, 0, BatchParams(codec=layout.Codec.NONE)):
+    for _ in encode_runs(records, 0, BatchParams(codec=layout.Codec.NONE)):
         pass
     nothing, no_bytes = np.empty(0, np.int32), np.empty(0, np.uint8)
     ones = np.ones(1, np.int64)

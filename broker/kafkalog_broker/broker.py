@@ -87,11 +87,6 @@ class Broker:
         self.config = config
         yield from self.logs.updating_config(config)
 
-    @property
-    def longest_holds(self) -> Mapping[str, float]:
-        """The longest that the event loop was held by requests of each API, in seconds, the longest first."""
-        raise NotImplementedError
-
     # ---- shortcuts for handlers
 
     async def run_blocking(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.late_timers import LateTimer, sleep
 from kafkalog_broker.net.limits import network_limits, raise_open_files_limit
 from kafkalog_broker.net.listener import Network
-from kafkalog_broker.storage.log_dir import LogDirs, open_log_dirs
+from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
@@ -55,7 +55,7 @@ class Server(Broker):
     loading: reads the coordinators' topics."""
 
     network: Network
-    dirs: LogDirs
+    dirs: LogDirectories
     loading: asyncio.Task[None]
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
@@ -84,10 +84,6 @@ class Server(Broker):
     def to_recover(self) -> list[Path]:
         """After `stop`: the log directories that the next start has to recover, since something in them failed."""
         return self.logs.to_recover
-
-    @property
-    def longest_holds(self) -> Mapping[str, float]:
-        return self.network.watch.longest
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
         self.network.admission.limits = network_limits(config, self._open_files)

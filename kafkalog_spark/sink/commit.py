@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.partition_metadata import new_uuid
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit_plan import TopicPartition, lay_out, place, place_again
@@ -124,7 +124,7 @@ class Committer:
         batch: int,
     ) -> None:
         existing = find_topics(self.log_dir)
-        ids = {topic: _new_id() for task in tasks for topic in task.partitions if topic not in existing}
+        ids = {topic: new_uuid() for task in tasks for topic in task.partitions if topic not in existing}
         layout = lay_out(job, tasks, existing, segment_bytes, ids)
         if not layout.pieces and query is None:
             return
@@ -271,13 +271,6 @@ class Committer:
                 yield
         except OSError as error:
             raise unwritable(self.log_dir, error) from error
-
-
-def _new_id() -> uuid.UUID:
-    """A random topic id; like Kafka's, its text begins with no dash, which command lines take for an option."""
-    while (value := uuid.uuid4()).bytes[0] >> 2 == 62:  # "-" in URL-safe base64
-        pass
-    return value
 
 
 def _unfinished(log_dir: Path, error: Exception) -> KafkalogError:

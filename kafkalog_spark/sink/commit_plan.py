@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.format.names import metrics_name
 from kafkalog_spark.sink.manifest import StagedFile, TaskManifest
 from kafkalog_spark.sink.sink_record import NewTopic, PlannedSegment
 from kafkalog_spark.sink.staging import joined_file
@@ -136,9 +137,9 @@ def _not_here(topic: str, partition: int, partitions: list[int]) -> UnknownParti
 
 
 def _check_no_collision(topic: str, existing: Mapping[str, list[int]]) -> None:
-    folded = topic.replace(".", "_")
+    folded = metrics_name(topic)
     for other in existing:
-        if other != topic and other.replace(".", "_") == folded:
+        if other != topic and metrics_name(other) == folded:
             raise InvalidRecord(
                 f"Topic '{topic}' collides with existing topic: {other}",
                 hint="brokers take '.' and '_' for the same in names of metrics; choose another name",

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import fsync_directory, replace_file
+from kafkalog_spark.log.format.durable import fsync_directory, fsync_file, replace_file
 from kafkalog_spark.log.write.segment_restamp import restamp_segment
 
 _COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
@@ -41,7 +41,7 @@ class Disk:
             for path in paths:
                 if not running:
                     self.step("flush", path)
-                running.append(threads.submit(_flush, path))
+                running.append(threads.submit(fsync_file, path))
             for flushed in running:
                 flushed.result()
 
@@ -87,14 +87,6 @@ class Disk:
     def fsync_directory(self, path: Path) -> None:
         self.step("fsync", path)
         fsync_directory(path)
-
-
-def _flush(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _append(source: int, out: int) -> None:

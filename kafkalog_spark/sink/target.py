@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from kafkalog_spark.log.format.names import DirKind, parse_partition_dir, parse_segment_file
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.directory_listing import partition_dirs
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.sink.patience import Patience
 from kafkalog_spark.sink.sink_record import RECORD_FILE, read_record
@@ -57,14 +59,10 @@ def check_target(path: Path) -> None:
 def find_topics(path: Path) -> dict[str, list[int]]:
     """{topic: its partitions that lie here, sorted}, of live partition directories. A missing directory has none."""
     topics: dict[str, list[int]] = {}
-    try:
-        entries = list(os.scandir(path))
-    except FileNotFoundError:
-        return topics
-    for entry in entries:
-        parsed = parse_partition_dir(entry.name)
-        if parsed is not None and parsed.kind is DirKind.LIVE and entry.is_dir():
-            topics.setdefault(parsed.topic, []).append(parsed.partition)
+    with contextlib.suppress(FileNotFoundError):
+        for parsed, _ in partition_dirs(path):
+            if parsed.kind is DirKind.LIVE:
+                topics.setdefault(parsed.topic, []).append(parsed.partition)
     return {topic: sorted(partitions) for topic, partitions in topics.items()}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+from kafkalog_spark.log.format.durable import fsync_file
 
 WRITE_BEHIND_BYTES = 16 << 20
 """Bytes of a file that wait before they are flushed: large enough for the disk to work in long runs."""
@@ -47,8 +48,4 @@ class WriteBehind:
 
 def _flush(paths: list[Path]) -> None:
     for path in paths:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        fsync_file(path)

@@ -152,7 +152,7 @@ def _lose(
     log: PartitionLog, asked: OffsetRange, statistics: Any, fail_on_data_loss: bool, error: KafkalogError
 ) -> None:
     if fail_on_data_loss or _overtaken(log, asked, statistics):
-        raise error
+        raise error.at(hint="failOnDataLoss=false reads what is left")
     _log.warning("%s", error)
 
 

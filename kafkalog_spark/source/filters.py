@@ -14,8 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-MIN_INT64 = -(2**63)
-MAX_INT64 = 2**63 - 1
+from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})

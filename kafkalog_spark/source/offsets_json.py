@@ -16,10 +16,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.format.layout import MAX_INT32
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.source.offset_range_limit import EARLIEST, LATEST, SpecificOffsets, TopicPartition
-
-MAX_INT64 = 2**63 - 1
 
 _EXPECTED_PARTITIONS = '{"topicA":[0,1],"topicB":[0,1]}'
 _EXPECTED_OFFSETS = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
@@ -94,23 +92,6 @@ def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[st
     for topic, partition in sorted(offsets):
         result.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
     return result
-
-
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Canonical JSON without spaces, as the connector writes it; `parse_offsets` reads it back."""
-    return _dump(offsets_by_topic(offsets))
-
-
-def format_partitions(partitions: tuple[TopicPartition, ...]) -> str:
-    """`{"topicA":[0,1]}`, sorted; `parse_partitions` reads it back."""
-    result: dict[str, list[int]] = {}
-    for topic, partition in sorted(set(partitions)):
-        result.setdefault(topic, []).append(partition)
-    return _dump(result)
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _load(text: str) -> Any:

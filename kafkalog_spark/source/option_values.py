@@ -7,9 +7,9 @@ import re
 import warnings
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.format.layout import MAX_INT64
 from kafkalog_spark.log.read.record_schema import COLUMN_TYPES
 from kafkalog_spark.option_text import (
-    MAX_INT64,
     Parser,
     boolean,
     byte_size,

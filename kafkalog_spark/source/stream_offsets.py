@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from kafkalog_spark.errors import MalformedOffsets
-from kafkalog_spark.log.format.layout import MAX_INT32
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.source.offset_range_limit import EARLIEST, TopicPartition
-from kafkalog_spark.source.offsets_json import LEGAL_TOPIC, MAX_INT64, PARTITION_NUMBER, offsets_by_topic
+from kafkalog_spark.source.offsets_json import LEGAL_TOPIC, PARTITION_NUMBER, offsets_by_topic
 
 Offsets = dict[TopicPartition, int]
 JsonOffsets = dict[str, dict[str, int]]

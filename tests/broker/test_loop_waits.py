@@ -12,6 +12,7 @@ import pytest
 
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.producer_ids import BLOCK
+from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.api import admin_scenario as admin
 from tests.broker.api.broker_in_process import BrokerInProcess
 from tests.broker.api.entities import request_entity
@@ -144,13 +145,14 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the loop only a list of them is made; a snapshot of them takes 0.3 s."""
-    from kafkalog_broker.storage.partition.producer_state import AppendFacts, ProducerPicture
+    from kafkalog_broker.storage.partition.producer_state import ProducerPicture
 
     ask(broker, admin.create(admin.new_topic("orders")))
     produce(broker, "orders")
     log = broker.broker.log("orders", 0)
+    header = build_batch([(b"k", b"v")], 1, producer_epoch=0, base_sequence=0).header
     for producer_id in range(100_000):
-        log.producer_state.appended(AppendFacts(producer_id, 0, 0, 0, 0, 0, 1, False))
+        log.producer_state.appended(header._replace(producer_id=producer_id))
     threads: list[threading.Thread] = []
     entries = ProducerPicture.entries
 

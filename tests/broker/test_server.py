@@ -21,7 +21,7 @@ from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.net.limits import network_limits
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.server import Server
-from kafkalog_broker.storage.log_dir import open_log_dirs
+from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_loading import LogLoading
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker

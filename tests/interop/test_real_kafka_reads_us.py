@@ -22,10 +22,11 @@ import pytest
 from kafkalog_spark.log.format.layout import Codec, ControlType, TimestampType
 from kafkalog_spark.log.read.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.write.encoded_batch import control_batch
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.log.write.rolling import SEGMENT_BYTES
 from tests.golden_data import Row, parse_dump
 from tests.interop.real_kafka import RealKafka, available, classpath
+from tests.log.encoded_batches import encode_batches, of_producer
 from tests.log.log_writer import LogWriter
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
@@ -76,9 +77,14 @@ def columns(rows: list[Row]) -> pa.RecordBatch:
     )
 
 
-def write(writer: LogWriter, rows: list[Row], params: BatchParams) -> None:
+def write(
+    writer: LogWriter, rows: list[Row], params: BatchParams, producer: int | None = None, sequence: int = 0
+) -> None:
     params = dataclasses.replace(params, leader_epoch=max(writer.leader_epoch, 0))
     for batch in encode_batches(columns(rows), writer.next_offset, params):
+        if producer is not None:
+            count = batch.header.record_count
+            batch, sequence = of_producer(batch, producer, 0, sequence), sequence + count
         writer.append(batch)
 
 
@@ -133,11 +139,7 @@ def write_transactions(directory: Path, topic: str) -> tuple[list[Row], list[Row
                     row | {"offset": writer.next_offset + i}
                     for i, row in enumerate(rows[40 * turn + 20 * producer :][:20])
                 ]
-                params = BatchParams(
-                    codec=Codec.LZ4, producer_id=producer, producer_epoch=0, base_sequence=sequences[producer],
-                    transactional=True,
-                )  # fmt: skip
-                write(writer, part, params)
+                write(writer, part, BatchParams(codec=Codec.LZ4), producer, sequences[producer])
                 sequences[producer] += len(part)
                 everything += part
                 committed += part if producer == turn % 2 else []

@@ -14,13 +14,11 @@ from kafkalog_spark.log.format.checkpoint import (
     read_leader_epochs,
     write_leader_epochs,
 )
-from kafkalog_spark.log.format.layout import BATCH_HEADER, MAGIC_AT, NO_LEADER_EPOCH, NO_PRODUCER_ID
+from kafkalog_spark.log.format.layout import NO_LEADER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.log.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES, SEGMENT_BYTES, should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
-
-_PRODUCER_ID = 9  # its place in BATCH_HEADER
 
 
 class LogWriter:
@@ -61,8 +59,9 @@ class LogWriter:
         return self._epochs[-1].epoch if self._epochs else NO_LEADER_EPOCH
 
     def append(self, batch: EncodedBatch) -> None:
-        if batch.leader_epoch not in (self.leader_epoch, NO_LEADER_EPOCH):
-            self._epochs.append(EpochEntry(batch.leader_epoch, batch.base_offset))
+        header = batch.header
+        if header.leader_epoch not in (self.leader_epoch, NO_LEADER_EPOCH):
+            self._epochs.append(EpochEntry(header.leader_epoch, header.base_offset))
             write_leader_epochs(self.directory / LEADER_EPOCH_CHECKPOINT, self._epochs)
         if should_roll(
             size=self.active.size,
@@ -71,13 +70,13 @@ class LogWriter:
             created_ms=0,
             indexes_full=self.active.indexes_full,
             incoming_size=len(batch.data),
-            incoming_last_offset=batch.last_offset,
-            incoming_max_timestamp=batch.max_timestamp,
+            incoming_last_offset=header.last_offset,
+            incoming_max_timestamp=header.max_timestamp,
             now_ms=0,
             segment_bytes=self._segment_bytes,
         ):
-            self._roll_to(batch.base_offset)
-        if batch.data[MAGIC_AT] == 2 and BATCH_HEADER.unpack_from(batch.data)[_PRODUCER_ID] != NO_PRODUCER_ID:
+            self._roll_to(header.base_offset)
+        if header.producer_id != NO_PRODUCER_ID:
             self._has_producers = True
         self.active.append(batch)
 

@@ -171,7 +171,8 @@ def build(plan: LogPlan, root: Path) -> RandomLog:
         ) as segment:
             for batch_plan in batch_plans:
                 data, offset = writing.batch(batch_plan, offset, aborted)
-                segment.append_all(list(batches_of(data)))
+                for encoded in batches_of(data):
+                    segment.append(encoded)
             if last and not plan.clean_end:
                 segment.abandon()
         if aborted:

@@ -175,12 +175,12 @@ LYING: dict[str, tuple[bytes, type[KafkalogError], str]] = {
     "timestamp too late for Spark": (
         batch(5, [V2Record(5, 2**63 // 1000 + 1), *records(6, 4)]),
         UnsupportedFormat,
-        "does not fit Spark's microseconds",
+        "does not fit int64 microseconds",
     ),
     "timestamp too early for Spark": (
         batch(5, [V2Record(5, -(2**63) // 1000 - 1), *records(6, 4)]),
         UnsupportedFormat,
-        "does not fit Spark's microseconds",
+        "does not fit int64 microseconds",
     ),
 }
 for _codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):

@@ -17,8 +17,9 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.record_encoder import BatchParams
 from tests.golden_data import KAFKA_4_3
+from tests.log.encoded_batches import encode_batches
 
 Damage = Callable[[bytearray, BatchHeader], None]
 

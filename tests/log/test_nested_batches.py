@@ -10,7 +10,8 @@ import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.record_encoder import BatchParams
+from tests.log.encoded_batches import encode_batches
 
 RECORDS = 30
 

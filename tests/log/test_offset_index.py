@@ -21,6 +21,7 @@ from kafkalog_spark.log.format.offset_index import (
     check_offset_index,
     load_offset_index,
     parse_offset_index,
+    search_file,
 )
 from tests import golden_data
 from tests.log.damage import damaged
@@ -229,7 +230,7 @@ def test_an_index_smaller_than_one_entry_has_room_for_one(tmp_path):
         assert (index.max_entries, index.is_full) == (1, False)
         index.append(3, 70)
         assert index.is_full
-    with OffsetIndexWriter.open_existing(tmp_path / "index", 0, active=True, max_index_size=7) as index:
+    with OffsetIndexWriter.open_existing(tmp_path / "index", 0, max_index_size=7) as index:
         assert (index.entries, index.max_entries, index.last_offset) == (1, 1, 3)
 
 
@@ -268,32 +269,17 @@ def test_an_offset_2_31_above_the_base_does_not_fit(writer):
     assert writer.last_offset == 1000 + 2**31 - 1
 
 
-@pytest.mark.parametrize(
-    ("offset", "left"), [(0, 0), (1010, 0), (1011, 1), (1015, 1), (1020, 1), (1021, 2), (1030, 2), (1031, 3)]
-)
-def test_truncating_drops_entries_at_and_above_the_offset_gaps_included(writer, offset, left):
-    for number in (10, 20, 30):
-        writer.append(1000 + number, number)
-    writer.truncate_to(offset)
-    assert writer.entries == left
-    assert writer.last_offset == 1000 + 10 * left
-    data = open_bytes(writer.path)
-    assert data == packed(*((10 * n, 10 * n) for n in range(1, left + 1))) + bytes(80 - 8 * left)
-    writer.append(1031, 500)
-    assert writer.floor(1031) == (1031, 500)
-
-
-def test_truncating_a_full_trimmed_index_gives_it_its_full_size_back(writer):
+def test_an_entry_taken_back_gives_a_full_trimmed_index_its_full_size_back(writer):
     for number in range(1, 11):
         writer.append(1000 + number, number)
     writer.trim()
-    writer.truncate_to(1010)
+    writer.drop_last()
     assert (writer.entries, writer.max_entries, writer.is_full) == (9, 10, False)
 
 
-def test_truncating_all_leaves_an_empty_preallocated_index(writer):
+def test_the_only_entry_taken_back_leaves_an_empty_preallocated_index(writer):
     writer.append(1010, 10)
-    writer.truncate_to(1000)
+    writer.drop_last()
     assert (writer.entries, writer.last_offset) == (0, 1000)
     assert open_bytes(writer.path) == bytes(80)
 
@@ -316,22 +302,10 @@ def test_a_closed_index_takes_nothing_more(writer):
         writer.append(1010, 10)
 
 
-def test_an_inactive_index_is_taken_as_valid_up_to_the_files_end(tmp_path):
-    path = tmp_path / "index"
-    path.write_bytes(packed((5, 50), (6, 60)) + b"\1\2\3")
-    with OffsetIndexWriter.open_existing(path, 100, active=False) as opened:
-        assert (opened.entries, opened.last_offset, opened.is_full) == (2, 106, True)
-        assert opened.floor(105) == (105, 50)
-    assert path.read_bytes() == packed((5, 50), (6, 60)) + b"\1\2\3", "opening changes nothing"
-    path.write_bytes(packed((5, 50), (0, 0)))
-    with OffsetIndexWriter.open_existing(path, 100, active=False) as opened:
-        assert opened.entries == 2, "as Kafka: not read, so padding counts until recovery rebuilds the index"
-
-
 def test_the_active_index_goes_on_behind_its_last_good_entry(tmp_path):
     path = tmp_path / "index"
     path.write_bytes(packed((5, 50), (6, 60), (0, 0), (9, 90)))
-    with OffsetIndexWriter.open_existing(path, 100, active=True, max_index_size=40) as opened:
+    with OffsetIndexWriter.open_existing(path, 100, max_index_size=40) as opened:
         assert (opened.entries, opened.max_entries, opened.last_offset) == (2, 5, 106)
         assert path.read_bytes() == packed((5, 50), (6, 60)) + bytes(24), "what is behind is erased"
         opened.append(107, 70)
@@ -340,21 +314,20 @@ def test_the_active_index_goes_on_behind_its_last_good_entry(tmp_path):
 
 def test_a_missing_file_cannot_be_opened_as_existing(tmp_path):
     with pytest.raises(FileNotFoundError):
-        OffsetIndexWriter.open_existing(tmp_path / "none", 0, active=False)
+        OffsetIndexWriter.open_existing(tmp_path / "none", 0)
 
 
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 40), st.integers(1, 5000)),
-        st.tuples(st.just("truncate"), st.integers(-5, 200), st.just(0)),
-        st.tuples(st.sampled_from(["trim and resize", "reopen", "reopen trimmed"]), st.just(0), st.just(0)),
+        st.tuples(st.sampled_from(["drop", "trim and resize", "reopen", "reopen trimmed"]), st.just(0), st.just(0)),
     ),
     max_size=30,
 )
 
 
 @given(STEPS, st.integers(0, 2**40))
-def test_whatever_is_appended_and_truncated_the_file_holds_the_entries(tmp_path_factory, steps, base):
+def test_whatever_is_appended_and_taken_back_the_file_holds_the_entries(tmp_path_factory, steps, base):
     path = tmp_path_factory.mktemp("model") / "index"
     model: list[tuple[int, int]] = []
     writer = OffsetIndexWriter(path, base, max_index_size=400)
@@ -363,9 +336,10 @@ def test_whatever_is_appended_and_truncated_the_file_holds_the_entries(tmp_path_
             last = model[-1] if model else (base, 0)
             model.append((last[0] + number, last[1] + size))
             writer.append(*model[-1])
-        elif step == "truncate":
-            writer.truncate_to(base + number)
-            model = [entry for entry in model if entry[0] < base + number]
+        elif step == "drop":
+            if model:
+                writer.drop_last()
+                model.pop()
         else:
             if step != "reopen":
                 writer.trim()
@@ -373,13 +347,16 @@ def test_whatever_is_appended_and_truncated_the_file_holds_the_entries(tmp_path_
                 writer.resize_to_max()
             else:
                 writer.close()
-                writer = OffsetIndexWriter.open_existing(path, base, active=True, max_index_size=400)
+                writer = OffsetIndexWriter.open_existing(path, base, max_index_size=400)
         assert writer.entries == len(model)
         assert writer.last_offset == (model[-1][0] if model else base)
     index = load_offset_index(path, base)
     assert pairs(index) == model
-    for offset in range(base - 1, base + 210, 7):
-        assert writer.floor(offset) == index.floor(offset)
+    assert writer.last == index.floor(2**62)
+    for offset in range(base, base + 210, 7):
+        assert search_file(writer._fd, writer.entries, offset - base, 0) == index.floor(offset).position
+    for position in range(0, 9000, 700):
+        assert search_file(writer._fd, writer.max_entries, position, 1) == index.floor_position(position).position
     writer.trim()
     writer.close()
     check_offset_index(path.read_bytes(), base)

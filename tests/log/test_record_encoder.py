@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.log.format.layout import Codec, TimestampType
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.record_encoder import (
-    BatchParams,
-    EncodeBuffers,
-    encode_batches,
-    encode_runs,
-    next_sequence,
-)
+from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
 from tests.golden_data import GoldenLog, golden_logs
+from tests.log.encoded_batches import encode_batches, of_producer
 from tests.log.plain_decoder import Batch, Record, decode_batches, decode_log, decode_records
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -43,7 +38,10 @@ def decoded(batches: list[EncodedBatch]) -> list[Record]:
     records: list[Record] = []
     for encoded in batches:
         (batch,) = decode_batches(encoded.data)
-        assert encoded[1:] == (
+        header = encoded.header
+        assert (
+            header.base_offset, header.last_offset, header.max_timestamp, header.leader_epoch, header.record_count,
+        ) == (
             batch.base_offset, batch.last_offset, batch.max_timestamp, batch.leader_epoch, len(batch.records),
         )  # fmt: skip
         records += batch.records
@@ -65,10 +63,6 @@ def as_kafka_wrote(batch: Batch) -> BatchParams:
         timestamp_type=TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME,
         log_append_time=batch.max_timestamp if append_time else None,
         leader_epoch=batch.leader_epoch,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        transactional=batch.is_transactional,
     )
 
 
@@ -88,6 +82,11 @@ def test_encoding_the_records_of_an_uncompressed_golden_batch_gives_its_bytes(lo
         for batch in decode_log(path):
             if batch.codec == 0 and not batch.is_control:
                 (ours,) = encode(table(list(batch.records)), as_kafka_wrote(batch), next_offset=batch.base_offset)
+                if batch.producer_id >= 0:
+                    ours = of_producer(
+                        ours, batch.producer_id, batch.producer_epoch, batch.base_sequence,
+                        transactional=batch.is_transactional,
+                    )  # fmt: skip
                 assert ours.data == data[batch.position : batch.position + batch.size]
                 compared += 1
     assert compared > 0 or log.name in ("segments-1", "segments-2")  # written with lz4 and zstd
@@ -98,7 +97,7 @@ def test_log_append_time_is_the_time_of_every_record_and_deltas_keep_the_produce
     (batch,) = encode(pa.record_batch({"value": [b"a", b"b"], "timestamp": [1000, 7]}), params)
     (read,) = decode_batches(batch.data)
     assert [(r.timestamp, r.timestamp_type) for r in read.records] == [(NOW, 1), (NOW, 1)]
-    assert (batch.max_timestamp, read.base_timestamp) == (NOW, 1000)
+    assert (batch.header.max_timestamp, read.base_timestamp) == (NOW, 1000)
 
 
 # ---- round trips
@@ -139,7 +138,7 @@ def test_encoded_records_decode_to_what_went_in(
     batches = encode(given_to_it, BatchParams(codec=codec, batch_size=batch_size))
     assert decoded(batches) == wanted
     for batch in batches:
-        assert batch.last_offset - batch.base_offset < 2**31
+        assert batch.header.last_offset - batch.header.base_offset < 2**31
 
 
 @given(random_records())
@@ -221,7 +220,7 @@ def test_a_record_larger_than_batch_size_has_a_batch_of_its_own() -> None:
     records = pa.record_batch({"value": [b"a", b"b", big, b"c", big, big]})
     params = BatchParams(batch_size=1000, max_batch_bytes=4_000_000)
     batches = encode(records, params)
-    assert [b.record_count for b in batches] == [2, 1, 1, 1, 1]
+    assert [b.header.record_count for b in batches] == [2, 1, 1, 1, 1]
     assert [r.value for r in decoded(batches)] == [b"a", b"b", big, b"c", big, big]
 
 
@@ -233,25 +232,29 @@ def test_many_small_batches_and_a_batch_as_large_as_the_buffer_are_all_there() -
         assert [r.value for r in decoded(batches)] == [b"%d" % i for i in range(5000)]
     large = pa.record_batch({"value": [bytes(1000)] * 4000})
     # 1009 bytes a record while the offset delta takes one byte (64 records), then 1010: 61 + 64 * 1009 + 974 * 1010
-    assert [b.record_count for b in encode(large, BatchParams(batch_size=1 << 20))] == [1038, 1038, 1038, 886]
+    assert [b.header.record_count for b in encode(large, BatchParams(batch_size=1 << 20))] == [1038, 1038, 1038, 886]
 
 
 def test_a_gap_that_no_offset_delta_can_hold_begins_a_batch() -> None:
     offsets = [5, 5 + 2**31 - 1, 5 + 2**31, 2**40]
     batches = encode(pa.record_batch({"value": pa.nulls(4), "offset": offsets}))
-    assert [(b.base_offset, b.last_offset) for b in batches] == [(5, 2**31 + 4), (2**31 + 5, 2**31 + 5), (2**40, 2**40)]
+    assert [(b.header.base_offset, b.header.last_offset) for b in batches] == [
+        (5, 2**31 + 4),
+        (2**31 + 5, 2**31 + 5),
+        (2**40, 2**40),
+    ]
 
 
 def test_small_chunks_of_a_table_share_batches() -> None:
     chunks = pa.Table.from_batches([pa.record_batch({"value": [b"%d" % i]}) for i in range(100)])
-    assert [b.record_count for b in encode(chunks)] == [100]
+    assert [b.header.record_count for b in encode(chunks)] == [100]
 
 
 def test_a_large_chunk_of_a_table_keeps_its_own_batches() -> None:
     sizes = [1, 1, 1000, 2, 2, 500]
     chunks = pa.Table.from_batches([pa.record_batch({"value": [b"12345678"] * size}) for size in sizes])
     # 8 batches of 1000 bytes are large; about 62 records of 15 or 16 bytes fit one
-    counts = [b.record_count for b in encode(chunks, BatchParams(batch_size=1000))]
+    counts = [b.header.record_count for b in encode(chunks, BatchParams(batch_size=1000))]
     ends = {sum(counts[:n]) for n in range(len(counts) + 1)}
     assert {2, 1002} <= ends, "small chunks are joined, but not with a large one"
     assert 1004 not in ends, "500 records are no large chunk"
@@ -291,24 +294,6 @@ def test_max_batch_bytes_bounds_the_compressed_batch() -> None:
     assert caught.value.offset == 7
 
 
-# ---- idempotent producers
-
-
-def test_sequences_go_on_from_batch_to_batch_and_from_chunk_to_chunk() -> None:
-    params = BatchParams(batch_size=100, producer_id=9, producer_epoch=2, base_sequence=2**31 - 3, transactional=True)
-    chunks = pa.Table.from_batches(
-        [pa.record_batch({"value": [bytes(5)] * 4}), pa.record_batch({"value": [bytes(5)] * 2})]
-    )
-    batches = [next(decode_batches(b.data)) for b in encode(chunks, params)]
-    assert [(len(b.records), b.base_sequence) for b in batches] == [(3, 2**31 - 3), (3, 0)]
-    assert {(b.producer_id, b.producer_epoch, b.is_transactional) for b in batches} == {(9, 2, True)}
-
-
-def test_after_the_largest_sequence_comes_zero() -> None:
-    assert next_sequence(2**31 - 1, 1) == 0
-    assert next_sequence(2**31 - 2, 1) == 2**31 - 1
-
-
 # ---- what is refused
 
 
@@ -322,8 +307,6 @@ def test_after_the_largest_sequence_comes_zero() -> None:
         ({"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE}, "CREATE_TIME or LOG_APPEND_TIME"),
         ({"timestamp_type": TimestampType.LOG_APPEND_TIME}, "log_append_time is given"),
         ({"log_append_time": 5}, "log_append_time is given"),
-        ({"producer_id": 5}, "together or not at all"),
-        ({"transactional": True}, "needs a producer id"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any], text: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalog_spark.log.read import row_buffers, run_decoder, scan_space, segment_scan
+from kafkalog_spark.log.read import batch_contents, row_buffers, run_decoder, scan_space, segment_scan
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from tests.log.random_logs import (
@@ -61,7 +61,9 @@ def capacities(sizes: dict[str, int]) -> Iterator[None]:
     """Buffers of other sizes, so that they get full in the middle of everything."""
     with pytest.MonkeyPatch.context() as patch:
         for name, size in sizes.items():
-            named = [m for m in (scan_space, segment_scan, run_decoder, row_buffers) if hasattr(m, name)]
+            named = [
+                m for m in (scan_space, segment_scan, batch_contents, run_decoder, row_buffers) if hasattr(m, name)
+            ]
             assert named
             for module in named:
                 patch.setattr(module, name, size)

@@ -57,7 +57,7 @@ def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, plain):
         )
         assert recovered.damage is None
         assert recovered.truncated_bytes == 0
-        assert seen == [encoded.last_offset for encoded in batches_of(path.read_bytes())]
+        assert seen == [encoded.header.last_offset for encoded in batches_of(path.read_bytes())]
         for suffix in FILES:
             written = (tmp_path / path.name).with_suffix(suffix).read_bytes()
             assert written == path.with_suffix(suffix).read_bytes(), f"{path.stem}{suffix}"

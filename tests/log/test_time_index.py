@@ -255,20 +255,9 @@ def test_an_offset_2_31_above_the_base_does_not_fit(writer):
     assert writer.maybe_append(100, 1000 + 2**31 - 1)
 
 
-@pytest.mark.parametrize(("offset", "left"), [(0, 0), (1010, 0), (1011, 1), (1020, 1), (1025, 2), (1031, 3)])
-def test_truncating_drops_entries_at_and_above_the_offset_gaps_included(writer, offset, left):
-    for number in (10, 20, 30):
-        writer.maybe_append(number, 1000 + number)
-    writer.truncate_to(offset)
-    assert (writer.entries, writer.last_timestamp) == (left, 10 * left if left else -1)
-    with open(writer.path, "rb") as file:
-        assert file.read() == packed(*((10 * n, 10 * n) for n in range(1, left + 1))) + bytes(48 - 12 * left)
-    assert writer.maybe_append(31, 1031, skip_full_check=True)
-
-
-def test_truncating_all_forgets_the_last_timestamp(writer):
+def test_the_only_entry_taken_back_is_forgotten(writer):
     writer.maybe_append(100, 1005)
-    writer.truncate_to(1000)
+    writer.drop_last()
     assert (writer.entries, writer.last_timestamp, writer.last_offset) == (0, -1, 1000)
     assert writer.maybe_append(1, 1000)
 
@@ -284,17 +273,10 @@ def test_a_trimmed_index_is_full_until_it_is_resized(writer):
     assert writer.maybe_append(101, 1006)
 
 
-def test_an_inactive_index_is_taken_as_valid_up_to_the_files_end(tmp_path):
-    (tmp_path / "index").write_bytes(packed((10, 5), (20, 6)))
-    with TimeIndexWriter.open_existing(tmp_path / "index", 100, active=False) as opened:
-        assert (opened.entries, opened.last_timestamp, opened.last_offset) == (2, 20, 106)
-        assert opened.is_full
-
-
 def test_the_active_index_goes_on_behind_its_last_good_entry(tmp_path):
     path = tmp_path / "index"
     path.write_bytes(packed((10, 5), (20, 6)) + bytes(24) + packed((90, 9)))
-    with TimeIndexWriter.open_existing(path, 100, active=True, max_index_size=60) as opened:
+    with TimeIndexWriter.open_existing(path, 100, max_index_size=60) as opened:
         assert (opened.entries, opened.max_entries, opened.last_timestamp, opened.last_offset) == (2, 5, 20, 106)
         assert path.read_bytes() == packed((10, 5), (20, 6)) + bytes(36), "what is behind is erased"
         opened.maybe_append(30, 107)
@@ -304,15 +286,14 @@ def test_the_active_index_goes_on_behind_its_last_good_entry(tmp_path):
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(-50, 100), st.integers(0, 40)),
-        st.tuples(st.just("truncate"), st.integers(-5, 200), st.just(0)),
-        st.tuples(st.sampled_from(["reopen", "reopen trimmed"]), st.just(0), st.just(0)),
+        st.tuples(st.sampled_from(["drop", "reopen", "reopen trimmed"]), st.just(0), st.just(0)),
     ),
     max_size=30,
 )
 
 
 @given(STEPS, st.integers(1, 2**40))
-def test_whatever_is_appended_and_truncated_the_file_holds_the_entries(tmp_path_factory, steps, base):
+def test_whatever_is_appended_and_taken_back_the_file_holds_the_entries(tmp_path_factory, steps, base):
     path = tmp_path_factory.mktemp("model") / "index"
     model: list[tuple[int, int]] = []
     writer = TimeIndexWriter(path, base, max_index_size=600)
@@ -326,20 +307,19 @@ def test_whatever_is_appended_and_truncated_the_file_holds_the_entries(tmp_path_
                 continue
             assert writer.maybe_append(timestamp, offset)
             model.append((timestamp, offset))
-        elif step == "truncate":
-            writer.truncate_to(base + number)
-            model = [entry for entry in model if entry[1] < base + number]
+        elif step == "drop":
+            if model:
+                writer.drop_last()
+                model.pop()
         else:
             if step == "reopen trimmed":
                 writer.trim()
             writer.close()
-            writer = TimeIndexWriter.open_existing(path, base, active=True, max_index_size=600)
+            writer = TimeIndexWriter.open_existing(path, base, max_index_size=600)
         assert writer.entries == len(model)
         assert (writer.last_timestamp, writer.last_offset) == (model[-1] if model else (-1, base))
     index = load_time_index(path, base)
     assert pairs(index) == model
-    for timestamp in range(0, 400, 11):
-        assert writer.floor_before(timestamp) == index.floor_before(timestamp)
     writer.trim()
     writer.close()
     check_time_index(path.read_bytes(), base)

@@ -134,8 +134,7 @@ def test_the_file_is_made_by_the_first_entry(tmp_path):
     path = tmp_path / "index"
     with TransactionIndexWriter(path, 100) as writer:
         writer.flush()
-        writer.truncate_to(0)
-        assert (writer.last_offset, writer.entries, path.exists()) == (None, 0, False)
+        assert (writer.entries, path.exists()) == (0, False)
         writer.append(TRANSACTIONS[0])
         assert path.read_bytes() == DATA[:34]
 
@@ -148,18 +147,6 @@ def test_last_offsets_must_rise(tmp_path):
                 writer.append(transaction)
             assert caught.value.offset == transaction.last_offset
         assert writer.transactions == [TRANSACTIONS[1]]
-
-
-@pytest.mark.parametrize(("offset", "left"), [(0, 0), (110, 0), (111, 1), (120, 1), (121, 2), (131, 3)])
-def test_truncating_drops_entries_whose_marker_is_gone(tmp_path, offset, left):
-    path = tmp_path / "index"
-    path.write_bytes(DATA)
-    with TransactionIndexWriter(path, 100) as writer:
-        writer.truncate_to(offset)
-        assert path.read_bytes() == DATA[: left * ENTRY_SIZE]
-        assert writer.last_offset == (TRANSACTIONS[left - 1].last_offset if left else None)
-        writer.append(AbortedTransaction(9, 131, 140, 141))
-    assert load_transaction_index(path)[:-1] == TRANSACTIONS[:left]
 
 
 def test_appending_goes_on_after_reopening(tmp_path):

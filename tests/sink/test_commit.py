@@ -13,13 +13,13 @@ import pytest
 from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord, UnknownPartition
 from kafkalog_spark.log.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
 from tests.log.batch_builder import V2Record, batch
+from tests.log.encoded_batches import encode_batches
 from tests.log.log_writer import LogWriter
 from tests.sink.crashing_disk import CountingDisk
 from tests.sink.sink_helpers import (
@@ -41,10 +41,7 @@ def appended(directory: Path, first: int, count: int, *, close: bool = True, epo
     """What a broker writes: records `broker <offset>`."""
     writer = LogWriter(directory)
     records = pa.record_batch({"value": pa.array([b"broker %d" % n for n in range(first, first + count)])})
-    batches: list[EncodedBatch] = list(
-        encode_batches(records, writer.next_offset, BatchParams(leader_epoch=epoch), NOW)
-    )
-    writer.append_all(batches)
+    writer.append_all(encode_batches(records, writer.next_offset, BatchParams(leader_epoch=epoch), NOW))
     if close:
         writer.close()
     else:
@@ -279,6 +276,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from kafkalog_spark.sink.target import check_no_broker
+from tests.log.encoded_batches import encode_batches
 from tests.sink.sink_helpers import *
 for turn in range(int(sys.argv[3])):
     check_no_broker(Path(sys.argv[1]))

@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from kafkalog_spark.log.format.layout import Codec, TimestampType
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.record_encoder import BatchParams
+from tests.log.encoded_batches import encode_batches, of_producer
 from tests.log.log_writer import LogWriter
 
 FIRST_TIMESTAMP = 1_700_000_000_000  # ms
@@ -63,11 +63,10 @@ def write_batches(
                 timestamp_type=kind,
                 log_append_time=batch.log_append_time,
                 batch_size=_ONE_BATCH,
-                **({} if batch.producer_id is None else _transaction(batch.producer_id)),
             )
             records = pa.RecordBatch.from_pydict(columns)
             (encoded,) = encode_batches(records, writer.next_offset + batch.gap, params)
-            writer.append(encoded)
+            writer.append(encoded if batch.producer_id is None else of_producer(encoded, batch.producer_id, 0, 0))
         return writer.next_offset
 
 
@@ -124,10 +123,6 @@ def delete_first_segment(log_dir: Path, topic: str, partition: int) -> int:
 
 def delete_partition(log_dir: Path, topic: str, partition: int) -> None:
     shutil.rmtree(log_dir / f"{topic}-{partition}")
-
-
-def _transaction(producer_id: int) -> dict[str, Any]:
-    return {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
 
 
 def _bytes(values: Sequence[str | bytes | None]) -> pa.Array:

@@ -25,7 +25,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from kafkalog_spark.source.filters import MAX_INT64, MIN_INT64, split_filters
+from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.source.filters import split_filters
 from tests.source.filter_helpers import EPOCH, OFFSET, PARTITION, TIMESTAMP, TOPIC, accepted, at
 
 COMPARISONS: dict[Any, Any] = {

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory, UnfoldsTooFar
+from kafkalog_spark.log.format.layout import Codec
 from tests.source.driver import Load, read
-from tests.source.made_logs import (
-    FIRST_TIMESTAMP,
-    numbers,
-)
+from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, numbers, write_batches
 
 
 def values(table: pa.Table) -> list[str]:
@@ -48,6 +46,13 @@ def test_a_damaged_batch_names_partition_file_position_and_offset(three: Path) -
 def test_rows_of_tasks_that_do_not_touch_the_damage_are_given(three: Path) -> None:
     flip(three / "t-0" / f"{10:020d}.log", 100)
     assert values(read(three, startingOffsets='{"t":{"0":20,"1":-2}}')) == numbers(20, 30) + numbers(100, 110)
+
+
+def test_a_batch_beyond_the_limit_names_the_option_that_raises_it(tmp_path: Path) -> None:
+    write_batches(tmp_path, "t", 0, [MadeBatch([bytes(9000)], [FIRST_TIMESTAMP], codec=Codec.ZSTD)])
+    error = failure(lambda: Load(tmp_path, maxDecompressedBatchBytes=8000).scan())
+    assert isinstance(error, UnfoldsTooFar)
+    assert str(error).endswith("raise the option maxDecompressedBatchBytes if such batches are meant to be there")
 
 
 def test_a_segment_that_cannot_be_opened_is_named(three: Path) -> None:

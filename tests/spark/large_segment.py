@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.log.format.layout import Codec
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch, restamp
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_batches
+from kafkalog_spark.log.write.record_encoder import BatchParams
+from tests.log.encoded_batches import encode_batches, restamped
 from tests.log.log_writer import LogWriter
 from tests.source.made_logs import FIRST_TIMESTAMP
 
@@ -34,11 +34,6 @@ def write_segment(log_dir: Path, size: int, *, value_size: int, codec: Codec, ba
         written = 0
         while written < size:
             for batch in templates:
-                start = writer.next_offset
-                last = start + batch.last_offset - batch.base_offset
-                again = restamp(batch.data, start, batch.leader_epoch)
-                writer.append(
-                    EncodedBatch(again, start, last, batch.max_timestamp, batch.leader_epoch, batch.record_count)
-                )
-                written += len(again)
+                writer.append(restamped(batch, writer.next_offset))
+                written += len(batch.data)
         return writer.next_offset

@@ -18,12 +18,12 @@ from kafkalog_broker.config.broker_properties import note_of_unserved
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.departure import together
-from kafkalog_broker.storage.log_dir import new_uuid
 from kafkalog_broker.storage.new_partitions import NewPartitions
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
+from kafkalog_spark.log.format.partition_metadata import new_uuid
 
 _log = logging.getLogger(__name__)
 

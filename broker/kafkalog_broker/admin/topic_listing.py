@@ -13,7 +13,7 @@ from kafkalog_broker.protocol.metadata_response import (
     PartitionMetadata,
     TopicMetadata,
 )
-from kafkalog_broker.storage.log_home import LogEntry
+from kafkalog_broker.storage.log_table import LogEntry
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.log.format.names import is_internal
 

@@ -18,10 +18,10 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.storage.log_dir import new_uuid
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.format.partition_metadata import new_uuid
 
 _refused = LogRate(logging.getLogger(__name__))
 

@@ -28,14 +28,14 @@ from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.produce_request import ProduceRequest
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
-from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, ValidatedBatch, validate_batch
+from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, validate_batch
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.append.validation_cost import bytes_at_once
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
 from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.names import is_internal
 
 _refused = LogRate(logging.getLogger(__name__))
@@ -147,15 +147,15 @@ async def _append(
         batch = None
     if batch is None:
         batch = await broker.run_computing(validate_batch, records, config, now_ms, is_compacted=compacted)
-    if batch.attributes & layout.ATTRIBUTE_TRANSACTIONAL:
-        _verify(log, batch, broker, transactional_id, version)
+    if batch.header.is_transactional:
+        _verify(log, batch.header, broker, transactional_id, version)
     info = log.append(batch, now_ms)
     if log.needs_flush(now_ms):
         await broker.flush_if_due(log)
     return info
 
 
-def _verify(log: Log, batch: ValidatedBatch, broker: Broker, transactional_id: str | None, version: int) -> None:
+def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str | None, version: int) -> None:
     """Raise BrokerError unless the batch goes on with a transaction that this partition knows, or the coordinator says
     that it may begin one here. Nothing may wait between this and the append."""
     if transactional_id is None:

@@ -73,6 +73,11 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether retention by time and size applies."""
+        return "delete" in self.cleanup_policy
+
+    @property
     def max_segment_ms(self) -> int:
         """How old the active segment may get: max.compaction.lag.ms rolls it too, since the cleaner does not touch it
         (LogConfig.maxSegmentMs)."""

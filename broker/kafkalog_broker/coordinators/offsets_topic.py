@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.coordinator_log import CoordinatorLog, LogOf
-from kafkalog_broker.coordinators.record_batches import EncodedRecords, ProducerEpoch, Record, encode_batch
+from kafkalog_broker.coordinators.record_batches import ProducerEpoch, Record, encode_batch
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.log.format.names import OFFSETS_TOPIC
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 _READ_BYTES = 1 << 20
 

@@ -12,18 +12,17 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader, check_crc, parse_header
+from kafkalog_spark.log.format.batch_header import BatchHeader, check_crc
 from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.layout import ControlType
-from kafkalog_spark.log.format.records import RecordView, read_records, write_record
+from kafkalog_spark.log.format.records import RecordView, read_records
 from kafkalog_spark.log.read.decompress import Output, decompress
 from kafkalog_spark.log.read.scratch import Scratch
-from kafkalog_spark.log.write.encoded_batch import batches_of, header_fields, seal
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch
 
 Record = tuple[bytes, bytes | None]
 """Key, and value or None for a tombstone."""
 
-_NO_PRODUCER = -1
 _BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime gives its batches 0 although no producer counts them
 _MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
 
@@ -35,21 +34,6 @@ class ProducerEpoch(NamedTuple):
     epoch: int
 
 
-class EncodedRecords:
-    """The records of one batch, encoded as they are added. `data` begins with room for the header."""
-
-    def __init__(self) -> None:
-        self.data = bytearray(layout.BATCH_OVERHEAD)
-        self._count = 0
-
-    def add(self, key: bytes, value: bytes | None) -> None:
-        write_record(self.data, self._count, key, value)
-        self._count += 1
-
-    def __len__(self) -> int:
-        return self._count
-
-
 def encode_batch(
     records: Sequence[Record] | EncodedRecords,
     timestamp_ms: int,
@@ -58,25 +42,13 @@ def encode_batch(
     leader_epoch: int = 0,
     transaction: ProducerEpoch | None = None,
 ) -> bytes:
-    """One uncompressed v2 batch whose records all have `timestamp_ms`. `records` must not be empty, and of encoded ones
-    the memory becomes the batch's.
-
-    transaction: the batch is part of that producer's open transaction.
-    """
-    if isinstance(records, EncodedRecords):
-        data = records.data
-    else:
-        data = bytearray(layout.BATCH_OVERHEAD)
-        for delta, (key, value) in enumerate(records):
-            write_record(data, delta, key, value)
-    fields = header_fields(
-        base_offset, base_offset + len(records) - 1, len(records), timestamp_ms, timestamp_ms,
-        attributes=0 if transaction is None else layout.ATTRIBUTE_TRANSACTIONAL, leader_epoch=leader_epoch,
-        producer_id=_NO_PRODUCER if transaction is None else transaction.producer_id,
-        producer_epoch=-1 if transaction is None else transaction.epoch, base_sequence=_BASE_SEQUENCE,
-    )  # fmt: skip
-    seal(data, 0, len(data), fields)
-    return bytes(data)
+    """As build_batch. transaction: the batch is part of that producer's open transaction."""
+    producer_id, epoch = transaction or (layout.NO_PRODUCER_ID, layout.NO_PRODUCER_EPOCH)
+    return build_batch(
+        records, timestamp_ms, base_offset=base_offset, leader_epoch=leader_epoch,
+        attributes=0 if transaction is None else layout.ATTRIBUTE_TRANSACTIONAL, producer_id=producer_id,
+        producer_epoch=epoch, base_sequence=_BASE_SEQUENCE,
+    ).data  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +65,11 @@ class OffsetsBatch:
 def decode_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[OffsetsBatch]:
     """The batches in `chunks`, each of which holds whole v2 batches. Raises CorruptBatch for damage."""
     for chunk in chunks:
-        for encoded in batches_of(chunk):
-            header = parse_header(encoded.data, 0, 0)
+        for data, header in batches_of(chunk):
             if header.magic != 2:
                 raise CorruptBatch(f"a batch of format v{header.magic}, expected v2", offset=header.base_offset)
-            check_crc(header, encoded.data)
-            yield _decode(header, encoded.data)
+            check_crc(header, data)
+            yield _decode(header, data)
 
 
 def _decode(header: BatchHeader, data: bytes) -> OffsetsBatch:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kafkalog_broker.clock import Clock
 from kafkalog_broker.coordinators.partition_for import partition_for
-from kafkalog_broker.coordinators.record_batches import EncodedRecords, OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.coordinators.record_batches import OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.coordinators.shards import Shards
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -38,6 +38,7 @@ from kafkalog_broker.groups.messages import (
 from kafkalog_broker.groups.prepared_commit import PreparedCommit, PreparingCommit, prepare_commit
 from kafkalog_broker.groups.timers import Scheduler
 from kafkalog_spark.log.format.names import OFFSETS_TOPIC
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import NamedTuple
 
-from kafkalog_broker.coordinators.record_batches import EncodedRecords
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import CommitRequest, TransactionalCommit
 from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 AT_ONCE = 10
 """Partitions in a step: some 0.1 ms."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from kafkalog_broker.coordinators.record_batches import EncodedRecords, ProducerEpoch, Record
+from kafkalog_broker.coordinators.record_batches import ProducerEpoch, Record
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group import Group, Member
@@ -19,6 +19,7 @@ from kafkalog_broker.groups.group_state import GroupEvent, GroupState
 from kafkalog_broker.groups.messages import JoinAnswer, SyncAnswer
 from kafkalog_broker.groups.offset_records import group_key, group_value
 from kafkalog_broker.groups.timers import Timers
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ Called by cleaner threads. What belongs to the logs' own thread is asked of it t
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -17,15 +16,14 @@ from typing import TypeVar
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.compaction.cleanable import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
-from kafkalog_broker.storage.compaction.cleaning import CleaningAborted
-from kafkalog_broker.storage.log_home import Key, LogEntry
-from kafkalog_broker.storage.log_table import CallSoon, LogTable
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
+from kafkalog_broker.storage.compaction.dirty_part import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
+from kafkalog_broker.storage.log_table import CallSoon, Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.read.directory_listing import log_files
 
 _log = logging.getLogger(__name__)
 
@@ -170,7 +168,7 @@ class CleanerManager:
                 log.log_start_offset,
                 log.log_end_offset,
                 log.last_stable_offset,
-                entry.home.checkpoints.cleaner_offsets.known.get(entry.key),
+                entry.log_dir.cleaner_offsets.known.get(entry.key),
             ),
         )
 
@@ -202,21 +200,15 @@ class CleanerManager:
     def _may_be_due(self, entry: LogEntry, config: LogConfig) -> bool:
         """Whether a log that nobody has opened may be due, by the names and sizes of its files alone."""
         try:
-            sizes = {
-                file.base_offset: found.stat().st_size
-                for found in os.scandir(entry.path)
-                if (file := names.parse_segment_file(found.name)) is not None
-                and file.suffix == names.LOG_SUFFIX
-                and file.transient_suffix is None
-            }
+            files = log_files(entry.path)
         except OSError:
             return False  # opening it is for those who need it, and says what is wrong
-        if len(sizes) < 2:
+        if len(files) < 2:
             return False
         policy = policy_of(config)._replace(min_lag_ms=0)
-        segments = [SegmentFacts(base, size, lambda: NO_TIMESTAMP, lambda: 1) for base, size in sorted(sizes.items())]
+        segments = [SegmentFacts(base, facts.st_size, lambda: NO_TIMESTAMP, lambda: 1) for base, facts in files.items()]
         end = segments[-1].base_offset
-        checkpoint = entry.home.checkpoints.cleaner_offsets.known.get(entry.key)
+        checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
         facts = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), 2**63 - 1, end, checkpoint)
         return cleanable(facts, policy, 2**62).is_due(policy)
 
@@ -248,16 +240,16 @@ class CleanerManager:
 
     def write_checkpoint(self, entry: LogEntry, offset: int) -> None:
         """Say in cleaner-offset-checkpoint how far a log is clean. A disk that refuses takes its directory offline."""
-        home = entry.home
+        log_dir = entry.log_dir
         try:
-            with home.writing:
-                known = home.checkpoints.cleaner_offsets.known
+            with log_dir.writing:
+                known = log_dir.cleaner_offsets.known
                 kept = {key: value for key, value in known.items() if key in self._table.entries}
                 if self._table.entries.get(entry.key) is entry:  # else it is another partition's by now
                     kept[entry.key] = offset
-                home.checkpoints.cleaner_offsets.write(kept)
+                log_dir.cleaner_offsets.write(kept)
         except OSError as error:
-            self._table.call_soon(lambda error=error: self._table.fail(home, error))  # type: ignore[misc]
+            self._table.call_soon(lambda error=error: log_dir.fail(error))  # type: ignore[misc]
 
     def _forget_deleted(self) -> None:
         self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}

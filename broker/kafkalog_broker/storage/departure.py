@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.deletion import rename_for_deletion
-from kafkalog_broker.storage.log_home import LogEntry, LogHome
-from kafkalog_broker.storage.log_table import LogTable, storage_error
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.log_table import LogEntry, LogTable, storage_error
 from kafkalog_spark.log.format.durable import fsync_directory
 
 
@@ -29,24 +29,24 @@ class Departure:
         """Rename the directories, with one fsync for each log directory; how many there were. Those of an offline log
         directory are left to the start at which it is back. Blocks; any thread. Raises BrokerError kafka_storage_error.
         """
-        renamed: list[tuple[LogHome, Path, int]] = []
+        renamed: list[tuple[LogDirectory, Path, int]] = []
         for entry, delay_ms in self.entries:
-            if not entry.home.log_dir.is_online:
+            if not entry.log_dir.is_online:
                 continue
             try:
                 away = rename_for_deletion(entry.path, entry.topic, entry.partition, sync=False)
-                renamed.append((entry.home, away, delay_ms))
+                renamed.append((entry.log_dir, away, delay_ms))
             except OSError as error:
-                self.table.fail(entry.home, error)
+                entry.log_dir.fail(error)
                 self._fail(entry, f"{entry.path} cannot be renamed: {error}")
-        for home in {id(home): home for home, _, _ in renamed}.values():
+        for log_dir in {id(log_dir): log_dir for log_dir, _, _ in renamed}.values():
             try:
-                fsync_directory(home.path)
+                fsync_directory(log_dir.path)
             except OSError as error:
-                self.table.fail(home, error)
+                log_dir.fail(error)
                 for entry, _ in self.entries:
-                    if entry.home is home:
-                        self._fail(entry, f"{home.path} cannot be synced: {error}")
+                    if entry.log_dir is log_dir:
+                        self._fail(entry, f"{log_dir.path} cannot be synced: {error}")
         for _, path, delay_ms in renamed:
             self.schedule_removal(path, delay_ms)
         for failure in self.failed.values():

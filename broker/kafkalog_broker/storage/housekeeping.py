@@ -1,10 +1,31 @@
-"""What is done to the logs now and then, and when it is due (LogManager.startup's schedule)."""
+"""What is done to the logs now and then: flushes, retention, checkpoints, removals, expiry (LogManager's schedule).
+
+`tick` runs in the thread that owns the logs. What waits for the disk goes to `run_blocking`.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
+from functools import partial
+from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.deletion import DelayedDeletions
+from kafkalog_broker.storage.flusher import Flusher, RunBlocking
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
+from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.retention_check import may_be_due
+
+_log = logging.getLogger(__name__)
+
+_RETENTION_CHECKS_PER_TICK = 100
+"""Logs looked at in one tick: 50 us each, so that a tick with thousands of partitions holds nobody up."""
 
 
 class Task(Enum):
@@ -35,3 +56,141 @@ class Timers:
         due = {task for task, last in self._last.items() if now_ms - last >= getattr(config, task.value)}
         self._last.update(dict.fromkeys(due, now_ms))
         return due
+
+
+CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]
+"""What one file is to say."""
+
+
+def checkpoint_contents(
+    log_dir: LogDirectory, entries: Iterable[LogEntry], tasks: Collection[Task]
+) -> list[CheckpointContent]:
+    """The files that `tasks` ask for. Of a log that was not opened a file says what it said before."""
+    sources: tuple[tuple[Task, OffsetCheckpoint, Callable[[Log], int | None]], ...] = (
+        (Task.RECOVERY_POINTS, log_dir.recovery_points, lambda log: log.recovery_point),
+        (Task.LOG_START_OFFSETS, log_dir.log_start_offsets, _start_above_first_segment),
+        (Task.HIGH_WATERMARKS, log_dir.high_watermarks, lambda log: log.high_watermark),
+    )
+    mine = [entry for entry in entries if entry.log_dir is log_dir]
+    contents: list[CheckpointContent] = []
+    for task, checkpoint, of in sources:
+        if task in tasks:
+            offsets = (
+                (entry, checkpoint.known.get(entry.key) if entry.log is None else of(entry.log)) for entry in mine
+            )
+            contents.append((checkpoint, [(entry, offset) for entry, offset in offsets if offset is not None]))
+    return contents
+
+
+def _start_above_first_segment(log: Log) -> int | None:
+    """The log start offset where the segments do not tell it."""
+    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+
+
+class Housekeeping:
+    """`deletions`: renamed files and directories that wait for their removal, by the monotonic clock, as all intervals
+    here: whoever sets the time stops nothing, and hurries nothing."""
+
+    def __init__(self, table: LogTable, run_blocking: RunBlocking) -> None:
+        self._table = table
+        self._run_blocking = run_blocking
+        self.deletions = DelayedDeletions()
+        self._flusher = Flusher(run_blocking)
+        self._timers = Timers(table.clock.monotonic_ms())
+        self._retention_queue: deque[Key] = deque()
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Everything is due one interval from now."""
+        self._timers.restart(self._table.clock.monotonic_ms())
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due: flushes, retention, checkpoints, removals, expiry. Call it about once a second."""
+        logs = [log for log in self._table.logs() if log.failure is None]
+        self._flusher.check(logs, now_ms)
+        if len(self.deletions):
+            self._run_blocking(partial(self._remove_due, self._table.clock.monotonic_ms()))
+        due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
+        if Task.RETENTION in due and not self._retention_queue:
+            self._retention_queue.extend(self._table.entries)
+        self._check_retention(now_ms)
+        if Task.PRODUCER_EXPIRATION in due:
+            for log in logs:
+                log.producer_state.expire(now_ms, self._table.config.producer_id_expiration_ms)
+        if Task.RECOVERY_POINTS in due:
+            self._release_idle_files()
+        if due & CHECKPOINTS:
+            self._checkpoint(due)
+
+    def schedule_removal(self, path: Path, delay_ms: int) -> None:
+        """Remove a renamed file or directory once `delay_ms` have passed."""
+        self.deletions.schedule(path, self._table.clock.monotonic_ms() + delay_ms)
+
+    def _remove_due(self, monotonic_ms: int) -> None:
+        self.deletions.run(monotonic_ms)
+
+    def _check_retention(self, now_ms: int) -> None:
+        for _ in range(min(_RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):
+            entry = self._table.entries.get(self._retention_queue.popleft())
+            if entry is None or not entry.is_online:
+                continue
+            try:
+                if entry.log is None and not self._may_be_due(entry, now_ms):
+                    continue
+                log = entry.log or self._table.open(entry)
+                for path in log.delete_old_segments(now_ms):
+                    self.schedule_removal(path, log.config.file_delete_delay_ms)
+            except BrokerError as error:
+                _log.error("%s", error)
+            except Exception:  # noqa: BLE001 - the other logs are to be looked at all the same
+                _log.exception("retention of %s-%d failed", *entry.key)
+
+    def _may_be_due(self, entry: LogEntry, now_ms: int) -> bool:
+        topic = self._table.topics.get(entry.topic)
+        if topic is None:
+            return False
+        start = entry.log_start_offset
+        try:
+            return may_be_due(entry.path, self._table.config_of(topic), start, now_ms)
+        except OSError as error:
+            entry.log_dir.fail(error)
+            return False
+
+    def _release_idle_files(self) -> None:
+        """A log that nobody wrote to for a whole checkpoint interval gives its three descriptors back."""
+        for entry in self._table.entries.values():
+            if entry.log is not None and entry.log.failure is None:
+                if entry.seen_end == entry.log.log_end_offset:
+                    entry.log.release_files()
+                entry.seen_end = entry.log.log_end_offset
+
+    def _checkpoint(self, tasks: set[Task]) -> None:
+        for log_dir in self._table.dirs.all:
+            if log_dir.is_online:
+                contents = checkpoint_contents(log_dir, self._table.entries.values(), tasks)
+                self._run_blocking(partial(self._write_checkpoints, log_dir, contents))
+
+    def write_last_checkpoints(self, log_dir: LogDirectory) -> bool:
+        """When the logs are closed; nothing that was collected before is written any more. False as below."""
+        self._is_stopped = True
+        contents = checkpoint_contents(log_dir, self._table.entries.values(), CHECKPOINTS)
+        return self._write_checkpoints(log_dir, contents, last=True)
+
+    def _write_checkpoints(
+        self, log_dir: LogDirectory, contents: list[CheckpointContent], *, last: bool = False
+    ) -> bool:
+        """False when the disk refuses, which takes the directory offline."""
+        try:
+            with log_dir.writing:
+                if self._is_stopped and not last:
+                    return False  # what was collected before the logs were closed is old by now
+                for checkpoint, offsets in contents:
+                    # A partition that was deleted meanwhile, and perhaps remade, must not get the old one's offsets.
+                    current = {
+                        entry.key: offset for entry, offset in offsets if self._table.entries.get(entry.key) is entry
+                    }
+                    checkpoint.write(current)
+        except OSError as error:
+            self._table.call_soon(partial(log_dir.fail, error))
+            return False
+        return True

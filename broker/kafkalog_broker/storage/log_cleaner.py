@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.cleaner_manager import CleanerManager, LogToClean, OwnerThread
-from kafkalog_broker.storage.compaction.cleaning import CleanerStatistics, CleaningAborted, CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.log_table import LogTable, is_the_directorys
 from kafkalog_broker.storage.partition.file_handles import is_passing
@@ -165,7 +165,7 @@ class LogCleaner:
             return  # the partition was deleted, or went offline, meanwhile
         if is_the_directorys(error):
             _log.error("cleaning of %s failed: %s", chosen.log.name, error)
-            self._table.call_soon(partial(self._table.fail, chosen.entry.home, error))
+            self._table.call_soon(partial(chosen.entry.log_dir.fail, error))
         elif is_passing(error):
             _log.warning("cleaning of %s is put off: %s", chosen.log.name, error)
         elif chosen.log.segments[0] is chosen.segments[0]:  # else retention took it from under the cleaner

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.storage.log_dir import LogDir
-from kafkalog_spark.log.format.names import LOG_SUFFIX
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_spark.log.read.directory_listing import log_files
 
 
 class PartitionUsage(NamedTuple):
@@ -31,7 +31,7 @@ class LogDirUsage:
     partitions: tuple[PartitionUsage, ...]
 
 
-def directory_usage(log_dir: LogDir, partitions: Sequence[PartitionUsage]) -> LogDirUsage:
+def directory_usage(log_dir: LogDirectory, partitions: Sequence[PartitionUsage]) -> LogDirUsage:
     """As DescribeLogDirs wants it; an offline directory has no partitions and no sizes."""
     total = usable = -1
     if log_dir.is_online:
@@ -48,6 +48,6 @@ def directory_usage(log_dir: LogDir, partitions: Sequence[PartitionUsage]) -> Lo
 def log_bytes(directory: Path) -> int:
     """Bytes of the .log files in a partition directory; 0 when it cannot be read."""
     try:
-        return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.name.endswith(LOG_SUFFIX))
+        return sum(facts.st_size for facts in log_files(directory).values())
     except OSError:
         return 0  # going away, or about to show up as failed where it is used

@@ -18,10 +18,9 @@ from kafkalog_broker.config.internal_topics import internal_topic_configs
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown
 from kafkalog_broker.storage.deletion import rename_for_deletion
-from kafkalog_broker.storage.log_dir import LogDirError, LogDirs, new_uuid
-from kafkalog_broker.storage.log_home import LogEntry
-from kafkalog_broker.storage.log_housekeeper import LogHousekeeper
-from kafkalog_broker.storage.log_table import LogTable
+from kafkalog_broker.storage.housekeeping import Housekeeping
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirError
+from kafkalog_broker.storage.log_table import LogEntry, LogTable
 from kafkalog_broker.storage.partition_dirs import PartitionPlace, Reconciled, find_partition_dirs, reconcile
 from kafkalog_broker.storage.recovery.load_progress import LoadProgress, ProgressWatch
 from kafkalog_broker.storage.recovery.log_loader import bytes_to_recover
@@ -31,6 +30,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
+    new_uuid,
     write_partition_metadata,
 )
 
@@ -44,7 +44,7 @@ class LogLoading:
         self,
         table: LogTable,
         topics: TopicRegistry,
-        housekeeper: LogHousekeeper,
+        housekeeper: Housekeeping,
         create: Callable[[Topic, int], None],
     ) -> None:
         self._table = table
@@ -61,31 +61,31 @@ class LogLoading:
         """As LogManager.load."""
         places: list[PartitionPlace] = []
         compacted: set[str] = set()
-        for home in self._table.homes:
-            if not home.log_dir.is_online:
+        for log_dir in self._table.dirs.all:
+            if not log_dir.is_online:
                 continue
             try:
-                home.was_clean = take_clean_shutdown(home.path)
-                for checkpoint in home.checkpoints.all:
+                log_dir.was_clean = take_clean_shutdown(log_dir.path)
+                for checkpoint in log_dir.checkpoints:
                     checkpoint.read()
-                compacted.update(topic for topic, _ in home.checkpoints.cleaner_offsets.known)
-                found = find_partition_dirs(home.log_dir)
+                compacted.update(topic for topic, _ in log_dir.cleaner_offsets.known)
+                found = find_partition_dirs(log_dir)
                 for path in found.deleted:
                     self._housekeeper.schedule_removal(path, 0)
                 places += found.live
             except OSError as error:
-                home.log_dir.fail(error)
+                log_dir.fail(error)
         self._topics_of(places)
         internal = internal_topic_configs(self._table.config)
         plan = reconcile(places, self._topics.topics, self._topics.deleted, compacted, new_uuid, internal)
         self._take_in(plan)
         self._recover(progress)
         self._create_missing(plan)
-        for home in self._table.homes:
-            home.is_loaded = home.log_dir.is_online
-            if home.is_loaded:
-                how = "clean" if home.was_clean else "recovered"
-                _log.info("log directory %s: %d partitions, %s", home.path, home.partitions, how)
+        for log_dir in self._table.dirs.all:
+            log_dir.is_loaded = log_dir.is_online
+            if log_dir.is_loaded:
+                how = "clean" if log_dir.was_clean else "recovered"
+                _log.info("log directory %s: %d partitions, %s", log_dir.path, log_dir.partitions, how)
         if not self._table.dirs.online:
             raise LogDirError("no log directory works: " + "; ".join(_failures(self._table.dirs)))
 
@@ -102,36 +102,38 @@ class LogLoading:
             _log.warning("%s is left alone: it belongs to another topic of that name (partition.metadata)", place.path)
         self._topics.take_in(plan.changed.values())
         for place, topic in plan.serve:
-            home = self._table.home_of(place.log_dir)
-            self._table.add(LogEntry(topic.name, place.partition, topic.id, home, place.path))
+            log_dir = place.log_dir
+            self._table.add(LogEntry(topic.name, place.partition, topic.id, log_dir, place.path))
             if place.topic_id is None:
-                self._table.guarded(home, partial(_write_topic_id, place.path, topic.id))
+                log_dir.guarded(partial(_write_topic_id, place.path, topic.id))
         for place in plan.deleted:
             renaming = partial(self._rename_away, place.path, place.topic, place.partition)
-            self._table.guarded(self._table.home_of(place.log_dir), renaming)
+            place.log_dir.guarded(renaming)
         if self._table.all_online:
             self._topics.forget_deleted(self._topics.deleted)
-        for home in self._table.homes:
-            home.is_listed = True
+        for log_dir in self._table.dirs.all:
+            log_dir.is_listed = True
 
     def _recover(self, progress: Callable[[LoadProgress], None]) -> None:
         """Load the logs of directories that were not shut down cleanly, each directory with threads of its own."""
-        entries = [entry for entry in self._table.entries.values() if not entry.home.was_clean and entry.is_online]
+        entries = [entry for entry in self._table.entries.values() if not entry.log_dir.was_clean and entry.is_online]
         if not entries:
             return
         sizes = {entry.key: self._bytes_to_recover(entry) for entry in entries}
         watch = ProgressWatch(len(entries), sum(sizes.values()), progress)
-        for home in self._table.homes:
-            if not home.was_clean and home.log_dir.is_online:
-                _log.warning("%s was not shut down cleanly: its logs are checked from their recovery points", home.path)
+        for log_dir in self._table.dirs.all:
+            if not log_dir.was_clean and log_dir.is_online:
+                _log.warning(
+                    "%s was not shut down cleanly: its logs are checked from their recovery points", log_dir.path
+                )
         pools = {
-            id(home): ThreadPoolExecutor(self._table.config.num_recovery_threads_per_data_dir, "recovery")
-            for home in {id(entry.home): entry.home for entry in entries}.values()
+            id(log_dir): ThreadPoolExecutor(self._table.config.num_recovery_threads_per_data_dir, "recovery")
+            for log_dir in {id(entry.log_dir): entry.log_dir for entry in entries}.values()
         }
         try:
             # The longest first: one large log at the end would leave the other threads idle.
             ordered = sorted(entries, key=lambda entry: sizes[entry.key], reverse=True)
-            for future in [pools[id(entry.home)].submit(self._recover_one, entry, watch) for entry in ordered]:
+            for future in [pools[id(entry.log_dir)].submit(self._recover_one, entry, watch) for entry in ordered]:
                 future.result()
         finally:
             for pool in pools.values():
@@ -141,7 +143,7 @@ class LogLoading:
         try:
             return bytes_to_recover(entry.path, entry.recovery_point)
         except OSError as error:
-            self._table.fail(entry.home, error)
+            entry.log_dir.fail(error)
             return 0
 
     def _recover_one(self, entry: LogEntry, watch: ProgressWatch) -> None:
@@ -172,7 +174,7 @@ class LogLoading:
         self._housekeeper.schedule_removal(rename_for_deletion(path, topic, partition), 0)
 
 
-def _failures(dirs: LogDirs) -> list[str]:
+def _failures(dirs: LogDirectories) -> list[str]:
     return [f"{log_dir.path}: {log_dir.failure}" for log_dir in dirs.all]
 
 

@@ -24,13 +24,20 @@ from kafkalog_broker.storage.clean_shutdown import write_clean_shutdown
 from kafkalog_broker.storage.deletion import remove
 from kafkalog_broker.storage.departure import Departure
 from kafkalog_broker.storage.flusher import RunBlocking
+from kafkalog_broker.storage.housekeeping import Housekeeping
 from kafkalog_broker.storage.log_cleaner import LogCleaner
-from kafkalog_broker.storage.log_dir import LogDirs
 from kafkalog_broker.storage.log_dir_usage import LogDirUsage
-from kafkalog_broker.storage.log_home import Key, LogEntry
-from kafkalog_broker.storage.log_housekeeper import LogHousekeeper
+from kafkalog_broker.storage.log_directory import LogDirectories
 from kafkalog_broker.storage.log_loading import LogLoading
-from kafkalog_broker.storage.log_table import CallSoon, LogConfigOf, LogTable, is_the_directorys, storage_error
+from kafkalog_broker.storage.log_table import (
+    CallSoon,
+    Key,
+    LogConfigOf,
+    LogEntry,
+    LogTable,
+    is_the_directorys,
+    storage_error,
+)
 from kafkalog_broker.storage.new_partitions import NewPartitions
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
@@ -57,7 +64,7 @@ class LogManager:
 
     def __init__(
         self,
-        dirs: LogDirs,
+        dirs: LogDirectories,
         config: BrokerConfig,
         topics: TopicRegistry,
         clock: Clock,
@@ -70,7 +77,7 @@ class LogManager:
         self._topics = topics
         self._clock = clock
         self._table = LogTable(dirs, config, topics, clock, call_soon, on_all_offline, log_config_of)
-        self._housekeeper = LogHousekeeper(self._table, run_blocking)
+        self._housekeeper = Housekeeping(self._table, run_blocking)
         self.cleaner = LogCleaner(self._table, self._housekeeper.schedule_removal)
         self._is_shut_down = False
         self._loading = LogLoading(self._table, topics, self._housekeeper, self._create_missing)
@@ -149,19 +156,15 @@ class LogManager:
 
     # ---- creating and deleting
 
-    def place(self, topic: str, partitions: Iterable[int]) -> NewPartitions:
-        """Where new partitions go: each into the log directory with the fewest. Raises BrokerError kafka_storage_error
-        when there is none. For `create`, after `make`."""
-        return self.place_all((topic, partition) for partition in partitions)
-
     def place_all(self, keys: Iterable[Key]) -> NewPartitions:
-        """As `place`, for partitions of several topics. Any thread."""
+        """Where new partitions go: each into the log directory with the fewest. Any thread. Raises BrokerError
+        kafka_storage_error when there is none. For `create`, after `make`."""
         planned: Counter[Path] = Counter()
-        homes = {}
+        log_dirs = {}
         for key in keys:
-            homes[key] = home = self._table.home_of_next(planned)
-            planned[home.path] += 1
-        return NewPartitions(homes)
+            log_dirs[key] = log_dir = self._table.next_log_dir(planned)
+            planned[log_dir.path] += 1
+        return NewPartitions(log_dirs)
 
     def create(
         self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, places: NewPartitions | None = None
@@ -175,17 +178,17 @@ class LogManager:
         if key in self._table.entries or key in self._table.absent:
             raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
         while True:
-            placed = None if places is None else places.home_of(key)
-            home = placed or self._table.home_of_next()
-            path = home.path / f"{topic}-{partition}"
+            placed = None if places is None else places.log_dir_of(key)
+            log_dir = placed or self._table.next_log_dir()
+            path = log_dir.path / f"{topic}-{partition}"
             is_ours = False
             try:
                 if places is not None and placed is not None:
                     places.take(key)
                 else:
-                    home.forget_checkpointed([key])
+                    log_dir.forget_checkpointed([key])
                     path.mkdir()
-                    fsync_directory(home.path)
+                    fsync_directory(log_dir.path)
                 is_ours = True
                 log = Log.create(
                     LogIdentity(topic, partition, topic_id),
@@ -194,7 +197,7 @@ class LogManager:
                     self._clock.now_ms(),
                     sync=False,  # the registry knows the topic: at worst the directory is made again
                     call_soon=self._table.call_soon,
-                    on_failure=self._table.on_failure(home),
+                    on_failure=self._table.on_failure(log_dir),
                 )
             except FileExistsError as error:
                 raise storage_error(topic, partition, f"{path} is there already, and not its log") from error
@@ -203,13 +206,13 @@ class LogManager:
                     if is_ours:
                         _remove_what_was_made(path)
                     raise storage_error(topic, partition, f"{path} cannot be made: {error}") from error
-                self._table.fail(home, error)
+                log_dir.fail(error)
                 continue  # with the directories that are left
             except Exception:
                 if is_ours:
                     _remove_what_was_made(path)
                 raise
-            self._table.add(LogEntry(topic, partition, topic_id, home, path, log))
+            self._table.add(LogEntry(topic, partition, topic_id, log_dir, path, log))
             return log
 
     def miss(self, topic: str, partitions: Iterable[int]) -> None:
@@ -247,11 +250,6 @@ class LogManager:
         """The directories of these topics are renamed. Blocks; any thread. Raises BrokerError kafka_storage_error."""
         if self._table.all_online:
             self._topics.forget_deleted([topic.id for topic in topics])
-
-    def delete(self, topic: str, partition: int) -> bool:
-        """Take a partition away, all at once: this waits for the disk. False when there is none, or its directory is
-        offline. Raises BrokerError kafka_storage_error."""
-        return self.detach([(topic, partition)]).finish() > 0
 
     # ---- configuration
 
@@ -298,21 +296,21 @@ class LogManager:
         opened = [entry for entry in self._table.entries.values() if entry.log is not None]
         with ThreadPoolExecutor(_CLOSING_THREADS, "close") as pool:
             closed = {id(entry): pool.submit(self._close, entry) for entry in opened}
-        for home in self._table.homes:
-            if not home.log_dir.is_online:
-                self.to_recover.append(home.path)
+        for log_dir in self._table.dirs.all:
+            if not log_dir.is_online:
+                self.to_recover.append(log_dir.path)
                 continue
-            whole = home.was_clean
-            if home.is_listed:  # else nothing is known of its logs, and nothing was done to them
-                entries = [entry for entry in self._table.entries.values() if entry.home is home]
-                whole = (home.is_loaded or home.was_clean) and all(
+            whole = log_dir.was_clean
+            if log_dir.is_listed:  # else nothing is known of its logs, and nothing was done to them
+                entries = [entry for entry in self._table.entries.values() if entry.log_dir is log_dir]
+                whole = (log_dir.is_loaded or log_dir.was_clean) and all(
                     closed[id(entry)].result() if id(entry) in closed else entry.failure is None for entry in entries
                 )
-                whole = self._housekeeper.write_last_checkpoints(home) and whole
+                whole = self._housekeeper.write_last_checkpoints(log_dir) and whole
             if whole:
-                self._table.guarded(home, partial(write_clean_shutdown, home.path, _UNKNOWN_BROKER_EPOCH))
-            if not whole or not home.log_dir.is_online:
-                self.to_recover.append(home.path)
+                log_dir.guarded(partial(write_clean_shutdown, log_dir.path, _UNKNOWN_BROKER_EPOCH))
+            if not whole or not log_dir.is_online:
+                self.to_recover.append(log_dir.path)
         self._table.dirs.close()
 
     def _close(self, entry: LogEntry) -> bool:

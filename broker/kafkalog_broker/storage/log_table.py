@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,32 +18,85 @@ from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.checkpoints import LogDirCheckpoints
-from kafkalog_broker.storage.log_dir import LogDir, LogDirs, fewest_partitions
 from kafkalog_broker.storage.log_dir_usage import LogDirUsage, PartitionUsage, directory_usage, log_bytes
-from kafkalog_broker.storage.log_home import Key, LogEntry, LogHome
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, fewest_partitions
 from kafkalog_broker.storage.partition.file_handles import is_passing
+from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 
 _log = logging.getLogger(__name__)
 
-CallSoon = Callable[[Callable[[], None]], object]
+CallSoon = Callable[[Callable[[], object]], object]
 """Runs something in the thread that owns the logs: at once, or soon."""
 LogConfigOf = Callable[[BrokerConfig, Mapping[str, str]], LogConfig]
 
+Key = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(slots=True, eq=False)
+class LogEntry:
+    """A partition of this broker. log: None until it is opened. failure: why it cannot be opened.
+
+    seen_end: LEO when idle logs were looked for last. checkpointed_epoch: the last one of leader-epoch-checkpoint, that
+    of a log which is not open yet; None when it was not read, or cannot be.
+    """
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID
+    log_dir: LogDirectory
+    path: Path
+    log: Log | None = None
+    failure: str | None = None
+    seen_end: int = -1
+    checkpointed_epoch: int | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it can be served, as far as is known without opening it."""
+        return self.failure is None and self.log_dir.is_online and (self.log is None or self.log.failure is None)
+
+    @property
+    def leader_epoch(self) -> int | None:
+        """The epoch its leader writes with; None when the log has to be opened to know it."""
+        return self.checkpointed_epoch if self.log is None else self.log.leader_epoch
+
+    def read_leader_epoch(self) -> None:
+        """Learn the epoch from the file, a tenth of the work of opening the log. Any thread. What cannot be read is
+        left to opening, which repairs it."""
+        try:
+            self.checkpointed_epoch = max(LeaderEpochs.read(self.path).latest, 0)
+        except (CorruptFile, UnsupportedFormat, OSError) as error:
+            _log.debug("%s: the leader epoch is not known yet: %s", self.path, error)
+
+    @property
+    def recovery_point(self) -> int:
+        """What the checkpoint says; 0 when it says nothing."""
+        return self.log_dir.recovery_points.known.get(self.key, 0)
+
+    @property
+    def log_start_offset(self) -> int:
+        """What the checkpoint says; 0 when it says nothing."""
+        return self.log_dir.log_start_offsets.known.get(self.key, 0)
+
 
 class LogTable:
-    """Attributes: `homes` (the log directories), `entries` (the partitions in them), `absent` (partitions of the
+    """Attributes: `dirs` (the log directories), `entries` (the partitions in them), `absent` (partitions of the
     registry that were not found, but may lie in a directory that is offline), `config` (replaced as a whole)."""
 
     def __init__(
         self,
-        dirs: LogDirs,
+        dirs: LogDirectories,
         config: BrokerConfig,
         topics: TopicRegistry,
         clock: Clock,
@@ -56,11 +111,10 @@ class LogTable:
         self.call_soon = call_soon
         self._on_all_offline = on_all_offline
         self._log_config_of = log_config_of
-        self.homes = [LogHome(log_dir, LogDirCheckpoints(log_dir.path)) for log_dir in dirs.all]
         self.entries: dict[Key, LogEntry] = {}
         self.absent: set[Key] = set()
-        for home in self.homes:
-            home.log_dir.on_failure = partial(self._take_offline, home)
+        for log_dir in dirs.all:
+            log_dir.on_failure = partial(self._take_offline, log_dir)
 
     # ---- the partitions
 
@@ -85,14 +139,14 @@ class LogTable:
     def add(self, entry: LogEntry) -> None:
         """Take a partition in."""
         self.entries[entry.key] = entry
-        entry.home.partitions += 1
+        entry.log_dir.partitions += 1
 
     def remove(self, key: Key) -> LogEntry | None:
         """Forget a partition; what was known of it."""
         self.absent.discard(key)
         entry = self.entries.pop(key, None)
         if entry is not None:
-            entry.home.partitions -= 1
+            entry.log_dir.partitions -= 1
         return entry
 
     def config_of(self, topic: Topic | None) -> LogConfig:
@@ -102,9 +156,9 @@ class LogTable:
     def open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None = None) -> Log:
         """The log of a partition that is not open yet. on_bytes: as in load_log. Raises BrokerError
         kafka_storage_error; damage is remembered, and the partition is offline from then on."""
-        home = entry.home
-        if not home.log_dir.is_online:
-            raise storage_error(*entry.key, f"log directory {home.path} is offline")
+        log_dir = entry.log_dir
+        if not log_dir.is_online:
+            raise storage_error(*entry.key, f"log directory {log_dir.path} is offline")
         if entry.log is not None:
             raise storage_error(*entry.key, f"the log is offline: {entry.log.failure}")
         if entry.failure is not None:
@@ -115,7 +169,7 @@ class LogTable:
             loaded = load_log(
                 LoadRequest(
                     directory=entry.path,
-                    clean=home.was_clean,
+                    clean=log_dir.was_clean,
                     recovery_point=entry.recovery_point,
                     log_start_offset=entry.log_start_offset,
                     index_interval_bytes=config.index_entry_bytes,
@@ -131,11 +185,11 @@ class LogTable:
                 loaded,
                 now_ms,
                 call_soon=self.call_soon,
-                on_failure=self.on_failure(home),
+                on_failure=self.on_failure(log_dir),
             )
         except OSError as error:
             if is_the_directorys(error):
-                self.fail(home, error)
+                log_dir.fail(error)
             raise storage_error(*entry.key, f"{entry.path} cannot be opened: {error}") from error
         except KafkalogError as error:
             entry.failure = str(error)
@@ -150,51 +204,36 @@ class LogTable:
 
     @property
     def all_online(self) -> bool:
-        return all(home.log_dir.is_online for home in self.homes)
+        return all(log_dir.is_online for log_dir in self.dirs.all)
 
-    def home_of(self, log_dir: LogDir) -> LogHome:
-        return next(home for home in self.homes if home.log_dir is log_dir)
-
-    def home_of_next(self, planned: Mapping[Path, int] = MappingProxyType({})) -> LogHome:
+    def next_log_dir(self, planned: Mapping[Path, int] = MappingProxyType({})) -> LogDirectory:
         """Where a new partition goes. planned: others that are going to each directory.
 
         Raises BrokerError kafka_storage_error when no directory takes one.
         """
-        counts = {home.path: home.partitions + planned.get(home.path, 0) for home in self.homes}
         cordoned = {Path(path) for path in self.config.cordoned_log_dirs}
-        chosen = fewest_partitions([home.log_dir for home in self.homes if home.path not in cordoned], counts)
+        chosen = fewest_partitions([log_dir for log_dir in self.dirs.all if log_dir.path not in cordoned], planned)
         if chosen is None:
             raise BrokerError(
                 ErrorCode.kafka_storage_error, "no log directory takes new partitions: all are offline or cordoned"
             )
-        return self.home_of(chosen)
+        return chosen
 
-    def guarded(self, home: LogHome, work: Callable[[], object]) -> None:
-        """Do `work`; the directory goes offline when it raises OSError."""
-        try:
-            work()
-        except OSError as error:
-            self.fail(home, error)
-
-    def on_failure(self, home: LogHome) -> Callable[[Log, OSError], None]:
+    def on_failure(self, log_dir: LogDirectory) -> Callable[[Log, OSError], None]:
         """What a log is to call when it goes offline."""
 
         def log_failed(log: Log, error: OSError) -> None:
             if is_the_directorys(error):
-                self.fail(home, error)
+                log_dir.fail(error)
             else:
                 _log.error("%s is offline: %s", log.name, error)
 
         return log_failed
 
-    def fail(self, home: LogHome, error: OSError) -> None:
-        """Take a directory and its partitions offline. Twice is harmless."""
-        home.log_dir.fail(error)
-
-    def _take_offline(self, home: LogHome, error: BaseException) -> None:
+    def _take_offline(self, log_dir: LogDirectory, error: BaseException) -> None:
         failure = error if isinstance(error, OSError) else OSError(str(error))
         for entry in list(self.entries.values()):
-            if entry.home is home and entry.log is not None:
+            if entry.log_dir is log_dir and entry.log is not None:
                 entry.log.take_offline(failure)
         if not self.dirs.online:
             _log.error("all log directories have failed: the broker cannot serve any more")
@@ -203,14 +242,14 @@ class LogTable:
     def usage(self) -> list[LogDirUsage]:
         """What DescribeLogDirs says of each log directory."""
         usages = []
-        for home in self.homes:
+        for log_dir in self.dirs.all:
             partitions = []
-            if home.log_dir.is_online:
+            if log_dir.is_online:
                 for entry in self.entries.values():
-                    if entry.home is home:
+                    if entry.log_dir is log_dir:
                         size = entry.log.size_bytes if entry.log is not None else log_bytes(entry.path)
                         partitions.append(PartitionUsage(entry.topic, entry.partition, size))
-            usages.append(directory_usage(home.log_dir, partitions))
+            usages.append(directory_usage(log_dir, partitions))
         return usages
 
 

@@ -6,40 +6,43 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafkalog_broker.storage.log_home import Key, LogHome
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.log_table import Key
 from kafkalog_spark.log.format.durable import fsync_directory
 
 _log = logging.getLogger(__name__)
 
 
 class NewPartitions:
-    """`homes`: which log directory each new partition, of whatever topic, goes to."""
+    """`log_dirs`: which log directory each new partition, of whatever topic, goes to."""
 
-    def __init__(self, homes: Mapping[Key, LogHome]) -> None:
-        self._homes = homes
+    def __init__(self, log_dirs: Mapping[Key, LogDirectory]) -> None:
+        self._log_dirs = log_dirs
         self._errors: dict[Key, OSError] = {}
         self._unused: set[Key] = set()
 
     def make(self) -> None:
         """Make the directories; they are on disk on return, and no checkpoint speaks of former partitions of their
         names. Any thread. What fails shows in `take`."""
-        for partition in self._homes:
+        for partition in self._log_dirs:
             try:
                 self._path(partition).mkdir()
                 self._unused.add(partition)
             except OSError as error:
                 self._errors[partition] = error
-        for home in {id(home): home for home in self._homes.values()}.values():
+        for log_dir in {id(log_dir): log_dir for log_dir in self._log_dirs.values()}.values():
             try:
-                home.forget_checkpointed({key for key, other in self._homes.items() if other is home})
-                fsync_directory(home.path)
+                log_dir.forget_checkpointed({key for key, other in self._log_dirs.items() if other is log_dir})
+                fsync_directory(log_dir.path)
             except OSError as error:
-                self._errors.update({partition: error for partition, other in self._homes.items() if other is home})
+                self._errors.update(
+                    {partition: error for partition, other in self._log_dirs.items() if other is log_dir}
+                )
 
-    def home_of(self, partition: Key) -> LogHome | None:
+    def log_dir_of(self, partition: Key) -> LogDirectory | None:
         """The log directory with the partition's directory; None when it went offline, or is none of these."""
-        home = self._homes.get(partition)
-        return home if home is not None and home.log_dir.is_online else None
+        log_dir = self._log_dirs.get(partition)
+        return log_dir if log_dir is not None and log_dir.is_online else None
 
     def take(self, partition: Key) -> Path:
         """The directory, which belongs to a log from now on. Raises OSError when it could not be made: FileExistsError
@@ -59,4 +62,4 @@ class NewPartitions:
         self._unused.clear()
 
     def _path(self, partition: Key) -> Path:
-        return self._homes[partition].path / "{}-{}".format(*partition)
+        return self._log_dirs[partition].path / "{}-{}".format(*partition)

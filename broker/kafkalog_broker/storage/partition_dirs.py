@@ -7,18 +7,18 @@ registry was lost: they are taken in by what their partition.metadata says.
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.storage.log_dir import LogDir, LogDirError
+from kafkalog_broker.storage.log_directory import LogDirectory, LogDirError
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.log.format.names import DirKind, parse_partition_dir
+from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata
+from kafkalog_spark.log.read.directory_listing import partition_dirs
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class PartitionPlace(NamedTuple):
 
     topic: str
     partition: int
-    log_dir: LogDir
+    log_dir: LogDirectory
     path: Path
     topic_id: uuid.UUID | None
 
@@ -44,15 +44,12 @@ class FoundDirs:
     deleted: list[Path]
 
 
-def find_partition_dirs(log_dir: LogDir) -> FoundDirs:
+def find_partition_dirs(log_dir: LogDirectory) -> FoundDirs:
     """What lies in a log directory. Raises OSError."""
     live: list[PartitionPlace] = []
     deleted: list[Path] = []
-    for entry in os.scandir(log_dir.path):
-        parsed = parse_partition_dir(entry.name) if entry.is_dir() else None
-        if parsed is None:
-            continue
-        path = Path(entry.path)
+    for parsed, found in partition_dirs(log_dir.path):
+        path = Path(found)
         if parsed.kind is DirKind.DELETE:
             deleted.append(path)
         elif parsed.kind is DirKind.LIVE:

@@ -5,29 +5,25 @@ Retention goes from the oldest segment on and stops at the first that stays (ret
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 from kafkalog_spark.log.format.time_index import load_time_index
+from kafkalog_spark.log.read.directory_listing import log_files
 
 
 def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:
     """False when `retention.decide` would drop nothing. Raises OSError."""
-    segments = {}
-    for entry in os.scandir(directory):
-        file = names.parse_segment_file(entry.name)
-        if file is not None and file.suffix == names.LOG_SUFFIX and file.transient_suffix is None:
-            segments[file.base_offset] = entry.stat()
-    bases = sorted(segments)
+    segments = log_files(directory)
+    bases = list(segments)
     if not bases or (len(bases) == 1 and segments[bases[0]].st_size == 0):
         return False
     first = bases[0]
     if len(bases) > 1 and bases[1] <= log_start_offset:
         return True
-    if "delete" not in config.cleanup_policy:
+    if not config.is_deleted:
         return False
     total = sum(facts.st_size for facts in segments.values())
     if 0 <= config.retention_bytes <= total - segments[first].st_size:

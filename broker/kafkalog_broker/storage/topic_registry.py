@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.log_dir import LogDir, new_uuid
+from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.topics_file import (
     TOPICS_FILE,
     RegistryState,
@@ -24,7 +24,7 @@ from kafkalog_broker.storage.topics_file import (
     read_registry,
 )
 from kafkalog_spark.log.format.durable import replace_file
-from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH, valid_topic_name
+from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH, metrics_name, valid_topic_name
 from kafkalog_spark.log.format.partition_metadata import uuid_to_text
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class TopicRegistry:
     dirs: the log directories (log_dir.open_log_dirs). Call `load` before anything else.
     """
 
-    def __init__(self, dirs: Iterable[LogDir]) -> None:
+    def __init__(self, dirs: Iterable[LogDirectory]) -> None:
         self._dirs = list(dirs)
         self._guard = threading.Lock()
         self._state = RegistryState(0, {})
@@ -81,20 +81,10 @@ class TopicRegistry:
 
     # ---- changing
 
-    def create(
-        self,
-        name: str,
-        partitions: int,
-        configs: Mapping[str, str] | None = None,
-        topic_id: uuid.UUID | None = None,
-    ) -> Topic:
-        """A new topic. Raises BrokerError: INVALID_TOPIC_EXCEPTION for a name that cannot be one, or that would collide
-        with another's metrics, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, KAFKA_STORAGE_ERROR."""
-        return _only(self.create_all([Topic(name, topic_id or new_uuid(), partitions, dict(configs or {}))]))
-
     def create_all(self, topics: Iterable[Topic]) -> list[Outcome]:
-        """New topics in one write: what became of each, in order; the error as `create` raises it. Raises BrokerError
-        (KAFKA_STORAGE_ERROR), and then nothing has changed."""
+        """New topics in one write: what became of each, in order, the topic or a BrokerError: INVALID_TOPIC_EXCEPTION
+        for a name that cannot be one, or that would collide with another's metrics, TOPIC_ALREADY_EXISTS,
+        INVALID_PARTITIONS. Raises BrokerError (KAFKA_STORAGE_ERROR), and then nothing has changed."""
         made: dict[str, Topic] = {}
         ids: set[uuid.UUID] = set()
         folded: dict[str, str] = {}
@@ -103,13 +93,13 @@ class TopicRegistry:
             self.check_new(topic.name, topic.partitions)
             if topic.name in made:
                 raise _exists(topic.name)
-            if (other := folded.get(_fold(topic.name))) is not None:
+            if (other := folded.get(metrics_name(topic.name))) is not None:
                 raise _collides(topic.name, other)
             if topic.id in self._by_id or topic.id in ids:
                 raise BrokerError(ErrorCode.topic_already_exists, f"topic id {uuid_to_text(topic.id)} is taken")
             made[topic.name] = topic
             ids.add(topic.id)
-            folded[_fold(topic.name)] = topic.name
+            folded[metrics_name(topic.name)] = topic.name
             return topic
 
         with self._guard:
@@ -118,11 +108,11 @@ class TopicRegistry:
         return outcomes
 
     def check_new(self, name: str, partitions: int) -> None:
-        """Raise what `create` would raise for name and number: for CreateTopics with validate_only."""
+        """Raise what `create_all` would answer for name and number: for CreateTopics with validate_only."""
         check_topic_name(name)
         if name in self._state.topics:
             raise _exists(name)
-        others = self._folded.get(_fold(name))
+        others = self._folded.get(metrics_name(name))
         if others:
             raise _collides(name, min(tuple(others)))
         if not 0 < partitions < 2**31:
@@ -130,13 +120,9 @@ class TopicRegistry:
                 ErrorCode.invalid_partitions, f"Number of partitions was set to an invalid value: {partitions}"
             )
 
-    def delete(self, name: str) -> Topic:
-        """Forget a topic; its id stays in `deleted` until `forget_deleted`. Raises BrokerError
-        (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR)."""
-        return _only(self.delete_all([name]))
-
     def delete_all(self, names: Iterable[str]) -> list[Outcome]:
-        """Forget topics in one write: the topic that there was, or the error, of each. Raises as create_all."""
+        """Forget topics in one write; their ids stay in `deleted` until `forget_deleted`. The topic there was, or the
+        error (UNKNOWN_TOPIC_OR_PARTITION), of each. Raises as create_all."""
         with self._guard:
             outcomes = [_outcome(self._known, name) for name in dict.fromkeys(names)]
             gone = [topic for topic in outcomes if isinstance(topic, Topic)]
@@ -154,13 +140,9 @@ class TopicRegistry:
         with self._guard:
             self._commit(deleted=self._state.deleted - frozenset(ids))
 
-    def add_partitions(self, name: str, total: int) -> Topic:
-        """Give a topic `total` partitions, more than it has. Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION,
-        INVALID_PARTITIONS, KAFKA_STORAGE_ERROR."""
-        return _only(self.add_all_partitions({name: total}))
-
     def add_all_partitions(self, totals: Mapping[str, int]) -> list[Outcome]:
-        """As add_partitions for several topics, in one write. Raises as create_all."""
+        """Give topics so many partitions, more than they have, in one write: the topic as it is now, or the error
+        (UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS), of each. Raises as create_all."""
 
         def enlarged(name: str) -> Topic:
             topic, total = self._known(name), totals[name]
@@ -183,12 +165,9 @@ class TopicRegistry:
                 if (known := self._by_id.get(topic.id)) is not None and known.partitions == topic.partitions
             )
 
-    def set_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
-        """Replace all overrides of a topic. Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
-        return _only(self.set_all_configs({name: configs}))
-
     def set_all_configs(self, configs: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
-        """As set_configs for several topics, in one write. Raises as create_all."""
+        """Replace all overrides of topics, in one write: the topic as it is now, or the error
+        (UNKNOWN_TOPIC_OR_PARTITION), of each. Raises as create_all."""
         return self._replace_all(lambda name: replace(self._known(name), configs=dict(configs[name])), configs)
 
     def take_in(self, topics: Iterable[Topic]) -> None:
@@ -259,21 +238,21 @@ class TopicRegistry:
             if (other := before.get(topic.name)) is not None and other.id != topic.id:
                 self._by_id.pop(other.id, None)
             self._by_id[topic.id] = topic
-            self._folded.setdefault(_fold(topic.name), set()).add(topic.name)
+            self._folded.setdefault(metrics_name(topic.name), set()).add(topic.name)
         self._state = state
         for topic in gone:
             self._by_id.pop(topic.id, None)
-            names = self._folded[_fold(topic.name)]
+            names = self._folded[metrics_name(topic.name)]
             names.discard(topic.name)
             if not names:
-                del self._folded[_fold(topic.name)]
+                del self._folded[metrics_name(topic.name)]
 
     def _set(self, state: RegistryState) -> None:
         self._lines = {name: format_topic(topic) for name, topic in state.topics.items()}
         self._by_id = {topic.id: topic for topic in state.topics.values()}
         self._folded = {}
         for name in state.topics:
-            self._folded.setdefault(_fold(name), set()).add(name)
+            self._folded.setdefault(metrics_name(name), set()).add(name)
         self._state = state
 
 
@@ -282,13 +261,6 @@ def _outcome(make: Callable[[_T], Topic], of: _T) -> Outcome:
         return make(of)
     except BrokerError as error:
         return error
-
-
-def _only(outcomes: list[Outcome]) -> Topic:
-    (outcome,) = outcomes
-    if isinstance(outcome, BrokerError):
-        raise outcome
-    return outcome
 
 
 def _exists(name: str) -> BrokerError:
@@ -312,8 +284,3 @@ def check_topic_name(name: str) -> None:
     else:
         why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     raise BrokerError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {why}")
-
-
-def _fold(name: str) -> str:
-    """Names that are one in metrics, where a dot becomes an underscore (Topic.unifyCollisionChars)."""
-    return name.replace(".", "_")

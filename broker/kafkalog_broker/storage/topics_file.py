@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kafkalog_broker.storage.log_dir import LogDir
+from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.log.format.names import valid_topic_name
 from kafkalog_spark.log.format.partition_metadata import uuid_from_text, uuid_to_text
@@ -115,7 +115,7 @@ def _topic(entry: Any) -> Topic:
     return Topic(name, uuid_from_text(entry["id"]), partitions, dict(configs))
 
 
-def read_registry(log_dir: LogDir) -> RegistryState | None:
+def read_registry(log_dir: LogDirectory) -> RegistryState | None:
     """A directory's copy; None when there is none, or none that can be read: a damaged one is set aside. Raises
     UnsupportedFormat for the file of a later release."""
     path = log_dir.path / TOPICS_FILE

@@ -8,7 +8,6 @@ Checkpoints are read before the logs: read later, they could be ahead of what wa
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
-from kafkalog_spark.log.check.partition_check import TEMPORARY_SUFFIX, PartitionCheck, PartitionResult
+from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -26,9 +25,11 @@ from kafkalog_spark.log.format.checkpoint import (
     TopicPartition,
     read_offset_checkpoint,
 )
+from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
 from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.directory_listing import log_files
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
@@ -219,13 +220,7 @@ def _parent(place: PartitionPlace) -> str:
 
 def _log_bytes(place: PartitionPlace) -> int:
     """Bytes of the .log files; what goes away meanwhile has none."""
-    total = 0
     try:
-        with os.scandir(place.directory) as entries:
-            for entry in entries:
-                if entry.name.endswith(names.LOG_SUFFIX):
-                    with contextlib.suppress(OSError):
-                        total += entry.stat().st_size
+        return sum(facts.st_size for facts in log_files(place.directory).values())
     except OSError:
-        pass  # for progress only: the check itself tells what cannot be read
-    return total
+        return 0  # for progress only: the check itself tells what cannot be read

@@ -15,6 +15,7 @@ from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
 from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, read_producer_snapshot
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from kafkalog_spark.log.check.record_check import RecordCheck
 
 _OWN_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE})
-TEMPORARY_SUFFIX = ".tmp"
-"""Of a file that was to replace another one when the broker was killed."""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
@@ -23,6 +24,16 @@ HEADER_SIZES = (*layout.LEGACY_MIN_SIZE, layout.RECORDS_AT)
 
 PREFIX_SIZE = layout.MAGIC_AT + 1
 """Bytes that tell format and size of a batch."""
+
+
+Read = Callable[[int, int], bytes]
+"""(position, size) to the bytes there, fewer at the end of the file."""
+
+BELIEVED = 16 << 20
+"""Bytes of a batch up to which memory is taken for it before its CRC is known: a larger length may be damage."""
+
+_CRC_READ = 1 << 20
+"""Bytes read at once for a CRC in pieces."""
 
 
 class BatchHeader(NamedTuple):
@@ -50,6 +61,13 @@ class BatchHeader(NamedTuple):
     def end(self) -> int:
         """Position of the next batch."""
         return self.position + self.size
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 without sequences; 0 follows 2^31-1, within a batch too."""
+        if self.base_sequence < 0:
+            return layout.NO_SEQUENCE
+        return (self.base_sequence + self.last_offset - self.base_offset) & layout.MAX_INT32
 
     @property
     def codec(self) -> int:
@@ -114,6 +132,50 @@ def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeade
         position, size, offset, offset, magic, attributes, crc, layout.NO_LEADER_EPOCH, timestamp, timestamp,
         layout.NO_PRODUCER_ID, layout.NO_PRODUCER_EPOCH, layout.NO_SEQUENCE, count,
     )  # fmt: skip
+
+
+def whole_batch(data: bytes | memoryview, at: int, left: int, position: int) -> tuple[int, int]:
+    """(size, magic) of the batch at data[at:]; CorruptBatch when it does not end within the `left` bytes there are."""
+    if left <= layout.MAGIC_AT:
+        raise CorruptBatch(f"the file ends {left} bytes into a batch header", position=position)
+    size, magic = parse_prefix(data, at, position)
+    if size > left:
+        raise CorruptBatch(f"a batch of {size} bytes begins here, the file ends after {left}", position=position)
+    return size, magic
+
+
+def announced_batch(read: Read, position: int, end: int, believed: int) -> BatchHeader:
+    """The header of the batch at `position`, which is whole before byte `end`.
+
+    Of one of more than `believed` bytes the CRC is checked, piece by piece: a length that lies must not cost its size
+    in memory. Raises CorruptBatch, UnsupportedFormat.
+    """
+    head = read(position, layout.RECORDS_AT)
+    left = end - position if len(head) == layout.RECORDS_AT else min(len(head), end - position)
+    size, _ = whole_batch(head, 0, left, position)
+    header = parse_header(head, 0, position)
+    if size > believed:
+        compare_crc(header, crc_in_pieces(read, header))
+    return header
+
+
+def crc_in_pieces(read: Read, header: BatchHeader) -> int:
+    """The CRC of a batch that may be larger than one wants to hold; of what is there, when the file was cut since."""
+    crc, at = 0, header.position + crc_begins(header.magic)
+    while at < header.end and (piece := read(at, min(_CRC_READ, header.end - at))):
+        crc, at = continued_crc(crc, piece, header.magic), at + len(piece)
+    return crc
+
+
+def wrapper_value_at(batch: bytes | memoryview, magic: int) -> int:
+    """Where the compressed message set of a whole wrapper (v0, v1) begins; it ends with it. Raises CorruptBatch."""
+    key_at = layout.LEGACY_KEY_AT[magic]
+    key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
+    value_at = key_at + 8 + max(key_size, 0)
+    value_size = int.from_bytes(batch[value_at - 4 : value_at], "big", signed=True)
+    if value_size < 0 or value_at + value_size != len(batch):
+        raise CorruptBatch(f"a wrapper with key size {key_size} and value size {value_size}")
+    return value_at
 
 
 def computed_crc(batch: bytes | memoryview, magic: int) -> int:

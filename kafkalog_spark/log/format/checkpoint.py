@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.log.format.names import valid_topic_name
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -34,8 +35,6 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 VERSION = 0
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
-_MAX_INT32 = 2**31 - 1
-_MAX_INT64 = 2**63 - 1
 
 TopicPartition = tuple[str, int]
 
@@ -56,10 +55,10 @@ def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
     for line in _entries(data):
         if len(line.words) != 3 or not valid_topic_name(line.words[0]):
             raise line.malformed("topic partition offset")
-        partition = line.integer(1, _MAX_INT32, "topic partition offset")
+        partition = line.integer(1, MAX_INT32, "topic partition offset")
         if partition < 0:
             raise line.malformed("topic partition offset")
-        offsets[line.words[0], partition] = line.integer(2, _MAX_INT64, "topic partition offset")
+        offsets[line.words[0], partition] = line.integer(2, MAX_INT64, "topic partition offset")
     return offsets
 
 
@@ -79,7 +78,7 @@ def parse_leader_epochs(data: bytes) -> list[EpochEntry]:
     for line in _entries(data):
         if len(line.words) != 2:
             raise line.malformed(form)
-        epochs.append(EpochEntry(line.integer(0, _MAX_INT32, form), line.integer(1, _MAX_INT64, form)))
+        epochs.append(EpochEntry(line.integer(0, MAX_INT32, form), line.integer(1, MAX_INT64, form)))
     return epochs
 
 
@@ -156,7 +155,7 @@ def _entries(data: bytes) -> Iterator[_Line]:
             return  # Kafka reads a file that ends before its count as empty
         if len(line.words) != 1:
             raise line.malformed(form)
-        head.append(line.integer(0, _MAX_INT32, form))
+        head.append(line.integer(0, MAX_INT32, form))
         if head[0] != VERSION:
             raise UnsupportedFormat(f"line 1: version {head[0]} of a checkpoint file, only {VERSION} is known")
     expected, found, last = head[1], 0, 2

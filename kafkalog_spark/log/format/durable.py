@@ -12,6 +12,15 @@ TEMPORARY_SUFFIX = ".tmp"
 """What Kafka calls the file written aside; a left-over one is overwritten by the next write."""
 
 
+def fsync_file(path: str | os.PathLike[str]) -> None:
+    """Return when what has been written to the file is on disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def fsync_directory(path: str | os.PathLike[str]) -> None:
     """Return when the directory's entries are on disk: files made, renamed and removed in it before now."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -91,23 +91,15 @@ class IndexFile:
         cls,
         path: str | os.PathLike[str],
         base_offset: int,
-        active: bool,
         max_index_size: int = MAX_INDEX_SIZE,
     ) -> Self:
-        """Open a file that is there, to read its last entry or to go on appending. Raises FileNotFoundError.
-
-        Of an inactive segment every whole entry up to the file's end is taken as valid, unread, as Kafka does on load;
-        the file keeps its size and so counts as full. The index of the active segment is read up to its first zero or
-        unsorted entry, and gets its full size again.
-        """
+        """Open the index of an active segment to go on appending: it is read up to its first zero or unsorted entry,
+        and gets its full size again. Raises FileNotFoundError."""
         self = cls.__new__(cls)
         self._attach(path, base_offset, max_index_size, os.O_RDWR)
         try:
-            size = os.fstat(self._fd).st_size
-            self.max_entries = size // cls.ENTRY_SIZE
-            self._set_entries(self._valid_entries() if active else self.max_entries)
-            if active:
-                self._cut_behind_entries()
+            self._set_entries(self._valid_entries())
+            self._cut_behind_entries()
         except BaseException:
             self.close()
             raise
@@ -129,10 +121,6 @@ class IndexFile:
         """Take the first `entries` entries as the index, and remember the last of them."""
         raise NotImplementedError
 
-    def _relative_offset_of(self, slot: int) -> int:
-        """The relative offset in entry `slot`."""
-        raise NotImplementedError
-
     def _read(self, slot: int) -> bytes:
         return os.pread(self._fd, self.ENTRY_SIZE, slot * self.ENTRY_SIZE)
 
@@ -150,19 +138,9 @@ class IndexFile:
             hint="roll the segment before appending",
         )
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries whose offset is `offset` or higher; the file gets its full size back, in zeros.
-
-        The bytes of dropped entries are erased too (Kafka leaves them behind, where a crash may bring them back).
-        """
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if self._relative_offset_of(middle) < offset - self.base_offset:
-                low = middle + 1
-            else:
-                high = middle
-        self._set_entries(low)
+    def drop_last(self) -> None:
+        """Take the last entry back; its bytes are erased too."""
+        self._set_entries(self.entries - 1)
         self._cut_behind_entries()
 
     def _cut_behind_entries(self) -> None:

@@ -85,7 +85,7 @@ NO_LEADER_EPOCH = -1
 # The smallest v2 record: length 6, attributes, four one-byte varints, header count. Bounds a record count that lies.
 MIN_RECORD_SIZE = 7
 MAX_INT32 = 2**31 - 1
-MAX_INT64 = 2**63 - 1
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 
 class Codec(IntEnum):

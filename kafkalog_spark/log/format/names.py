@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from kafkalog_spark.log.format.layout import MAX_INT64
+
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -26,8 +28,6 @@ SWAP_SUFFIX = ".swap"
 """Written whole, and about to take the place of older segments."""
 
 DELETE_DIR_SUFFIX = "-delete"
-FUTURE_DIR_SUFFIX = "-future"
-STRAY_DIR_SUFFIX = "-stray"
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
@@ -44,7 +44,6 @@ MAX_TOPIC_NAME_LENGTH = 249
 """Characters; a directory name has 255 at most, and "-" and the partition follow."""
 
 _MAX_PARTITION = 2**31 - 1
-_MAX_OFFSET = 2**63 - 1
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIR = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})")
@@ -54,6 +53,10 @@ _SEGMENT_FILE = re.compile(
     r"(?P<offset>[0-9]{20})(?P<suffix>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
     r"(?P<transient>\.deleted|\.cleaned|\.swap)?"
 )
+
+
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+"""The files of a segment, in the order in which they are renamed."""
 
 
 class DirKind(Enum):
@@ -99,7 +102,7 @@ class SegmentFiles:
 
 def segment_name(base_offset: int) -> str:
     """20 decimal digits: what the names of all files of a segment begin with."""
-    if not 0 <= base_offset <= _MAX_OFFSET:
+    if not 0 <= base_offset <= MAX_INT64:
         raise ValueError(f"a base offset is between 0 and 2^63-1, got {base_offset}")
     return f"{base_offset:020d}"
 
@@ -112,6 +115,12 @@ def is_internal(topic: str) -> bool:
 def valid_topic_name(topic: str) -> bool:
     """Topic.validate: 1 to 249 of the characters a-z A-Z 0-9 . _ - and neither "." nor ".."."""
     return len(topic) <= MAX_TOPIC_NAME_LENGTH and topic not in (".", "..") and bool(_TOPIC_NAME.fullmatch(topic))
+
+
+def metrics_name(topic: str) -> str:
+    """The name of a topic in metrics, where a dot becomes an underscore: topics with one are said to collide
+    (Topic.unifyCollisionChars)."""
+    return topic.replace(".", "_")
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
@@ -136,7 +145,7 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
 def parse_segment_file(name: str) -> SegmentFileName | None:
     """Take a file's name apart; None when it is not a segment's .log, index or producer snapshot."""
     parts = _SEGMENT_FILE.fullmatch(name)
-    if not parts or int(parts["offset"]) > _MAX_OFFSET:
+    if not parts or int(parts["offset"]) > MAX_INT64:
         return None
     return SegmentFileName(int(parts["offset"]), parts["suffix"], parts["transient"])
 
@@ -171,7 +180,7 @@ def live_segments(names: Iterable[str], next_offset: Callable[[str], int]) -> li
     """
     plain: dict[tuple[int, str], str] = {}
     swap: dict[tuple[int, str], str] = {}
-    lowest_cleaned = _MAX_OFFSET + 1
+    lowest_cleaned = MAX_INT64 + 1
     for name in names:
         file = parse_segment_file(name)
         if file is None:

@@ -28,11 +28,13 @@ from kafkalog_spark.log.format.index_file import (
     check_size,
     read_entries,
 )
+from kafkalog_spark.log.format.layout import MAX_INT64
 
 ENTRY_SIZE = 8
 _ENTRY = struct.Struct(">ii")
 ENTRY_DTYPE = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-_MAX_OFFSET = 2**63 - 1
+_SEARCH_BLOCK = 512
+"""Entries that are read at once when a search in the file has come down to so many: one page."""
 
 
 class OffsetPosition(NamedTuple):
@@ -97,7 +99,7 @@ def _valid_prefix(relative: npt.NDArray[np.int64], positions: npt.NDArray[np.int
     """
     good = np.diff(relative, prepend=0) > 0
     good &= np.diff(positions, prepend=-1) > 0
-    good &= relative <= _MAX_OFFSET - base_offset
+    good &= relative <= MAX_INT64 - base_offset
     return len(good) if good.all() else int(np.argmin(good))
 
 
@@ -111,6 +113,26 @@ def parse_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -
 def load_offset_index(path: str | os.PathLike[str], base_offset: int) -> OffsetIndex:
     """Read and parse an .index file; a missing file is an empty index. Raises OSError for any other trouble."""
     return parse_offset_index(read_entries(path, ENTRY_SIZE), base_offset)
+
+
+def search_file(fd: int, entries: int, target: int, field: int) -> int:
+    """Position of the last batch in an index file whose relative offset (field 0) or position (field 1) is not above
+    `target`; 0 when the index names none. No copy of it is held. Zeros after the entries are padding."""
+    low, high, found = 0, entries, 0
+    block, block_at = b"", 0  # the last steps of the search need no system call each
+    while low < high:
+        if not block and high - low <= _SEARCH_BLOCK:
+            block, block_at = os.pread(fd, (high - low) * ENTRY_SIZE, low * ENTRY_SIZE), low
+        middle = (low + high) // 2
+        data, at = block, (middle - block_at) * ENTRY_SIZE
+        if not data:
+            data, at = os.pread(fd, ENTRY_SIZE, middle * ENTRY_SIZE), 0
+        entry = _ENTRY.unpack_from(data, at) if len(data) >= at + ENTRY_SIZE else (0, 0)
+        if entry[0] > 0 and entry[field] <= target:
+            low, found = middle + 1, entry[1]
+        else:
+            high = middle
+    return found
 
 
 def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -> None:
@@ -175,18 +197,12 @@ class OffsetIndexWriter(IndexFile):
         self.entries += 1
         self.last_offset = offset
 
-    def floor(self, offset: int) -> OffsetPosition:
-        """As OffsetIndex.floor, by binary search in the file: no copy of the index is held."""
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if self._relative_offset_of(middle) <= offset - self.base_offset:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
+    @property
+    def last(self) -> OffsetPosition:
+        """The last entry; (base offset, 0) when there is none."""
+        if not self.entries:
             return OffsetPosition(self.base_offset, 0)
-        relative, position = _ENTRY.unpack(self._read(low - 1))
+        relative, position = _ENTRY.unpack(self._read(self.entries - 1))
         return OffsetPosition(self.base_offset + relative, position)
 
     def _valid_entries(self) -> int:
@@ -194,8 +210,4 @@ class OffsetIndexWriter(IndexFile):
 
     def _set_entries(self, entries: int) -> None:
         self.entries = entries
-        self.last_offset = self.base_offset + (self._relative_offset_of(entries - 1) if entries else 0)
-
-    def _relative_offset_of(self, slot: int) -> int:
-        relative: int = _ENTRY.unpack(self._read(slot))[0]
-        return relative
+        self.last_offset = self.last.offset

@@ -35,6 +35,13 @@ class PartitionMetadata:
     version: int = VERSION
 
 
+def new_uuid() -> uuid.UUID:
+    """A random id whose text begins with no dash, which command lines take for an option (Uuid)."""
+    while uuid_to_text(value := uuid.uuid4()).startswith("-"):
+        pass
+    return value
+
+
 def uuid_to_text(value: uuid.UUID) -> str:
     """22 characters of URL-safe base64, as Kafka writes topic, directory and cluster ids."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")

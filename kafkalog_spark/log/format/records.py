@@ -50,10 +50,6 @@ class RecordView(NamedTuple):
     value_at: int
     value_size: int
 
-    @property
-    def has_key(self) -> bool:
-        return self.key_size >= 0
-
 
 _SHORT = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]
 """What a zigzag varint of one byte says."""

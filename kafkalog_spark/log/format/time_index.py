@@ -27,12 +27,11 @@ from kafkalog_spark.log.format.index_file import (
     check_size,
     read_entries,
 )
-from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.layout import MAX_INT64, NO_TIMESTAMP
 
 ENTRY_SIZE = 12
 _ENTRY = struct.Struct(">qi")
 ENTRY_DTYPE = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
-_MAX_OFFSET = 2**63 - 1
 
 
 class TimestampOffset(NamedTuple):
@@ -92,7 +91,7 @@ def _valid_prefix(timestamps: npt.NDArray[np.int64], relative: npt.NDArray[np.in
     # Compared, not subtracted: the difference of two garbage timestamps may not fit into an int64.
     good[1:] = (timestamps[1:] > timestamps[:-1]) & (relative[1:] >= relative[:-1]) & (relative[1:] > 0)
     good[0] = timestamps[0] >= 0 and relative[0] >= 0 and (timestamps[0] > 0 or relative[0] > 0)
-    good &= relative <= _MAX_OFFSET - base_offset
+    good &= relative <= MAX_INT64 - base_offset
     return len(good) if good.all() else int(np.argmin(good))
 
 
@@ -186,20 +185,6 @@ class TimeIndexWriter(IndexFile):
         self.last_offset = offset
         return True
 
-    def floor_before(self, timestamp: int) -> TimestampOffset | None:
-        """As TimeIndex.floor_before, by binary search in the file: no copy of the index is held."""
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if _ENTRY.unpack(self._read(middle))[0] < timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
-            return None
-        found, relative = _ENTRY.unpack(self._read(low - 1))
-        return TimestampOffset(found, self.base_offset + relative)
-
     def _valid_entries(self) -> int:
         return len(load_time_index(self.path, self.base_offset))
 
@@ -210,7 +195,3 @@ class TimeIndexWriter(IndexFile):
         if entries:
             self.last_timestamp, relative = _ENTRY.unpack(self._read(entries - 1))
             self.last_offset += relative
-
-    def _relative_offset_of(self, slot: int) -> int:
-        relative: int = _ENTRY.unpack(self._read(slot))[1]
-        return relative

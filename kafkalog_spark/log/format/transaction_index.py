@@ -123,7 +123,7 @@ def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: in
 class TransactionIndexWriter:
     """A .txnindex file open for appending; the file is made by the first entry. Not thread safe: one writer.
 
-    `last_offset` is the last entry's, or None when there is none. An existing file is read and checked (CorruptIndex).
+    An existing file is read and checked (CorruptIndex).
     """
 
     def __init__(self, path: str | os.PathLike[str], base_offset: int = 0) -> None:
@@ -137,10 +137,6 @@ class TransactionIndexWriter:
     @property
     def entries(self) -> int:
         return len(self._transactions)
-
-    @property
-    def last_offset(self) -> int | None:
-        return self._transactions[-1].last_offset if self._transactions else None
 
     @property
     def transactions(self) -> Sequence[AbortedTransaction]:
@@ -163,13 +159,6 @@ class TransactionIndexWriter:
         if os.pwrite(self._fd, format_transaction(transaction), self.entries * ENTRY_SIZE) != ENTRY_SIZE:
             raise OSError(errno.ENOSPC, "only a part of an index entry could be written", self.path)
         self._transactions.append(transaction)
-
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries whose last offset is `offset` or higher."""
-        while self._transactions and self._transactions[-1].last_offset >= offset:
-            self._transactions.pop()
-        if self._fd >= 0:
-            os.ftruncate(self._fd, self.entries * ENTRY_SIZE)
 
     def flush(self) -> None:
         """Return when the entries are on disk (fsync)."""

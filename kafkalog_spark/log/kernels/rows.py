@@ -129,7 +129,7 @@ FAULTS = {
     Status.TRAILING_BYTES: "bytes are left after the last record (the record count is wrong)",
     Status.OFFSET_ORDER: "a record's offset does not rise, or lies outside the batch",
     Status.HEADER_KEY_NULL: "a header has no key",
-    Status.TIMESTAMP_RANGE: "a timestamp does not fit Spark's microseconds; leave the timestamp column out to read on",
+    Status.TIMESTAMP_RANGE: "a timestamp does not fit int64 microseconds; leave the timestamp column out to read on",
     Status.INNER_MAGIC: "a message inside a compressed message set has another magic",
     Status.INNER_CRC: "CRC-32 of a message inside a compressed message set does not match",
     Status.NESTED: "a compressed message lies inside a compressed message set",

@@ -97,7 +97,7 @@ class Output:
         if size > self.left:
             raise UnfoldsTooFar(
                 f"its records decompress to more than {self.limit} bytes",
-                hint="raise the option maxDecompressedBatchBytes if such batches are meant to be there",
+                hint="allow more if such batches are meant to be there",
             )
 
     def next_piece(self) -> None:

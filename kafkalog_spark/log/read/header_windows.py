@@ -16,18 +16,19 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import (
+    BELIEVED,
     BatchHeader,
+    Read,
+    announced_batch,
     check_crc,
-    compare_crc,
     computed_crc,
-    continued_crc,
-    crc_begins,
     crc_text,
     parse_header,
-    parse_prefix,
+    whole_batch,
 )
 from kafkalog_spark.log.format.checksum import crc32c
 from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.read.scratch import Scratch
 
 Table = npt.NDArray[np.int64]
 
@@ -51,6 +52,27 @@ class Window:
         position = int(self.table[row, H.POSITION]) - self.start
         return self.data[position : position + int(self.table[row, H.SIZE])]
 
+    @property
+    def size(self) -> int:
+        """Bytes of its batches."""
+        return int(self.table[:, H.SIZE].sum())
+
+    @property
+    def starts(self) -> Table:
+        """int64[n], where in `data` each batch begins."""
+        starts: Table = self.table[:, H.POSITION] - self.start
+        return starts
+
+    def records(self, first: int, end: int) -> tuple[Table, Table]:
+        """(starts, ends) in `data` of the records of v2 batches: rows [first, end)."""
+        starts = self.table[first:end, H.POSITION] - self.start
+        return starts + layout.RECORDS_AT, starts + self.table[first:end, H.SIZE]
+
+    @property
+    def payload(self) -> npt.NDArray[np.uint8]:
+        """`data` as the kernels take it."""
+        return np.frombuffer(self.data.toreadonly(), np.uint8)
+
     def first(self, rows: int) -> Window:
         """Its first `rows` batches."""
         return Window(self.table[:rows], self.data, self.start)
@@ -60,17 +82,18 @@ class Window:
 
 
 def header_windows(
-    fd: int, end: int, start: int = 0, *, plain: bool | None = None
+    fd: int, end: int, start: int = 0, *, plain: bool | None = None, buffer: Scratch | None = None
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
     """The batches between the positions `start` and `end` of an open file, as windows of good ones.
 
     The last window comes with what is wrong after it, as a value with its position, where the batches end before
     `end`. Offsets are not looked at. A window's bytes are gone when the next one comes. plain: which of the two scans;
-    chosen by size. Raises OSError.
+    chosen by size. buffer: where a swept window lies; it grows for a batch that is larger, and shrinks afterwards. By
+    default a window of its own is read, and of a larger batch only the header. Raises OSError.
     """
     if plain is None:
-        plain = end - start < _PLAIN_BELOW
-    return (_plain_windows if plain else _swept_windows)(fd, start, end)
+        plain = buffer is None and end - start < _PLAIN_BELOW
+    return _plain_windows(fd, start, end) if plain else _swept_windows(fd, start, end, buffer)
 
 
 def _plain_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, KafkalogError | None]]:
@@ -80,7 +103,7 @@ def _plain_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, Kafk
     wrong: KafkalogError | None = None
     try:
         while position < len(data):
-            _whole_batch(data, position, start + position)
+            whole_batch(data, position, len(data) - position, start + position)
             header = parse_header(data, position, start + position)
             check_crc(header, data[position : position + header.size])
             rows.append((*header, 1, 0))
@@ -91,87 +114,61 @@ def _plain_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, Kafk
     yield Window(table, data, start), wrong
 
 
-def _whole_batch(data: memoryview, at: int, position: int) -> tuple[int, int]:
-    """(size, magic) of the batch at data[at:]; CorruptBatch when it does not end within `data`."""
-    left = len(data) - at
-    if left <= layout.MAGIC_AT:
-        raise CorruptBatch(f"the file ends {left} bytes into a batch header", position=position)
-    size, magic = parse_prefix(data, at, position)
-    if size > left:
-        raise CorruptBatch(f"a batch of {size} bytes begins here, the file ends after {left}", position=position)
-    return size, magic
-
-
-def _swept_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, KafkalogError | None]]:
+def _swept_windows(
+    fd: int, start: int, end: int, buffer: Scratch | None = None
+) -> Iterator[tuple[Window, KafkalogError | None]]:
     from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
 
-    buffer = np.empty(min(_WINDOW, max(end - start, 1)), np.uint8)
-    view = buffer.data
-    frozen = buffer[:]
-    frozen.flags.writeable = False  # the kernel was compiled for read-only input
+    wants_bytes = buffer is not None
+    buffer = buffer or Scratch(min(_WINDOW, max(end - start, 1)))
+    size = buffer.data.size
     table = np.empty((_TABLE_ROWS, len(H)), np.int64)
-    position = start
+    position, large = start, 0
     wrong: KafkalogError | None
-    while position < end:
-        want = min(len(buffer), end - position)
-        filled = os.preadv(fd, [view[:want]], position)
-        if filled < want:  # the file became shorter
-            end = position + filled
-        at = 0
-        while True:
-            rows, behind, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
-            found = table[:rows]
-            good, wrong = check_large(found, view, position)
-            found = found[:good].copy()
-            found[:, H.POSITION] += position
-            stopped = int(behind)
-            if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
-                wrong = what_is_wrong(view, stopped, filled, position + stopped)
-            if len(found) or wrong is not None:
-                yield Window(found, view[:filled], position), wrong
-            if wrong is not None:
-                return
-            at = stopped
-            if status != SweepStatus.TABLE_FULL:
-                break
-        position += at
-        if at == 0 or position + (filled - at) >= end:
-            # What is left begins no batch that is whole in the buffer: a large one, or the end of the file.
-            if position == end:
-                return
-            window, wrong = large_batch(fd, position, end)
-            yield window, wrong
-            if wrong is not None:
-                return
-            position += int(window.table[0, H.SIZE])
-
-
-def large_batch(fd: int, position: int, end: int) -> tuple[Window, KafkalogError | None]:
-    """One batch, its CRC checked piece by piece: a length that lies must not cost its size in memory.
-
-    The window's bytes are those of the header.
-    """
-    head = memoryview(os.pread(fd, layout.RECORDS_AT, position))
     try:
-        if end - position <= layout.MAGIC_AT:
-            raise CorruptBatch(f"the file ends {end - position} bytes into a batch header", position=position)
-        size, magic = parse_prefix(head, 0, position)
-        if size > end - position:
-            raise CorruptBatch(
-                f"a batch of {size} bytes begins here, the file ends after {end - position}", position=position
-            )
-        header = parse_header(head, 0, position)
-        crc, at = 0, position + crc_begins(magic)
-        while at < header.end:
-            piece = os.pread(fd, min(_WINDOW, header.end - at), at)
-            if not piece:
-                raise CorruptBatch("the file became shorter while it was read", position=position)
-            crc, at = continued_crc(crc, piece, magic), at + len(piece)
-        compare_crc(header, crc)
-    except (CorruptBatch, UnsupportedFormat) as error:
-        return Window(np.empty((0, len(H)), np.int64), head, position), error
-    return Window(np.array([(*header, 1, 0)], np.int64), head, position), None
+        while position < end:
+            want, large = min(max(size, large), end - position), 0
+            filled = os.preadv(fd, [buffer.room(0, want)], position)
+            if filled < want:  # the file became shorter
+                end = position + filled
+            frozen, view = buffer.read_only(), buffer.view
+            at = 0
+            while True:
+                rows, behind, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
+                found = table[:rows]
+                good, wrong = check_large(found, view, position)
+                found = found[:good].copy()
+                found[:, H.POSITION] += position
+                at = int(behind)
+                if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
+                    wrong = what_is_wrong(view, at, filled, position + at)
+                if len(found) or wrong is not None:
+                    yield Window(found, view[:filled], position), wrong
+                if wrong is not None:
+                    return
+                if status != SweepStatus.TABLE_FULL:
+                    break
+            position += at
+            if position < end and (at == 0 or position + (filled - at) >= end):
+                # What is left begins no batch that is whole in the buffer: a large one, or the end of the file.
+                try:
+                    header = announced_batch(_of(fd), position, end, BELIEVED if wants_bytes else 0)
+                except (CorruptBatch, UnsupportedFormat) as error:
+                    yield Window(table[:0], view[:0], position), error
+                    return
+                if wants_bytes:
+                    large = header.size
+                else:
+                    head = memoryview(os.pread(fd, layout.RECORDS_AT, position))
+                    yield Window(np.array([(*header, 1, 0)], np.int64), head, position), None
+                    position = header.end
+    finally:
+        buffer.shrink(size)
+
+
+def _of(fd: int) -> Read:
+    return lambda position, size: os.pread(fd, size, position)
 
 
 def check_large(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
@@ -190,14 +187,15 @@ def check_large(table: Table, data: memoryview, start: int) -> tuple[int, Corrup
         else:
             found = computed_crc(data[at : at + size], magic)
         if found != crc:
-            return row, CorruptBatch(crc_text(magic, crc, found), position=start + at)
+            offset = int(table[row, H.BASE_OFFSET])
+            return row, CorruptBatch(crc_text(magic, crc, found), position=start + at, offset=offset)
     return len(table), None
 
 
 def what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
     """The error for the batch where the sweep stopped for more than the end of its bytes."""
     try:
-        size, magic = _whole_batch(data[:filled], at, position)
+        size, magic = whole_batch(data, at, filled - at, position)
         check_crc(parse_header(data, at, position), data[at : at + size])
     except (CorruptBatch, UnsupportedFormat) as error:
         return error

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format.batch_header import BatchHeader
+from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read.batch_order import ordered_headers
@@ -146,12 +146,11 @@ def _walk_segment(
             position, offset = header.end, header.last_offset + 1
             if offset >= end or (waiting is not None and not waiting):
                 return offset, None
+        if position < file.size:
+            announced_batch(file.read, position, file.size, believed=file.size)
     except (CorruptLog, UnsupportedFormat) as error:
-        return offset, file.blame(error)
-    if position >= file.size:
-        return offset, None
-    what = f"a batch begins here that the file, of {file.size} bytes, does not hold"
-    return offset, file.blame(CorruptBatch(what, position=position, offset=offset))
+        return offset, file.blame(error.at(offset=offset))
+    return offset, None
 
 
 def _take(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader, parse_prefix
+from kafkalog_spark.log.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.log.format.offset_index import OffsetPosition
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_batch, find_batch_behind
@@ -106,16 +105,10 @@ def _checked(file: SegmentFile, position: int, lowest: int) -> Iterator[BatchHea
         yield error
         return
     if position < file.size:
-        data = file.read(position, layout.MAGIC_AT + 1)
-        what = f"the file ends {len(data)} bytes into a batch header"
-        if len(data) > layout.MAGIC_AT:
-            try:
-                size, _ = parse_prefix(data, 0, position)
-                what = f"a batch of {size} bytes begins here, the file ends after {file.size - position}"
-            except KafkalogError as error:
-                yield error
-                return
-        yield CorruptBatch(what, position=position)
+        try:
+            announced_batch(file.read, position, file.size, believed=file.size)
+        except (CorruptBatch, UnsupportedFormat) as error:
+            yield error
 
 
 def judge_tail(

@@ -158,7 +158,7 @@ class PartitionLog:
                 f"the segment cannot be opened: {error.strerror}",
                 topic_partition=self.name,
                 path=os.path.join(self.directory, self.segments[index].log),
-                hint="the user that Spark's workers run as needs to read it",
+                hint="whoever reads the log needs the permission to",
             ) from error
 
     def open_segment_at(self, offset: int) -> SegmentFile | None:

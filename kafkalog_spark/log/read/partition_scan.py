@@ -8,20 +8,18 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.record_schema import COLUMNS
-from kafkalog_spark.log.read.row_buffers import FIRST_BATCH_ROWS
+from kafkalog_spark.log.read.row_buffers import FIRST_BATCH_ROWS, RowBuffers
 from kafkalog_spark.log.read.scan_space import ScanSpace
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.read.segment_time import largest_timestamp, position_for_timestamp
 from kafkalog_spark.log.read.transactions import AbortedRanges
-
-_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,8 @@ class ScanRequest:
     """
 
     columns: tuple[str, ...] = COLUMNS
-    timestamp_from_ms: int = _MIN_INT64
-    timestamp_until_ms: int = _MAX_INT64
+    timestamp_from_ms: int = MIN_INT64
+    timestamp_until_ms: int = MAX_INT64
     offset_in: tuple[int, ...] = ()
     timestamp_in_ms: tuple[int, ...] = ()
     read_committed: bool = False
@@ -91,12 +89,7 @@ def scan_partition(
         offset_in=request.offset_in,
         timestamp_in_ms=request.timestamp_in_ms,
     )
-    aborted = None
-    if request.read_committed:
-        aborted = AbortedRanges(aborted_transactions(log, start, end, statistics.dropped).aborted)
-    scanner = SegmentScanner(
-        rows, aborted, request.max_decompressed, control_records=request.control_records, space=space
-    )
+    scanner = _scanner(log, start, end, request, statistics, rows, space)
     offset, tries = start, 0
     while offset < end:
         file = log.open_segment_at(offset)
@@ -113,21 +106,8 @@ def scan_partition(
             state = ScanState(*_begin(file, offset, request, position_hint))
             state.done = state.next_offset >= end  # by their timestamps no batch is wanted: what follows is not ours
             statistics.segments += 1
-            changed = False
             try:
-                while True:
-                    error = yield from _scan_segment(scanner, file, state, statistics)
-                    if error is None:
-                        break
-                    tries = tries + 1 if state.next_offset <= offset else 0
-                    changed = state.stopped_by is not None and tries < LISTINGS and log.has_changed(file)
-                    if changed:
-                        break
-                    if not request.drop_malformed:
-                        raise error
-                    statistics.dropped.append(error)
-                    if not _pass_over(file, state, error):
-                        break
+                tries, changed = yield from _scan_file(log, scanner, file, state, request, statistics, offset, tries)
             finally:
                 statistics.bytes_read += file.bytes_read
         position_hint = None
@@ -156,6 +136,47 @@ def scan_partition(
     if rows.rows_filled:
         statistics.rows += rows.rows_filled
         yield rows.take()
+
+
+def _scanner(
+    log: PartitionLog,
+    start: int,
+    end: int,
+    request: ScanRequest,
+    statistics: ScanStatistics,
+    rows: RowBuffers,
+    space: ScanSpace,
+) -> SegmentScanner:
+    aborted = None
+    if request.read_committed:
+        aborted = AbortedRanges(aborted_transactions(log, start, end, statistics.dropped).aborted)
+    return SegmentScanner(rows, aborted, request.max_decompressed, control_records=request.control_records, space=space)
+
+
+def _scan_file(
+    log: PartitionLog,
+    scanner: SegmentScanner,
+    file: SegmentFile,
+    state: ScanState,
+    request: ScanRequest,
+    statistics: ScanStatistics,
+    offset: int,
+    tries: int,
+) -> Generator[pa.RecordBatch, None, tuple[int, bool]]:
+    """Read a segment on from `state`, past damage if that is wanted. Returns (how often in a row nothing was read of a
+    segment that had changed, whether this one has changed since it was listed)."""
+    while True:
+        error = yield from _scan_segment(scanner, file, state, statistics)
+        if error is None:
+            return tries, False
+        tries = tries + 1 if state.next_offset <= offset else 0
+        if state.stopped_by is not None and tries < LISTINGS and log.has_changed(file):
+            return tries, True
+        if not request.drop_malformed:
+            raise error
+        statistics.dropped.append(error)
+        if not _pass_over(file, state, error):
+            return tries, False
 
 
 def _scan_segment(
@@ -209,7 +230,6 @@ def _lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogEr
         topic_partition=log.name,
         path=log.directory,
         offset=start,
-        hint="failOnDataLoss=false reads what is left",
     )
     if on_loss is None:
         raise error

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,12 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.kernels.choose import Kind, choose
-from kafkalog_spark.log.kernels.decode_legacy import decode_legacy, inspect_message_set
+from kafkalog_spark.log.kernels.decode_legacy import decode_legacy
 from kafkalog_spark.log.kernels.decode_v2 import decode_v2
 from kafkalog_spark.log.kernels.header_rows import rows_from_headers
-from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
-from kafkalog_spark.log.kernels.rows import FAULTS, C, Status
-from kafkalog_spark.log.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
-from kafkalog_spark.log.read.decompress import Output, decompress
+from kafkalog_spark.log.kernels.rows import FAULTS, C, Status, U
+from kafkalog_spark.log.read.batch_contents import DECOMPRESSED, Decompressor, open_wrapper, runs
 from kafkalog_spark.log.read.row_buffers import RowBuffers
-from kafkalog_spark.log.read.scan_space import DECOMPRESSED
 from kafkalog_spark.log.read.scratch import Scratch
 
 _NO_PAYLOAD = np.empty(0, np.uint8)
@@ -70,10 +66,8 @@ class Chosen:
 
     def runs(self) -> Iterator[Chosen]:
         """Neighbours of the same kind together."""
-        if len(self.kinds):
-            edges = [0, *(np.flatnonzero(np.diff(self.kinds)) + 1).tolist(), len(self.kinds)]
-            for first, end in pairwise(edges):
-                yield self.part(first, end)
+        for first, end in runs(self.kinds):
+            yield self.part(first, end)
 
     @property
     def headers(self) -> np.ndarray:
@@ -97,18 +91,15 @@ class RunDecoder:
     """Fills `rows` from batches in `window`, which starts at byte `position` of the file.
 
     Batches come as rows of a header table (layout.H), their CRCs checked. Every method yields the RecordBatches that
-    get
-    full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with position and offset; the rows of those
-    before
-    it are in the buffers, and none of its own.
+    get full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with position and offset; the rows of those
+    before it are in the buffers, and none of its own.
     """
 
     def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, max_decompressed: int) -> None:
         self._rows = rows
         self._window = window
         self._decompressed = decompressed
-        decompressed.expect(max_decompressed + DECOMPRESSED)
-        self._max_decompressed = max_decompressed
+        self._decompressor = Decompressor(decompressed, max_decompressed)
 
     def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
         """Decode neighbours of the same kind together."""
@@ -122,38 +113,14 @@ class RunDecoder:
         yield from self._run_kernel(decode_v2, self._window.read_only(), run, position)
 
     def _compressed_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        window, scratch = self._window.view, self._decompressed
-        packed = zip(
-            run.starts.tolist(), run.ends.tolist(), run.attributes.tolist(), run.units[:, 2].tolist(), strict=True
+        groups = self._decompressor.groups(
+            self._window.view, run.starts, run.ends, run.attributes, run.units[:, U.COUNT]
         )
-        last = len(run) - 1
-        at = first = 0
-        for i, (begin, end, attributes, count) in enumerate(packed):
-            run.starts[i] = at
-            output = Output(scratch, at, self._max_decompressed, self._record_guard(count))
-            try:
-                at = decompress(attributes & layout.ATTRIBUTE_CODEC, window[begin:end], output)
-            except KafkalogError as error:
-                yield from self._decode_decompressed(run.part(first, i), position)
-                raise run.blame(error, i, position) from None
-            run.ends[i] = at
-            if at >= DECOMPRESSED or i == last:
-                yield from self._decode_decompressed(run.part(first, i + 1), position)
-                at, first = 0, i + 1
-                scratch.shrink(2 * DECOMPRESSED)
-
-    def _decode_decompressed(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        yield from self._run_kernel(decode_v2, self._decompressed.read_only(), run, position)
-
-    def _record_guard(self, count: int) -> Callable[[int, int], None]:
-        """Stops the decompression of a batch as soon as its own record count is served and more bytes come."""
-
-        def served(start: int, end: int) -> None:
-            stop = end_of_records(self._decompressed.read_only(), start, end, count)
-            if stop == BAD_RECORD_LENGTH or 0 <= stop < end:
-                raise CorruptBatch(f"its records decompress to more than the {count} that its header announces")
-
-        return served
+        for first, end, error in groups:
+            good = end if error is None else end - 1
+            yield from self._run_kernel(decode_v2, self._decompressed.read_only(), run.part(first, good), position)
+            if error is not None:
+                raise run.blame(error, good, position) from None
 
     def _messages(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
         legacy = replace(run, units=_legacy_units(run.headers))
@@ -168,34 +135,21 @@ class RunDecoder:
         magic, attributes, offset, previous = (
             int(header[0, column]) for column in (H.MAGIC, H.ATTRIBUTES, H.LAST_OFFSET, H.PREVIOUS)
         )
-        batch = self._window.view[int(one.starts[0]) : int(one.ends[0])]
-        key_at = layout.LEGACY_KEY_AT[magic]
-        key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
-        value_at = key_at + 8 + max(key_size, 0)
-        value_size = int.from_bytes(batch[value_at - 4 : value_at], "big", signed=True)
-        if value_size < 0 or value_at + value_size != len(batch):
-            error = CorruptBatch(f"a wrapper with key size {key_size} and value size {value_size}")
-            raise one.blame(error, 0, position)
-        output = Output(self._decompressed, 0, self._max_decompressed)
+        batch, scratch = self._window.view[int(one.starts[0]) : int(one.ends[0])], self._decompressed
         try:
-            end = decompress(attributes & layout.ATTRIBUTE_CODEC, batch[value_at:], output)
+            wrapper = open_wrapper(batch, magic, attributes, offset, scratch, self._decompressor.limit)
         except KafkalogError as error:
             raise one.blame(error, 0, position) from None
-        payload = self._decompressed.read_only()
-        _, last_inner, status, _ = inspect_message_set(payload, 0, end, magic, CRC32_TABLE)
-        if status != Status.DONE:
-            raise one.blame(CorruptBatch(FAULTS[Status(status)]), 0, position)
-        # v1: the wrapper has the last offset, the inner ones count from 0; v0: the inner ones are absolute
-        base = offset - int(last_inner) if magic == 1 else 0
+        payload, base = scratch.read_only(), wrapper.add
         first = int.from_bytes(payload[:8].tobytes(), "big", signed=True) + base
         if first <= previous or base > layout.MAX_INT64:
             what = f"offsets {first} to {offset} of a compressed message set do not follow {previous}"
             raise one.blame(CorruptBatch(what), 0, position)
         units = _legacy_units(header)
         units[0, 1] = base
-        inner = replace(one, starts=np.array([0], np.int64), ends=np.array([end], np.int64), units=units)
+        inner = replace(one, starts=np.array([0], np.int64), ends=np.array([wrapper.end], np.int64), units=units)
         yield from self._run_kernel(decode_legacy, payload, inner, position)
-        self._decompressed.shrink(2 * DECOMPRESSED)
+        scratch.shrink(2 * DECOMPRESSED)
 
     def _run_kernel(
         self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int

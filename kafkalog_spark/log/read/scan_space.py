@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.read.batch_contents import DECOMPRESSED
 from kafkalog_spark.log.read.row_buffers import RowBuffers
 from kafkalog_spark.log.read.scratch import Scratch
 
 WINDOW = 2 << 20
 """Bytes read at once: what a window costs whatever it holds is then 2 % of its time, and CRC, decompression and
 decoding still find its bytes in a cache."""
-DECOMPRESSED = 1 << 20
-"""Decompressed bytes that are decoded together; the scratch buffer is brought back to twice that after a larger
-batch."""
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
 
 

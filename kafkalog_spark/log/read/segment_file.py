@@ -20,8 +20,7 @@ from kafkalog_spark.log.format.batch_header import (
     PREFIX_SIZE,
     BatchHeader,
     compare_crc,
-    continued_crc,
-    crc_begins,
+    crc_in_pieces,
     parse_header,
     parse_prefix,
 )
@@ -37,8 +36,6 @@ _RUN_READ = 64 << 10
 """Bytes read at once when batches are small."""
 _LARGE_BATCH = 4 << 10
 """From this batch size on, jumping from header to header touches less than reading through."""
-_CRC_READ = 1 << 20
-"""Bytes read at once for a CRC: a damaged length may announce two gigabytes."""
 
 
 class SegmentFile:
@@ -191,14 +188,7 @@ class SegmentFile:
         compare_crc(header, self._computed_crc(header))
 
     def _computed_crc(self, header: BatchHeader) -> int:
-        crc, at = 0, header.position + crc_begins(header.magic)
-        while at < header.end:
-            data = self.read(at, min(_CRC_READ, header.end - at))
-            if not data:
-                break  # the file was cut since
-            crc = continued_crc(crc, data, header.magic)
-            at += len(data)
-        return crc
+        return crc_in_pieces(self.read, header)
 
     def check_offsets(self, header: BatchHeader, lowest: int) -> None:
         """Raise CorruptBatch unless the offsets of `header`, which no CRC covers, begin at `lowest` or later and end

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import computed_crc, crc_text, parse_header, parse_prefix
+from kafkalog_spark.log.format.batch_header import BELIEVED, announced_batch, parse_header
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.kernels.choose import first_out_of_order
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
@@ -23,15 +23,13 @@ from kafkalog_spark.log.kernels.rows import L
 from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.read.batch_order import base_behind, follower_lies, moved_upward
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
-from kafkalog_spark.log.read.header_windows import check_large
+from kafkalog_spark.log.read.header_windows import check_large, what_is_wrong
 from kafkalog_spark.log.read.row_buffers import RowBuffers
 from kafkalog_spark.log.read.run_decoder import Chosen, RunDecoder
 from kafkalog_spark.log.read.scan_space import WINDOW, ScanSpace
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.transactions import AbortedRanges
 
-_DOUBTED = 16 << 20
-"""Bytes of a batch from which on its CRC is asked for before memory is: the length may be damaged."""
 _NONE_HIDDEN = np.empty(0, np.uint8)
 
 
@@ -90,14 +88,17 @@ class SegmentScanner:
         until = int(self._rows.limits[L.OFFSET_UNTIL])
         while not state.done:
             size = min(WINDOW, file.size - state.position)
-            table, swept, status = self._sweep_window(state.position, size)
-            if not len(table) and status == SweepStatus.OUT_OF_BYTES:
-                whole = self._size_of_batch(state)
-                if whole is None:
-                    return
-                table, swept, status = self._sweep_window(state.position, whole)
-            if not len(table):
-                state.stopped_by = self._what_is_wrong(state.position, status)
+            table, swept, filled, status = self._sweep_window(state.position, size)
+            try:
+                if not len(table) and status == SweepStatus.OUT_OF_BYTES:
+                    if state.position >= file.size:
+                        return
+                    header = announced_batch(file.read, state.position, file.size, BELIEVED)  # larger than the window
+                    table, swept, filled, status = self._sweep_window(state.position, header.size)
+                if not len(table):
+                    raise what_is_wrong(self._window.view, 0, filled, state.position)
+            except (CorruptBatch, UnsupportedFormat) as error:
+                state.stopped_by = error
                 return
             past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
             count = int(past_end[0]) + 1 if len(past_end) else len(table)
@@ -117,59 +118,12 @@ class SegmentScanner:
             state.done = bool(len(past_end))
             self._window.shrink(WINDOW)
 
-    def _sweep_window(self, position: int, size: int) -> tuple[np.ndarray, int, int]:
-        """(header table, bytes it covers, SweepStatus) of the whole batches in `size` bytes from `position` on."""
+    def _sweep_window(self, position: int, size: int) -> tuple[np.ndarray, int, int, int]:
+        """(header table, bytes it covers, bytes read, SweepStatus) of the whole batches in `size` bytes from `position`
+        on."""
         filled = self._file.read_into(position, self._window.room(0, size)) if size > 0 else 0
         rows, swept, status = sweep(self._window.read_only(), 0, filled, self._table, CRC32C_TABLE, CRC32_TABLE)
-        return self._table[:rows], swept, status
-
-    def _size_of_batch(self, state: ScanState) -> int | None:
-        """Bytes of a batch larger than the window; None, with state.stopped_by set, when the file ends before it
-        does."""
-        left = self._file.size - state.position
-        if left <= 0:
-            return None
-        data = self._file.read(state.position, layout.MAGIC_AT + 1)
-        if len(data) <= layout.MAGIC_AT:
-            state.stopped_by = CorruptBatch(
-                f"the file ends {len(data)} bytes into a batch header", position=state.position
-            )
-            return None
-        try:
-            size, _ = parse_prefix(data, 0, state.position)
-            header = self._file.header_at(state.position)
-            if header is not None and size > _DOUBTED:
-                self._file.check_crc(header)
-        except KafkalogError as error:
-            state.stopped_by = error
-            return None
-        if size > left:
-            state.stopped_by = CorruptBatch(
-                f"a batch of {size} bytes begins here, the file ends after {left}",
-                position=state.position,
-                offset=int.from_bytes(data[:8], "big", signed=True),
-            )
-            return None
-        return size
-
-    def _what_is_wrong(self, position: int, status: int) -> KafkalogError:
-        """The error for a batch that the sweep stopped at."""
-        data = self._file.read(position, layout.RECORDS_AT)
-        try:
-            size, magic = parse_prefix(data, 0, position)
-        except KafkalogError as error:
-            return error
-        offset = int.from_bytes(data[:8], "big", signed=True)
-        if status != SweepStatus.BAD_CRC:
-            return CorruptBatch(
-                f"a batch of {size} bytes, magic {magic} cannot be read", position=position, offset=offset
-            )
-        return self._crc_error(memoryview(self._file.read(position, size)), magic, position, offset)
-
-    def _crc_error(self, batch: memoryview, magic: int, position: int, offset: int) -> CorruptBatch:
-        at = layout.CRC_AT if magic == 2 else layout.LEGACY_CRC_AT
-        expected = int.from_bytes(batch[at : at + 4], "big")
-        return CorruptBatch(crc_text(magic, expected, computed_crc(batch, magic)), position=position, offset=offset)
+        return self._table[:rows], swept, filled, status
 
     def _check_order(self, table: np.ndarray, count: int, position: int, swept: int) -> tuple[int, CorruptBatch | None]:
         """Offsets lie outside the CRC: they must rise from batch to batch, and stay between this segment's and the
@@ -228,10 +182,7 @@ class SegmentScanner:
         Of all batches, also of those that are not wanted: which ones those are is read from headers that the CRC
         covers.
         """
-        good, error = check_large(table, self._window.view, position)
-        if error is not None:
-            error.at(offset=int(table[good, H.BASE_OFFSET]))
-        return good, error
+        return check_large(table, self._window.view, position)
 
     def _choose(self, table: np.ndarray) -> Chosen:
         """The rows of the table that can hold wanted records, and how they are decoded."""

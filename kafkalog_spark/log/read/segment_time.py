@@ -2,8 +2,7 @@
 
 An entry (T, O) says that the largest timestamp up to offset O is T. It is believed when the batch that holds O has the
 max timestamp T; whatever follows O is looked up in the headers of batches whose CRC is valid. So a missing, short,
-stale
-or garbled time index costs reading, and hides nothing.
+stale or garbled time index costs reading, and hides nothing.
 """
 
 from __future__ import annotations

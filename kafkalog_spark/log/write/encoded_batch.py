@@ -1,37 +1,53 @@
-"""A v2 batch as the bytes that go into a segment, with the facts that an append needs. No kernels are loaded for it.
+"""A batch as the bytes that go into a segment, with its header. No kernels are loaded for it.
 
-`EncodedBatch` comes from record_encoder (Arrow columns), from `control_batch` (transaction markers), or from
-`batches_of` (bytes that a producer sent or a log holds).
+It comes from `build_batch` (a few records), from `control_batch` (transaction markers), or from `batches_of` (bytes
+that a producer sent or a log holds). Many records are for record_encoder.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
 
-from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import control_record, layout
-from kafkalog_spark.log.format.batch_header import HEADER_SIZES, PREFIX_SIZE, parse_header, parse_prefix
+from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header, whole_batch
 from kafkalog_spark.log.format.checksum import crc32c
 from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.log.format.records import write_record
 
-_I32 = struct.Struct(">i")
-_I64 = struct.Struct(">q")
 _U32 = struct.Struct(">I")
 _MAGIC = 2
 
 
 class EncodedBatch(NamedTuple):
-    """One whole batch of any format. `max_timestamp` in ms; `leader_epoch` -1 in formats without one;
-    `record_count` -1 of a wrapper, which has to be opened to know."""
+    """One whole batch of any format. data: a bytearray where a log is to stamp the batch's place into it. header: its
+    position is that in what it was read from."""
 
     data: bytes
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    leader_epoch: int
-    record_count: int
+    header: BatchHeader
+
+    @classmethod
+    def of(cls, data: bytes | bytearray) -> EncodedBatch:
+        """Raises CorruptBatch, UnsupportedFormat."""
+        return cls(cast(bytes, data), parse_header(memoryview(data), 0, 0))
+
+
+class EncodedRecords:
+    """The records of one batch, encoded as they are added. `data` begins with room for the header."""
+
+    def __init__(self, records: Sequence[tuple[bytes | None, bytes | None]] = ()) -> None:
+        self.data = bytearray(layout.BATCH_OVERHEAD)
+        self._count = 0
+        for key, value in records:
+            self.add(key, value)
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        write_record(self.data, self._count, key, value)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
 
 
 def seal(buffer: bytearray | memoryview, start: int, end: int, fields: tuple[int, ...]) -> None:
@@ -65,6 +81,34 @@ def header_fields(
     )  # fmt: skip
 
 
+def build_batch(
+    records: Sequence[tuple[bytes | None, bytes | None]] | EncodedRecords,
+    timestamp: int,
+    *,
+    base_offset: int = 0,
+    attributes: int = 0,
+    leader_epoch: int = 0,
+    producer_id: int = layout.NO_PRODUCER_ID,
+    producer_epoch: int = layout.NO_PRODUCER_EPOCH,
+    base_sequence: int = layout.NO_SEQUENCE,
+) -> EncodedBatch:
+    """An uncompressed batch of (key, value) records, all with `timestamp` (ms); of encoded ones the memory becomes the
+    batch's.
+
+    In plain Python: for the few records of coordinators, 3 us each. Raises ValueError without records.
+    """
+    if not len(records):
+        raise ValueError("a batch has at least one record")
+    encoded = records if isinstance(records, EncodedRecords) else EncodedRecords(records)
+    data, count = encoded.data, len(encoded)
+    fields = header_fields(
+        base_offset, base_offset + count - 1, count, timestamp, timestamp, attributes=attributes,
+        leader_epoch=leader_epoch, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence,
+    )  # fmt: skip
+    seal(data, 0, len(data), fields)
+    return EncodedBatch.of(data)
+
+
 def control_batch(
     control_type: ControlType,
     offset: int,
@@ -83,25 +127,10 @@ def control_batch(
         raise ValueError(f"a transaction ends with ABORT or COMMIT, got {control_type!r}")
     key = control_record.KEY.pack(control_record.VERSION, control_type)
     value = control_record.VALUE.pack(control_record.VERSION, coordinator_epoch)
-    # attributes, timestamp delta and offset delta 0; all lengths are below 64, so each is one byte, doubled by zigzag
-    fields = bytes((0, 0, 0, 2 * len(key))) + key + bytes((2 * len(value),)) + value + bytes((0,))
-    record = bytes((2 * len(fields),)) + fields
-    data = bytearray(layout.BATCH_OVERHEAD) + record
-    attributes = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-    head = header_fields(
-        offset, offset, 1, timestamp, timestamp, attributes=attributes, leader_epoch=leader_epoch,
-        producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=layout.NO_SEQUENCE,
+    return build_batch(
+        [(key, value)], timestamp, base_offset=offset, producer_id=producer_id, producer_epoch=producer_epoch,
+        leader_epoch=leader_epoch, attributes=layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL,
     )  # fmt: skip
-    seal(data, 0, len(data), head)
-    return EncodedBatch(bytes(data), offset, offset, timestamp, leader_epoch, 1)
-
-
-def restamp(batch: bytes | bytearray | memoryview, base_offset: int, leader_epoch: int) -> bytes:
-    """A copy of a v2 batch with another base offset and leader epoch. Both lie outside the CRC, which stays valid."""
-    data = bytearray(batch)
-    _I64.pack_into(data, layout.OFFSET_AT, base_offset)
-    _I32.pack_into(data, layout.LEADER_EPOCH_AT, leader_epoch)
-    return bytes(data)
 
 
 def batches_of(data: bytes | memoryview) -> Iterator[EncodedBatch]:
@@ -113,15 +142,6 @@ def batches_of(data: bytes | memoryview) -> Iterator[EncodedBatch]:
     view = memoryview(data)
     at = 0
     while at < len(view):
-        left = len(view) - at
-        if left < PREFIX_SIZE:
-            raise CorruptBatch(f"{left} bytes are left, too few for a batch", position=at)
-        size, magic = parse_prefix(view, at, at)
-        if size > left or left < HEADER_SIZES[magic]:
-            raise CorruptBatch(f"a batch of {size} bytes begins with {left} bytes left", position=at)
-        header = parse_header(view, at, at)
-        yield EncodedBatch(
-            bytes(view[at : at + size]), header.base_offset, header.last_offset, header.max_timestamp,
-            header.leader_epoch, header.record_count,
-        )  # fmt: skip
+        size, _ = whole_batch(view, at, len(view) - at, at)
+        yield EncodedBatch(bytes(view[at : at + size]), parse_header(view, at, at))
         at += size

@@ -17,7 +17,7 @@ _NO_BINARY = (_EMPTY_I32, _EMPTY_U8, _EMPTY_U8, 0)
 def kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> tuple[Any, ...]:
     """encode_records' arguments for key, value, headers, timestamps and offsets, in its order.
 
-    The columns are those of `record_encoder.encode_batches`; `time_of_missing`: ms, for records without a timestamp.
+    The columns are those of `record_encoder.encode_runs`; `time_of_missing`: ms, for records without a timestamp.
     Raises InvalidRecord for columns that are missing, unknown or of another type.
     """
     names = records.schema.names

@@ -14,7 +14,7 @@ from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 from kafkalog_spark.log.kernels.encode import ENCODE_FAULTS, EncodeStatus, F, W, encode_records
 from kafkalog_spark.log.write.compress import compress, compression_level
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
+from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 from kafkalog_spark.log.write.encoder_columns import kernel_columns
 
 DEFAULT_BATCH_SIZE = 64 * 1024
@@ -41,7 +41,6 @@ class BatchParams:
         fit gets a batch of its own.
     max_batch_bytes: largest batch as it lies in the log, header included and compressed (max.message.bytes).
     timestamp_type: with LOG_APPEND_TIME readers see `log_append_time` (ms) for every record.
-    producer_id, producer_epoch, base_sequence: of an idempotent producer, or -1. base_sequence is the first record's.
     """
 
     codec: Codec = Codec.NONE
@@ -51,10 +50,6 @@ class BatchParams:
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     log_append_time: int | None = None
     leader_epoch: int = 0
-    producer_id: int = layout.NO_PRODUCER_ID
-    producer_epoch: int = layout.NO_PRODUCER_EPOCH
-    base_sequence: int = layout.NO_SEQUENCE
-    transactional: bool = False
 
     def __post_init__(self) -> None:
         compression_level(self.codec, self.level)
@@ -68,49 +63,12 @@ class BatchParams:
             raise ValueError("record batches v2 have CREATE_TIME or LOG_APPEND_TIME")
         if (self.timestamp_type == TimestampType.LOG_APPEND_TIME) != (self.log_append_time is not None):
             raise ValueError("log_append_time is given with LOG_APPEND_TIME, and only with it")
-        producer = (self.producer_id, self.producer_epoch, self.base_sequence)
-        if not (all(i >= 0 for i in producer) or producer == (-1, -1, -1)):
-            raise ValueError(f"producer id, epoch and base sequence are given together or not at all, got {producer}")
-        if self.transactional and self.producer_id < 0:
-            raise ValueError("a transactional batch needs a producer id")
 
     @property
     def attributes(self) -> int:
         """The batch header's attributes, codec included."""
         append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
-        return (
-            self.codec
-            | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
-            | (layout.ATTRIBUTE_TRANSACTIONAL if self.transactional else 0)
-        )
-
-
-def encode_batches(
-    records: pa.RecordBatch | pa.Table, next_offset: int, params: BatchParams, now_ms: int | None = None
-) -> Iterator[EncodedBatch]:
-    """The batches that hold `records`, in order, one at a time: memory is bounded by a few batches.
-
-    Columns, in any order; others are refused:
-        value      binary or string, any Arrow flavour, or null type. Required
-        key        as value. Missing: no record has a key
-        headers    list<struct<key, value>> of such types; a null list and an empty one are the same in Kafka
-        timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
-        offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
-
-    Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
-    Raises InvalidRecord, with `offset` and row, for columns and records that cannot become a batch; those before have
-    been handed out then.
-    """
-    sequence = params.base_sequence
-    row = 0
-    buffers = EncodeBuffers()
-    for chunk in _chunks(records, params.batch_size):
-        for batch in _Encoder(chunk, next_offset, sequence, params, now_ms, row, buffers):
-            yield batch
-            next_offset = batch.last_offset + 1
-            if sequence >= 0:
-                sequence = next_sequence(sequence, batch.last_offset - batch.base_offset + 1)
-        row += chunk.num_rows
+        return self.codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
 
 
 class EncodedRun(NamedTuple):
@@ -143,20 +101,26 @@ def encode_runs(
     now_ms: int | None = None,
     buffers: EncodeBuffers | None = None,
 ) -> Iterator[EncodedRun]:
-    """The same batches as `encode_batches`, about a megabyte at a time and without a copy of their own: for whoever
-    writes them at once. Sequences of a producer are not given. buffers: of this caller, for its next call, too."""
+    """The batches that hold `records`, in order, about a megabyte at a time. buffers: of this caller, for its next
+    call, too.
+
+    Columns, in any order; others are refused:
+        value      binary or string, any Arrow flavour, or null type. Required
+        key        as value. Missing: no record has a key
+        headers    list<struct<key, value>> of such types; a null list and an empty one are the same in Kafka
+        timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
+        offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
+
+    Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
+    Raises InvalidRecord, with `offset` and row, for columns and records that cannot become a batch; those before have
+    been handed out then.
+    """
     row = 0
     buffers = buffers or EncodeBuffers()
     for chunk in _chunks(records, params.batch_size):
-        for run in _Encoder(chunk, next_offset, params.base_sequence, params, now_ms, row, buffers).runs():
-            yield run
-            next_offset += sum(count for _, count in run.batches)
-        row += chunk.num_rows
-
-
-def next_sequence(sequence: int, count: int) -> int:
-    """The sequence `count` records later: 0 follows 2^31-1 (DefaultRecordBatch.incrementSequence)."""
-    return (sequence + count) & MAX_INT32
+        encoder = _Encoder(chunk, next_offset, params, now_ms, row, buffers)
+        yield from encoder.runs()
+        next_offset, row = encoder.next_offset, row + chunk.num_rows
 
 
 def _chunks(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -183,13 +147,12 @@ def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class _Encoder:
-    """Iterator over the batches of one Arrow record batch."""
+    """The batches of one Arrow record batch."""
 
     def __init__(
         self,
         records: pa.RecordBatch,
         next_offset: int,
-        sequence: int,
         params: BatchParams,
         now_ms: int | None,
         first_row: int,
@@ -198,17 +161,15 @@ class _Encoder:
         self._columns = kernel_columns(records, params.log_append_time if now_ms is None else now_ms)
         self._rows = records.num_rows
         self._params = params
-        self._sequence = sequence
         self._first_row = first_row
         self._buffers = buffers
         buffers.begin(params.batch_size)
         self._cursor = np.zeros(len(W), np.int64)
         self._cursor[W.NEXT_OFFSET] = next_offset
 
-    def __iter__(self) -> Iterator[EncodedBatch]:
-        for view, facts in self._encoded():
-            for fact in facts:
-                yield self._finish(view, fact)
+    @property
+    def next_offset(self) -> int:
+        return int(self._cursor[W.NEXT_OFFSET])
 
     def runs(self) -> Iterator[EncodedRun]:
         """All batches of one call of the kernel at a time."""
@@ -220,8 +181,7 @@ class _Encoder:
                 sizes = [end - start for start, end, *_ in facts]
             else:
                 packed = [
-                    memoryview(buffer)[start:end]
-                    for buffer, start, end, _ in (self._seal(view, fact) for fact in facts)
+                    memoryview(buffer)[start:end] for buffer, start, end in (self._seal(view, fact) for fact in facts)
                 ]
                 data, sizes = memoryview(b"".join(packed)), [len(batch) for batch in packed]
             yield EncodedRun(data, [(size, fact[2]) for size, fact in zip(sizes, facts, strict=True)])
@@ -240,7 +200,7 @@ class _Encoder:
             )
             yield memoryview(buffers.out.data), buffers.facts[: self._cursor[W.BATCHES]].tolist()
         if status in ENCODE_FAULTS:
-            row, offset = int(self._cursor[W.ROW]), int(self._cursor[W.NEXT_OFFSET])
+            row, offset = int(self._cursor[W.ROW]), self.next_offset
             raise InvalidRecord(
                 f"row {self._first_row + row} cannot be encoded: {ENCODE_FAULTS[status]}", offset=offset
             )
@@ -248,7 +208,7 @@ class _Encoder:
     def _make_room(self, needed: int) -> None:
         """A larger buffer for a record that needs a batch of `needed` bytes."""
         if self._params.codec == Codec.NONE:
-            self._check_size(needed, int(self._cursor[W.NEXT_OFFSET]), 1)
+            self._check_size(needed, self.next_offset, 1)
         if needed > MAX_INT32:
             raise InvalidRecord(f"a record takes {needed} bytes, no batch holds more than {MAX_INT32}")
         self._buffers.out = np.empty(needed, np.uint8)
@@ -262,16 +222,8 @@ class _Encoder:
                 hint="raise max.message.bytes or make the record smaller",
             )
 
-    def _finish(self, view: memoryview, fact: list[int]) -> EncodedBatch:
-        """The batch that the kernel left in view[start:end], with header, compressed."""
-        buffer, start, end, max_timestamp = self._seal(view, fact)
-        _, _, count, base_offset, last_offset, *_ = fact
-        return EncodedBatch(
-            bytes(buffer[start:end]), base_offset, last_offset, max_timestamp, self._params.leader_epoch, count
-        )
-
-    def _seal(self, view: memoryview, fact: list[int]) -> tuple[bytearray | memoryview, int, int, int]:
-        """Complete the batch: (buffer, start, end) of where it lies then, and its largest timestamp."""
+    def _seal(self, view: memoryview, fact: list[int]) -> tuple[bytearray | memoryview, int, int]:
+        """Complete the batch that the kernel left in view[start:end]: (buffer, start, end) of where it lies then."""
         start, end, count, base_offset, last_offset, base_timestamp, max_timestamp = fact
         params = self._params
         if params.log_append_time is not None:
@@ -288,10 +240,8 @@ class _Encoder:
         self._check_size(end - start, base_offset, count)
         head = header_fields(
             base_offset, last_offset, count, base_timestamp, max_timestamp, attributes=attributes,
-            leader_epoch=params.leader_epoch, producer_id=params.producer_id, producer_epoch=params.producer_epoch,
-            base_sequence=self._sequence,
+            leader_epoch=params.leader_epoch, producer_id=layout.NO_PRODUCER_ID,
+            producer_epoch=layout.NO_PRODUCER_EPOCH, base_sequence=layout.NO_SEQUENCE,
         )  # fmt: skip
         seal(buffer, start, end, head)
-        if self._sequence >= 0:
-            self._sequence = next_sequence(self._sequence, last_offset - base_offset + 1)
-        return buffer, start, end, max_timestamp
+        return buffer, start, end

@@ -20,6 +20,7 @@ from kafkalog_spark.log.format.durable import replace_file
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
+from kafkalog_spark.log.read.scratch import Scratch
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
 
 
@@ -111,11 +112,19 @@ def recover_segment(
 
 
 def ordered_windows(
-    fd: int, path: Path, base_offset: int, end: int, *, plain: bool | None = None
+    fd: int,
+    path: Path,
+    base_offset: int,
+    end: int,
+    start: int = 0,
+    *,
+    plain: bool | None = None,
+    buffer: Scratch | None = None,
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
-    """`header_windows` of a whole segment, which also end where offsets do not rise. Raises OffsetOverflow."""
+    """`header_windows` of a segment, which also end where offsets do not rise; what is wrong says file, position and
+    offset. Raises OffsetOverflow."""
     next_offset = base_offset
-    for window, wrong in header_windows(fd, end, plain=plain):
+    for window, wrong in header_windows(fd, end, start, plain=plain, buffer=buffer):
         table = window.table
         good = in_order(table, base_offset, next_offset)
         if good < len(table):
@@ -125,11 +134,11 @@ def ordered_windows(
             if expected <= first <= last:
                 raise OffsetOverflow(path, base_offset, last, position)
             text = f"a batch of offsets {first} to {last} where {expected} or higher was to come"
-            yield window.first(good), CorruptBatch(text, position=position)
+            yield window.first(good), CorruptBatch(text, path=str(path), position=position, offset=expected)
             return
-        yield window, wrong
         if len(table):
             next_offset = int(table[-1, H.LAST_OFFSET]) + 1
+        yield window, None if wrong is None else wrong.at(path=str(path), offset=next_offset)
 
 
 def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window: Callable[[Window], None]) -> int:

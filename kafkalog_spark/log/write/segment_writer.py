@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -21,9 +21,10 @@ from kafkalog_spark.log.format.offset_index import OffsetIndexWriter
 from kafkalog_spark.log.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
-from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_headers import end_of_closed_segment, header_at
 
-_MAX_SEGMENT_SIZE = 2**31 - 1  # bytes; positions in an index are i32
+MAX_SEGMENT_SIZE = 2**31 - 1
+"""Bytes; positions in an index are i32."""
 
 
 class SegmentWriter:
@@ -70,18 +71,15 @@ class SegmentWriter:
     ) -> Self:
         """A new, empty segment. Raises FileExistsError when its .log is there already; on any error no file is left."""
         path = _log_path(directory, base_offset)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        offset_index: OffsetIndexWriter | None = None
-        try:
+        with ExitStack() as undo:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            for suffix in (names.LOG_SUFFIX, names.TIME_INDEX_SUFFIX, names.OFFSET_INDEX_SUFFIX):
+                undo.callback(path.with_suffix(suffix).unlink, missing_ok=True)
+            undo.callback(os.close, fd)
             offset_index = OffsetIndexWriter(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size)
+            undo.callback(offset_index.close)
             time_index = TimeIndexWriter(path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, max_index_size)
-        except BaseException:
-            os.close(fd)
-            if offset_index is not None:
-                offset_index.close()
-            for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.LOG_SUFFIX):
-                path.with_suffix(suffix).unlink(missing_ok=True)
-            raise
+            undo.pop_all()
         return cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
 
     @classmethod
@@ -98,45 +96,28 @@ class SegmentWriter:
         Headers after the last index entry are read to find the end. Raises FileNotFoundError for a missing .log or
         index, CorruptBatch when the .log does not end with a whole batch: `recover_segment` is for such a segment.
         """
-        self = cls._open(directory, base_offset, index_interval_bytes, max_index_size)
-        try:
-            if self.size:
-                self.first_timestamp = header_at(self._fd, 0, self.size).max_timestamp
-                position = self.offset_index.floor(base_offset + MAX_RELATIVE_OFFSET).position
-                while position < self.size:
-                    header = header_at(self._fd, position, self.size)
-                    self.next_offset = header.last_offset + 1
-                    position = header.end
-        except (CorruptLog, UnsupportedFormat) as error:
-            self.abandon()
-            error.hint = error.hint or "recover the segment"
-            raise error.at(path=str(self.path)) from None
-        except BaseException:
-            self.abandon()
-            raise
-        return self
-
-    @classmethod
-    def _open(
-        cls, directory: str | os.PathLike[str], base_offset: int, index_interval_bytes: int, max_index_size: int
-    ) -> Self:
         path = _log_path(directory, base_offset)
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        offset_index: OffsetIndexWriter | None = None
-        try:
+        with ExitStack() as undo:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            undo.callback(os.close, fd)
             offset_index = OffsetIndexWriter.open_existing(
-                path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, True, max_index_size
+                path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size
             )
+            undo.callback(offset_index.close)
             time_index = TimeIndexWriter.open_existing(
-                path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, True, max_index_size
+                path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, max_index_size
             )
-        except BaseException:
-            os.close(fd)
-            if offset_index is not None:
-                offset_index.close()
-            raise
-        self = cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
-        self.size = os.fstat(fd).st_size
+            undo.callback(time_index.close)
+            self = cls(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
+            self.size = os.fstat(fd).st_size
+            if self.size:
+                try:
+                    self.first_timestamp = header_at(fd, 0, self.size).max_timestamp
+                    self.next_offset = end_of_closed_segment(fd, base_offset, offset_index.last, self.size)
+                except (CorruptLog, UnsupportedFormat) as error:
+                    error.hint = error.hint or "recover the segment"
+                    raise error.at(path=str(path)) from None
+            undo.pop_all()
         return self
 
     # ---- writing
@@ -147,52 +128,35 @@ class SegmentWriter:
         return self.offset_index.is_full or self.time_index.is_full
 
     def append(self, batch: EncodedBatch) -> int:
-        """Write one batch at the end; returns its position. As `append_all`."""
-        return self.append_all((batch,))
-
-    def append_all(self, batches: Sequence[EncodedBatch]) -> int:
-        """Write batches with one write; returns the position of the first.
+        """Write one batch at the end; returns its position.
 
         Raises SegmentFull for a batch that does not fit (size, offset span, index), CorruptBatch for offsets that do
         not rise, OSError of the file system. After an error the segment is what it was before.
         """
         position, next_offset = self.size, self.next_offset
-        data = batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
-        for batch in batches:
-            if batch.base_offset < next_offset or batch.last_offset < batch.base_offset:
-                raise CorruptBatch(
-                    f"a batch of offsets {batch.base_offset} to {batch.last_offset} cannot follow {next_offset - 1}",
-                    path=str(self.path),
-                    offset=batch.base_offset,
-                )
-            next_offset = batch.last_offset + 1
-        if position + len(data) > _MAX_SEGMENT_SIZE or next_offset - 1 - self.base_offset > MAX_RELATIVE_OFFSET:
+        data, header = batch
+        if header.base_offset < next_offset or header.last_offset < header.base_offset:
+            raise CorruptBatch(
+                f"a batch of offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}",
+                path=str(self.path),
+                offset=header.base_offset,
+            )
+        if position + len(data) > MAX_SEGMENT_SIZE or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise SegmentFull(
-                f"{len(data)} bytes up to offset {next_offset - 1} do not fit: a segment holds {_MAX_SEGMENT_SIZE} "
+                f"{len(data)} bytes up to offset {header.last_offset} do not fit: a segment holds {MAX_SEGMENT_SIZE} "
                 f"bytes, and offsets up to {MAX_RELATIVE_OFFSET} above its base offset {self.base_offset}",
                 path=str(self.path),
                 position=position,
-                offset=batches[0].base_offset,
+                offset=header.base_offset,
                 hint="roll the segment before appending",
             )
-        before = (
-            self.size, self.next_offset, self._since_entry, self.first_timestamp, self.max_timestamp,
-            self.offset_of_max_timestamp,
-        )  # fmt: skip
         try:
             self._write(data, position)
-            for batch in batches:
-                self.count(len(batch.data), batch.last_offset, batch.max_timestamp)
+            self.count(len(data), header.last_offset, header.max_timestamp)
         except BaseException:
-            (
-                self.size, self.next_offset, self._since_entry, self.first_timestamp, self.max_timestamp,
-                self.offset_of_max_timestamp,
-            ) = before  # fmt: skip
             os.ftruncate(self._fd, self.size)
-            if self.offset_index.entries and self.offset_index.last_offset >= self.next_offset:
-                self.offset_index.truncate_to(self.next_offset)
-            if self.time_index.entries and self.time_index.last_offset >= self.next_offset:
-                self.time_index.truncate_to(self.next_offset)
+            if self.offset_index.entries and self.offset_index.last_offset >= next_offset:
+                self.offset_index.drop_last()
             raise
         return position
 
@@ -205,13 +169,15 @@ class SegmentWriter:
             written += more
 
     def count(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take a batch, whose bytes lie at `size` of the .log already, into the indexes and sums."""
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.offset_of_max_timestamp = max_timestamp, last_offset
+        """Take a batch, whose bytes lie at `size` of the .log already, into the indexes and sums. When an index cannot
+        take its entry the sums are as before."""
+        grows = max_timestamp > self.max_timestamp
+        largest, offset = (max_timestamp, last_offset) if grows else (self.max_timestamp, self.offset_of_max_timestamp)
         if self._since_entry > self._interval:
             self.offset_index.append(last_offset, self.size)
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.time_index.maybe_append(largest, offset)
             self._since_entry = 0
+        self.max_timestamp, self.offset_of_max_timestamp = largest, offset
         if self.first_timestamp is None:
             self.first_timestamp = max_timestamp
         self.size += size

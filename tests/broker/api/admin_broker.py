@@ -18,7 +18,7 @@ from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
 from kafkalog_broker.protocol.codec import encode_response, response_class
-from kafkalog_broker.storage.log_dir import open_log_dirs
+from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from tests.broker.manual_clock import ManualClock

@@ -9,7 +9,6 @@ from typing import Any
 
 from kafkalog_broker.coordinators.record_batches import decode_batches
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_spark.log.format.batch_header import parse_header
 from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.write.encoded_batch import batches_of
@@ -55,7 +54,7 @@ def batches(data: bytes, names: Names) -> list[dict[str, Any]]:
     """What the headers of `data` say, with the type of control batches."""
     found = []
     for encoded in batches_of(data):
-        header = parse_header(encoded.data, 0, 0)
+        header = encoded.header
         found.append(
             {
                 "offsets": [header.base_offset, header.last_offset],

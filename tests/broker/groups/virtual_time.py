@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkalog_broker.coordinators.record_batches import (
-    EncodedRecords,
     OffsetsBatch,
     ProducerEpoch,
     Record,
@@ -22,6 +21,7 @@ from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
 from kafkalog_broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
 
 

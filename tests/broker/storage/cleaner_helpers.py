@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.compaction.cleanable import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.compaction.cleaning import CleanerStatistics, CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningRequest
+from kafkalog_broker.storage.compaction.dirty_part import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.log.format.layout import ControlType
 from tests.broker.storage.storage_helpers import NOW, log_config, new_log

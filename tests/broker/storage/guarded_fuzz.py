@@ -19,11 +19,11 @@ import numpy as np
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append import record_walk
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.compaction import batch_filter, batch_runs, message_filter, offset_map, segment_windows
+from kafkalog_broker.storage.compaction import batch_filter, message_filter, offset_map
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.kernels.sweep import end_of_records
-from kafkalog_spark.log.read import header_windows, row_buffers, run_decoder, scratch, segment_scan
+from kafkalog_spark.log.read import batch_contents, header_windows, row_buffers, run_decoder, scratch, segment_scan
 from kafkalog_spark.log.write import segment_recovery
 from tests.broker.storage.cleaner_helpers import clean, compacted_log
 from tests.broker.storage.storage_helpers import NOW, reopened
@@ -33,7 +33,7 @@ from tests.log.lying_batches import TIME, lying_batch
 from tests.log.plain_decoder import Malformed, decompress
 
 ALLOCATING = (
-    batch_filter, batch_runs, message_filter, offset_map, record_walk, segment_recovery, segment_windows,
+    batch_filter, message_filter, offset_map, record_walk, segment_recovery, batch_contents,
     header_windows, row_buffers, run_decoder, scratch, segment_scan,
 )  # fmt: skip
 FILES = 8

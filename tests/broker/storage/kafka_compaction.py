@@ -6,9 +6,9 @@ import shutil
 import uuid
 from pathlib import Path
 
-from kafkalog_broker.storage.compaction.cleanable import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.compaction.cleaning import CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
+from kafkalog_broker.storage.compaction.dirty_part import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log

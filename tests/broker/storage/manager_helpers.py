@@ -8,12 +8,12 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.log_dir import LogDirs, open_log_dirs
+from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
 from tests.broker.manual_clock import ManualClock
+from tests.broker.storage.one_topic import OneTopicRegistry
 from tests.broker.storage.storage_helpers import read_all, validated
 
 NOW = 1_700_000_000_000
@@ -23,8 +23,8 @@ NOW = 1_700_000_000_000
 class Started:
     """What one start of a broker makes."""
 
-    dirs: LogDirs
-    topics: TopicRegistry
+    dirs: LogDirectories
+    topics: OneTopicRegistry
     logs: LogManager
     clock: ManualClock
     config: BrokerConfig
@@ -37,7 +37,7 @@ class Started:
     def create_logs(self, topic):
         """The logs that a topic of the registry has not got yet: of a new one, or after add_partitions."""
         new = [number for number in range(topic.partitions) if (topic.name, number) not in self.logs.partitions()]
-        places = self.logs.place(topic.name, new)
+        places = self.logs.place_all((topic.name, number) for number in new)
         places.make()
         config = LogConfig.of(self.config, topic.configs)
         try:
@@ -72,7 +72,7 @@ def started(*paths, clock=None, progress=None, properties=None, options=None) ->
     small = {"log.index.size.max.bytes": 1200}
     config = BrokerConfig.from_properties({"log.dirs": ",".join(map(str, paths)), **small, **(properties or {})})
     dirs = open_log_dirs(paths, 1, clock.now_ms())
-    topics = TopicRegistry(dirs.all)
+    topics = OneTopicRegistry(dirs.all)
     topics.load()
     logs = LogManager(dirs, config, topics, clock, **(options or {}))
     logs.load(progress)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.append.append_validation import ValidatedBatch, validate_batch
+from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from tests.log.batch_builder import V2Record, batch
 
 NOW = 1_700_000_000_000
@@ -36,7 +37,7 @@ def sent(how_many=1, /, *, size=10, timestamp=NOW, key=b"k", **fields) -> bytes:
     return batch(0, records, **{"leader_epoch": -1, **fields})
 
 
-def validated(how_many=1, /, **fields) -> ValidatedBatch:
+def validated(how_many=1, /, **fields) -> EncodedBatch:
     return validate_batch(sent(how_many, **fields), log_config(message_timestamp_after_max_ms=2**62), NOW)
 
 

@@ -78,9 +78,10 @@ def test_a_good_batch_is_not_changed(codec, count):
     data = sent(count, codec=codec, producer_id=7, producer_epoch=1, base_sequence=2**31 - 1)
     batch = validate(data)
     assert batch.data == data
-    assert (batch.record_count, batch.max_timestamp, batch.log_append_time_ms) == (count, NOW + count - 1, -1)
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 1, 2**31 - 1)
-    assert batch.last_sequence == (2**31 - 1 if count == 1 else count - 2)
+    assert batch.header == header(batch)
+    assert (batch.header.record_count, batch.header.max_timestamp) == (count, NOW + count - 1)
+    assert (batch.header.producer_id, batch.header.producer_epoch, batch.header.base_sequence) == (7, 1, 2**31 - 1)
+    assert batch.header.last_sequence == (2**31 - 1 if count == 1 else count - 2)
 
 
 def test_the_batch_is_a_copy_and_the_request_keeps_its_bytes():
@@ -94,13 +95,13 @@ def test_the_batch_is_a_copy_and_the_request_keeps_its_bytes():
 def test_a_max_timestamp_that_the_records_do_not_have_is_put_right(codec):
     data = sent(5, codec=codec, max_timestamp=NOW + 77)
     batch = validate(data)
-    assert batch.max_timestamp == header(batch).max_timestamp == NOW + 4
+    assert batch.header.max_timestamp == header(batch).max_timestamp == NOW + 4
     assert batch.data[layout.RECORDS_AT :] == data[layout.RECORDS_AT :]
 
 
 def test_transactional_batches_are_taken():
     batch = validate(sent(2, attributes=TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0))
-    assert batch.is_transactional
+    assert batch.header.is_transactional
 
 
 def test_bytes_behind_the_batch_that_are_none_are_left_off():
@@ -116,7 +117,7 @@ def test_log_append_time_sets_type_and_max_timestamp_and_leaves_the_records_alon
     data = sent(5, codec=codec)
     batch = validate(data, message_timestamp_type="LogAppendTime")
     found = header(batch)
-    assert batch.log_append_time_ms == batch.max_timestamp == found.max_timestamp == NOW
+    assert batch.header.max_timestamp == found.max_timestamp == NOW
     assert found.attributes == codec | LOG_APPEND_TIME
     assert found.base_timestamp == NOW
     assert batch.data[layout.RECORDS_AT :] == data[layout.RECORDS_AT :]
@@ -362,7 +363,7 @@ def test_many_offset_deltas_are_made_anew(codec):
 
 def test_a_batch_holds_a_million_records_at_most():
     """librdkafka's batch.num.messages is a million at most."""
-    assert validate(tiny(MAX_RECORDS, codec=ZSTD)).record_count == MAX_RECORDS
+    assert validate(tiny(MAX_RECORDS, codec=ZSTD)).header.record_count == MAX_RECORDS
     error = refused(tiny(MAX_RECORDS + 1, codec=ZSTD))
     assert error.code == ErrorCode.invalid_record
     assert "at most 1000000 are taken" in error.what
@@ -411,4 +412,4 @@ def test_a_varint_of_more_than_five_bytes_is_refused_as_kafka_refuses_it(field, 
     allowed = (odd + good).replace(b"\x80\0", b"\0", 1)  # five bytes
     if field != "length":
         allowed = bytes((allowed[0] - 2,)) + allowed[1:]
-    assert validate(batch(0, [V2Record(0, NOW)], payload=allowed, **fields)).record_count == count
+    assert validate(batch(0, [V2Record(0, NOW)], payload=allowed, **fields)).header.record_count == count

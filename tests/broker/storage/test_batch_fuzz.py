@@ -14,10 +14,11 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append import record_walk
-from kafkalog_broker.storage.append.append_validation import ValidatedBatch, validate_batch
+from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.check.finding import Severity
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from tests.broker.storage.cleaner_helpers import ACCEPT_ALL, clean, compacted_log
 from tests.broker.storage.storage_helpers import NOW, log_bytes, new_log, reopened
 from tests.log.damaged_log import read_all, write_segments
@@ -45,7 +46,7 @@ def plainly(data: bytes) -> list[Batch] | None:
         return None
 
 
-def produced(data: bytes) -> ValidatedBatch | None:
+def produced(data: bytes) -> EncodedBatch | None:
     """What produce makes of it; None for refused. Another exception passes through."""
     try:
         return validate_batch(data, ACCEPT_ALL, NOW)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import logging
 import os
 
-from kafkalog_broker.storage.checkpoints import LogDirCheckpoints, OffsetCheckpoint
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -40,7 +41,7 @@ def test_a_damaged_checkpoint_is_empty_with_a_warning_and_replaced(tmp_path, cap
 
 
 def test_kafkas_files_are_read(golden_crashed):
-    crashed = LogDirCheckpoints(golden_crashed)
+    crashed = LogDirectory(golden_crashed)
     assert crashed.recovery_points.read()["segments", 1] == 4800
     assert crashed.high_watermarks.read()["segments", 1] == 6000
     assert crashed.log_start_offsets.read() == {("deleted-prefix", 0): 1537}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.compaction.cleanable import (
+from kafkalog_broker.storage.compaction.dirty_part import (
     LogFacts,
     Policy,
     SegmentFacts,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.storage.cleaner_manager import OwnerThread
-from kafkalog_broker.storage.compaction.cleaning import CleaningAborted
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.broker.storage.cleaner_helpers import records_of, transient_files
@@ -325,7 +325,7 @@ def test_threads_clean_while_the_owning_thread_writes_and_reads(tmp_path):
 
 
 def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
-    waiting: list[Callable[[], None]] = []
+    waiting: list[Callable[[], object]] = []
     owner = OwnerThread(waiting.append)
     found = []
 

@@ -113,9 +113,9 @@ def test_everything_made_from_the_batches_alone_is_what_kafka_has(log, tmp_path)
 
 @pytest.fixture
 def golden_manifest_end(golden):
-    from kafkalog_broker.storage.checkpoints import LogDirCheckpoints
+    from kafkalog_broker.storage.log_directory import LogDirectory
 
-    points = LogDirCheckpoints(golden).recovery_points.read()
+    points = LogDirectory(golden).recovery_points.read()
     return {f"{topic}-{partition}": offset for (topic, partition), offset in points.items()}
 
 

@@ -9,14 +9,14 @@ import uuid
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.log_dir import LogDirError
+from kafkalog_broker.storage.log_directory import LogDirError
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import TOPICS_FILE
 from kafkalog_spark.log.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
 from tests.broker.storage.manager_helpers import NOW, content, killed, offsets_of, started
+from tests.broker.storage.one_topic import OneTopicRegistry
 
 MARKER = ".kafka_cleanshutdown"
 RECOVERY = "recovery-point-offset-checkpoint"
@@ -146,9 +146,9 @@ def test_a_crash_right_after_each_step_of_a_topics_life_is_survived(tmp_path):
         lambda: broker.log().delete_records(2),
         lambda: broker.tick(60_000),
         lambda: broker.topics.delete("orders"),
-        lambda: broker.logs.delete("orders", 0),
+        lambda: broker.logs.detach([("orders", 0)]).finish(),
         lambda: broker.topics.create("orders", 1),
-        lambda: broker.logs.delete("orders", 1),
+        lambda: broker.logs.detach([("orders", 1)]).finish(),
     ]
     expected = {0: (0, 0), 1: (0, 0), 2: (0, 4), 3: (0, 4), 4: (0, 4), 5: (0, 4), 6: (0, 4), 7: (2, 4)}
     for number, step in enumerate(steps):
@@ -445,7 +445,7 @@ def test_a_deleted_partition_goes_after_the_delay(tmp_path):
     assert len(list(tmp_path.glob("*-delete"))) == 2
     broker.tick(1)
     assert list(tmp_path.glob("orders-*")) == []
-    assert not broker.logs.delete("orders", 0)
+    assert not broker.logs.detach([("orders", 0)]).finish()
     assert broker.create("orders").id != topic.id
     broker.logs.shutdown()
 
@@ -587,7 +587,7 @@ def test_two_thousand_partitions_load_without_being_opened(tmp_path):
     broker.create("orders")
     broker.append(count=3)
     broker.logs.shutdown()
-    topics = TopicRegistry(started_dirs(tmp_path))
+    topics = OneTopicRegistry(started_dirs(tmp_path))
     topics.load()
     topics.add_partitions("orders", 2000)
     for partition in range(1, 2000):
@@ -603,9 +603,9 @@ def test_two_thousand_partitions_load_without_being_opened(tmp_path):
 
 
 def started_dirs(path):
-    from kafkalog_broker.storage.log_dir import LogDir
+    from kafkalog_broker.storage.log_directory import LogDirectory
 
-    return [LogDir(path, "id")]
+    return [LogDirectory(path, "id")]
 
 
 def test_recovered_files_are_believed_by_the_loader(tmp_path):
@@ -729,7 +729,7 @@ def test_a_clock_that_jumps_stops_nothing(tmp_path, jumps):
     broker.tick(5000)
     assert broker.log().recovery_point == 3
     assert read_offset_checkpoint(tmp_path / HIGH)["orders", 0] == 3
-    broker.logs.delete("orders", 1)
+    broker.logs.detach([("orders", 1)]).finish()
     broker.clock.jump(-YEAR)
     broker.tick(999)
     assert len(list(tmp_path.glob("orders-1.*-delete"))) == 1

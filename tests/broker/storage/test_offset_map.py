@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.storage.compaction.offset_map import ENTRY_SIZE, OffsetMap
+from tests.broker.storage.map_probe import hash_of, latest_of
 from tests.log.batch_builder import V2Record, encoded
 from tests.log.legacy_builder import LegacyRecord, message_set
 
@@ -49,11 +50,11 @@ VECTORS = (
 
 @pytest.mark.parametrize("size", range(len(VECTORS)))
 def test_the_hash_is_siphash_2_4_with_128_bits(size):
-    assert made(secret=SECRET).hash_of(bytes(range(size))).hex() == VECTORS[size]
+    assert hash_of(made(secret=SECRET), bytes(range(size))).hex() == VECTORS[size]
 
 
 def test_each_map_has_a_secret_of_its_own():
-    assert made().hash_of(b"key") != made().hash_of(b"key")
+    assert hash_of(made(), b"key") != hash_of(made(), b"key")
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=200))
@@ -61,8 +62,8 @@ def test_the_map_has_the_latest_offset_of_each_key(keys):
     found = made(memory=ENTRY_SIZE * 230)
     assert add(found, *keys, first=70)
     for key in keys:
-        assert found.find(key) == 70 + len(keys) - 1 - keys[::-1].index(key)
-    assert found.find(b"no such key " * 3) == -1
+        assert latest_of(found, key) == 70 + len(keys) - 1 - keys[::-1].index(key)
+    assert latest_of(found, b"no such key " * 3) == -1
     assert len(found) == len(set(keys))
     assert found.latest_offset == 70 + len(keys) - 1
 
@@ -70,14 +71,14 @@ def test_the_map_has_the_latest_offset_of_each_key(keys):
 def test_records_without_a_key_and_below_the_first_offset_are_passed_over():
     found = made()
     assert add(found, b"a", None, b"b", b"a", first=10, from_offset=11)
-    assert (found.find(b"a"), found.find(b"b"), len(found)) == (13, 12, 2)
+    assert (latest_of(found, b"a"), latest_of(found, b"b"), len(found)) == (13, 12, 2)
 
 
 def test_a_full_map_takes_no_key_and_says_how_far_it_came():
     found = made(memory=ENTRY_SIZE * 10, load_factor=0.5)
     assert add(found, b"0", b"1", b"2", b"3")
     assert not add(found, b"4", b"0", b"5", first=4)
-    assert (len(found), found.latest_offset, found.find(b"0"), found.find(b"4")) == (5, 4, 0, 4)
+    assert (len(found), found.latest_offset, latest_of(found, b"0"), latest_of(found, b"4")) == (5, 4, 0, 4)
 
 
 def test_batches_whose_records_do_not_count_move_the_latest_offset():
@@ -106,7 +107,7 @@ def test_messages_of_old_formats_are_taken_in(magic):
     found = made()
     data = message_set(magic, [LegacyRecord(i, key, b"v") for i, key in enumerate((b"a", None, b"b", b"a"))])
     assert found.add_messages(payload(data), 0, len(data), magic, 100, 101)
-    assert (found.find(b"a"), found.find(b"b"), found.latest_offset) == (103, 102, 103)
+    assert (latest_of(found, b"a"), latest_of(found, b"b"), found.latest_offset) == (103, 102, 103)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9])

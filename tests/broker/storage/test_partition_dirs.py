@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.storage.log_dir import LogDir, LogDirError
+from kafkalog_broker.storage.log_directory import LogDirectory, LogDirError
 from kafkalog_broker.storage.partition_dirs import KEPT_CONFIGS, PartitionPlace, find_partition_dirs, reconcile
 from kafkalog_broker.storage.topics_file import Topic
 
 A, B, NEW = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=99)
-HOME, OTHER = LogDir(Path("/a"), "a"), LogDir(Path("/b"), "b")
+HOME, OTHER = LogDirectory(Path("/a"), "a"), LogDirectory(Path("/b"), "b")
 ORDERS = Topic("orders", A, 2, {"retention.ms": "5"})
 INTERNAL = {"__consumer_offsets": {"cleanup.policy": "compact"}}
 
@@ -94,7 +94,7 @@ def test_a_listing_tells_live_directories_from_the_others(tmp_path, caplog):
     (tmp_path / "b-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 21}Q")
     (tmp_path / "b-1" / "partition.metadata").write_text("nonsense")
     with caplog.at_level(logging.WARNING):
-        found = find_partition_dirs(LogDir(tmp_path, "id"))
+        found = find_partition_dirs(LogDirectory(tmp_path, "id"))
     assert [(p.topic, p.partition, p.topic_id) for p in found.live] == [
         ("a", 10, None),
         ("b", 0, uuid.UUID(int=1)),

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.producer_state import AppendFacts, Marker, ProducerState
+from kafkalog_broker.storage.partition.producer_state import Marker, ProducerState
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.layout import MAX_INT32, ControlType
 from kafkalog_spark.log.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction
@@ -12,26 +14,29 @@ NOW = 1_700_000_000_000
 DAY = 86_400_000
 
 
-def data(sequence, offset, *, count=1, pid=7, epoch=0, transactional=False, timestamp=NOW):
-    last = -1 if sequence < 0 else (sequence + count - 1) & MAX_INT32
-    return AppendFacts(pid, epoch, sequence, last, offset, offset + count - 1, timestamp, transactional)
+def data(sequence, offset, *, count=1, pid=7, epoch=0, transactional=False, timestamp=NOW, attributes=0):
+    """The header of a batch, and that it is no marker."""
+    attributes |= layout.ATTRIBUTE_TRANSACTIONAL if transactional else 0
+    last = offset + count - 1
+    return BatchHeader(
+        0, 99, offset, last, 2, attributes, 0, 0, timestamp, timestamp, pid, epoch, sequence, count
+    ), None
 
 
-def marker(kind, offset, *, pid=7, epoch=0, coordinator_epoch=0, timestamp=NOW):
-    return AppendFacts(
-        pid, epoch, -1, -1, offset, offset, timestamp, True, True, Marker(kind, coordinator_epoch)
-    )  # fmt: skip
+def marker(kind, offset, *, coordinator_epoch=0, version=0, **fields):
+    header, _ = data(-1, offset, transactional=True, attributes=layout.ATTRIBUTE_CONTROL, **fields)
+    return header, Marker(kind, coordinator_epoch, version)
 
 
-def append(state, facts):
+def append(state, batch):
     """As a log does it."""
-    known = state.check_append(facts)
-    return known if known is not None else state.appended(facts)
+    known = state.check_append(*batch)
+    return known if known is not None else state.appended(*batch)
 
 
-def code_of(state, facts):
+def code_of(state, batch):
     with pytest.raises(BrokerError) as caught:
-        state.check_append(facts)
+        state.check_append(*batch)
     return caught.value.code
 
 
@@ -47,7 +52,7 @@ def test_the_last_five_batches_are_known_as_duplicates_and_the_sixth_last_is_out
     for i in range(6):
         append(state, data(10 * i, 100 * i, count=10))
     for i in range(1, 6):
-        duplicate = state.check_append(data(10 * i, 999, count=10))
+        duplicate = state.check_append(*data(10 * i, 999, count=10))
         assert (duplicate.base_offset, duplicate.last_offset) == (100 * i, 100 * i + 9)
     assert code_of(state, data(0, 999, count=10)) == ErrorCode.out_of_order_sequence_number
 
@@ -73,7 +78,7 @@ def test_zero_follows_the_largest_sequence(state):
 def test_a_batch_may_wrap_around_inside(state):
     append(state, data(MAX_INT32 - 2, 0, count=5))
     assert state.producer(7).last_sequence == 1
-    assert state.check_append(data(MAX_INT32 - 2, 99, count=5)).base_offset == 0
+    assert state.check_append(*data(MAX_INT32 - 2, 99, count=5)).base_offset == 0
     assert append(state, data(2, 5)) is None
 
 
@@ -86,7 +91,7 @@ def test_a_new_epoch_begins_at_zero_and_forgets_the_batches_before(state):
     append(state, data(0, 0))
     assert code_of(state, data(1, 1, epoch=1)) == ErrorCode.out_of_order_sequence_number
     append(state, data(0, 1, epoch=1))
-    assert state.check_append(data(0, 9, epoch=1)).base_offset == 1
+    assert state.check_append(*data(0, 9, epoch=1)).base_offset == 1
     assert len(state.producer(7).batches) == 1
 
 
@@ -96,8 +101,8 @@ def test_an_older_epoch_is_fenced(state):
 
 
 def test_batches_of_the_log_are_not_checked(state):
-    state.appended(data(0, 0))
-    assert state.check_append(data(7, 1), from_client=False) is None
+    state.appended(*data(0, 0))
+    assert state.check_append(*data(7, 1), from_client=False) is None
 
 
 def test_producers_do_not_know_of_each_other(state):
@@ -123,7 +128,7 @@ def test_a_snapshot_keeps_the_last_batch_only(state):
     loaded = ProducerState()
     loaded.load(state.entries(), 6)
     assert loaded.end_offset == 6
-    assert loaded.check_append(data(4, 99, count=2)).base_offset == 4  # type: ignore[union-attr]
+    assert loaded.check_append(*data(4, 99, count=2)).base_offset == 4  # type: ignore[union-attr]
     assert code_of(loaded, data(2, 99, count=2)) == ErrorCode.out_of_order_sequence_number
 
 
@@ -138,10 +143,10 @@ def test_open_transactions_survive_a_snapshot(state):
 def test_entries_come_in_the_order_of_a_java_hash_map(state):
     # 12 entries fill a table of 16 to three quarters; the 13th doubles it.
     for pid in (33, 1, 17, 2):
-        state.appended(data(0, 0, pid=pid))
+        state.appended(*data(0, 0, pid=pid))
     assert [producer.id for producer in state.producers()] == [33, 1, 17, 2]
     for pid in range(100, 109):
-        state.appended(data(0, 0, pid=pid))
+        state.appended(*data(0, 0, pid=pid))
     assert [producer.id for producer in state.producers()][:4] == [33, 1, 2, 100]
 
 
@@ -195,8 +200,7 @@ def test_a_plain_batch_is_refused_while_a_transaction_is_open(state):
 
 
 def test_a_control_batch_that_ends_nothing_is_passed_over(state):
-    facts = AppendFacts(7, 0, -1, -1, 0, 0, NOW, False, is_control=True)
-    assert append(state, facts) is None
+    assert append(state, data(-1, 0, attributes=layout.ATTRIBUTE_CONTROL)) is None
     assert len(state) == 0
     assert state.end_offset == 1
 
@@ -205,7 +209,7 @@ def test_a_control_batch_that_ends_nothing_is_passed_over(state):
 
 
 def second_version_marker(kind, offset, *, epoch, coordinator_epoch=0):
-    return marker(kind, offset, epoch=epoch)._replace(marker=Marker(kind, coordinator_epoch, 2))
+    return marker(kind, offset, epoch=epoch, coordinator_epoch=coordinator_epoch, version=2)
 
 
 def test_a_marker_of_the_second_version_has_a_higher_epoch_than_its_transaction(state):
@@ -225,9 +229,9 @@ def test_a_marker_of_the_second_version_may_be_written_again_when_nothing_is_ope
 
 def test_what_a_coordinator_writes_is_held_to_epochs_but_not_to_sequences(state):
     append(state, data(0, 0, epoch=3, transactional=True))
-    assert state.check_append(data(0, 1, epoch=3, transactional=True), from_client=False) is None
+    assert state.check_append(*data(0, 1, epoch=3, transactional=True), from_client=False) is None
     with pytest.raises(BrokerError) as caught:
-        state.check_append(data(0, 1, epoch=2, transactional=True), from_client=False)
+        state.check_append(*data(0, 1, epoch=2, transactional=True), from_client=False)
     assert caught.value.code is ErrorCode.invalid_producer_epoch
 
 
@@ -244,7 +248,7 @@ def test_a_higher_epoch_waits_for_its_own_sequence(state):
     state.verifications.begin(7, 0, 5, NOW, adds_partitions=False)
     state.verifications.begin(7, 1, 9, NOW, adds_partitions=False)
     state.verifications.begin(7, 0, 1, NOW, adds_partitions=False)
-    assert state.check_append(data(9, 0, epoch=1, transactional=True)) is None
+    assert state.check_append(*data(9, 0, epoch=1, transactional=True)) is None
 
 
 def test_a_transaction_of_the_second_version_begins_with_sequence_0(state):

@@ -7,16 +7,16 @@ import uuid
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.log_dir import LogDir
-from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.topics_file import TOPICS_FILE, RegistryState, Topic, format_registry, parse_registry
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from tests.broker.storage.one_topic import OneTopicRegistry
 
 
 def registry(*paths):
     for path in paths:
         path.mkdir(exist_ok=True)
-    loaded = TopicRegistry([LogDir(path, "id") for path in paths])
+    loaded = OneTopicRegistry([LogDirectory(path, "id") for path in paths])
     loaded.load()
     return loaded
 

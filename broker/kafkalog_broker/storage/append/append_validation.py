@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
@@ -32,8 +32,10 @@ from kafkalog_broker.storage.append.validation_cost import PACKED_AT_ONCE, PIECE
 from kafkalog_broker.storage.append.walk_fields import Refusal
 from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar
 from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 
 if TYPE_CHECKING:
     from kafkalog_broker.config.log_config import LogConfig
@@ -59,35 +61,7 @@ _U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 _KNOWN_ATTRIBUTES = 0x7F
 _MAGIC = 2
-
-
-class ValidatedBatch(NamedTuple):
-    """One v2 batch that may be appended. Timestamps in ms.
-
-    data: the whole batch in memory of its own; the log stamps base offset and leader epoch into it.
-    record_count, max_timestamp, producer_id, producer_epoch, base_sequence, attributes: as its header says.
-    log_append_time_ms: the answer to the producer; -1 with CreateTime.
-    """
-
-    data: bytearray
-    record_count: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    attributes: int
-    log_append_time_ms: int = -1
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & layout.ATTRIBUTE_TRANSACTIONAL)
-
-    @property
-    def last_sequence(self) -> int:
-        """-1 without sequences; 0 follows 2^31-1, within a batch too."""
-        if self.base_sequence < 0:
-            return layout.NO_SEQUENCE
-        return (self.base_sequence + self.record_count - 1) & layout.MAX_INT32
+_new = tuple.__new__  # BatchHeader(...) makes the same in three times the time
 
 
 class InvalidRecordErrors(BrokerError):
@@ -109,8 +83,8 @@ def validate_batch(
     *,
     is_compacted: bool = False,
     at_once: int | None = None,
-) -> ValidatedBatch:
-    """Check what a producer sent for one partition, and make of it what goes into the log.
+) -> EncodedBatch:
+    """Check what a producer sent for one partition, and make of it what goes into the log, in memory of its own.
 
     at_once: bytes of decompressed records that the caller, the event loop, has the time for (see validation_cost); None
     in a thread.
@@ -122,8 +96,8 @@ def validate_batch(
     view = memoryview(data)
     size = _checked_size(view, config.max_message_bytes)
     (
-        base_offset, _, _, _, crc, attributes, last_delta, base_timestamp, max_timestamp, producer_id, producer_epoch,
-        base_sequence, count,
+        base_offset, _, epoch, _, crc, attributes, last_delta, base_timestamp, max_timestamp, producer_id,
+        producer_epoch, base_sequence, count,
     ) = layout.BATCH_HEADER.unpack_from(view)  # fmt: skip
     batch = bytearray(view[:size])
     found = crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :])
@@ -165,18 +139,23 @@ def validate_batch(
     if target != codec or not facts.in_sequence:
         if at_once is not None and target and len(records) > PACKED_AT_ONCE:
             raise TakesTooLong
-        batch, wanted = rebuilt(batch, records, target, wanted, timestamp, config, bool(facts.in_sequence))
+        batch = rebuilt(batch, records, target, wanted, timestamp, config, bool(facts.in_sequence))
         if len(batch) > config.max_message_bytes:
             raise _too_large(len(batch), config.max_message_bytes)
-    elif timestamp != max_timestamp or append_time:
+        return EncodedBatch.of(batch)
+    if timestamp != max_timestamp or append_time:
         _I16.pack_into(batch, layout.ATTRIBUTES_AT, wanted)
         _I64.pack_into(batch, layout.MAX_TIMESTAMP_AT, timestamp)
-        _U32.pack_into(batch, layout.CRC_AT, crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :]))
+        crc = crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :])
+        _U32.pack_into(batch, layout.CRC_AT, crc)
     else:
         wanted = attributes
-    return ValidatedBatch(
-        batch, count, timestamp, producer_id, producer_epoch, base_sequence, wanted, now_ms if append_time else -1
-    )
+    # EncodedBatch.of would read the same from the bytes again
+    header = _new(BatchHeader, (
+        0, size, 0, last_delta, _MAGIC, wanted, crc, epoch, base_timestamp, timestamp, producer_id, producer_epoch,
+        base_sequence, count,
+    ))  # fmt: skip
+    return EncodedBatch(batch, header)  # type: ignore[arg-type]
 
 
 def _checked_size(view: memoryview, max_message_bytes: int) -> int:
@@ -220,16 +199,17 @@ def _check_records(
 ) -> None:
     """Raise InvalidRecordErrors for keys and timestamps. The walk has said whether a second look is needed."""
     append_time_set = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
-    lowest, highest = -(2**63), 2**63 - 1
+    lowest, highest = layout.MIN_INT64, layout.MAX_INT64
     if config.message_timestamp_type != LOG_APPEND_TIME:
         lowest = now_ms - config.message_timestamp_before_max_ms
         highest = now_ms + config.message_timestamp_after_max_ms
     out_of_bounds = facts.low <= facts.high and (facts.low < lowest or facts.high > highest)
     if not out_of_bounds and not append_time_set and not (is_compacted and facts.null_keys):
         return
+    low, high = max(lowest, layout.MIN_INT64), min(highest, layout.MAX_INT64)
     found = refused_records(
-        records, count, base_timestamp, max(lowest, -(2**63)), min(highest, 2**63 - 1), needs_keys=is_compacted,
-        append_time_set=append_time_set, most=MAX_RECORD_ERRORS,
+        records, count, base_timestamp, low, high, needs_keys=is_compacted, append_time_set=append_time_set,
+        most=MAX_RECORD_ERRORS,
     )  # fmt: skip
     raise _record_errors(found, lowest, highest)
 

@@ -13,22 +13,7 @@ from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 
 _OVERHEAD = struct.Struct(">qi4xb")  # offset, size, magic
-_LENGTH = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
-
-
-def compressed_set(batch: memoryview, magic: int) -> memoryview:
-    """The value of a wrapper. Raises CorruptBatch."""
-    key_at = layout.LEGACY_KEY_AT[magic]
-    try:
-        (key_size,) = _LENGTH.unpack_from(batch, key_at)
-        value_at = key_at + 2 * _LENGTH.size + max(key_size, 0)
-        (value_size,) = _LENGTH.unpack_from(batch, value_at - _LENGTH.size)
-    except struct.error:
-        key_size, value_size, value_at = -2, -2, 0
-    if key_size < -1 or value_size < 0 or value_at + value_size > len(batch):
-        raise CorruptBatch("a wrapper whose key and value do not fit into it")
-    return batch[value_at : value_at + value_size]
 
 
 def inner_messages(payload: memoryview, magic: int, wrapper_offset: int) -> Iterator[tuple[int, int]]:

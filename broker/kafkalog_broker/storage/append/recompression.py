@@ -68,8 +68,8 @@ def rebuilt(
     max_timestamp: int,
     config: LogConfig,
     in_sequence: bool,
-) -> tuple[bytearray, int]:
-    """(batch, attributes) with the same records, producer id, epoch, sequence and transactional bit.
+) -> bytearray:
+    """A batch with the same records, producer id, epoch, sequence and transactional bit.
 
     in_sequence: offset deltas are 0, 1, 2 ... already. Timestamps of records and the base timestamp stay.
     """
@@ -87,4 +87,4 @@ def rebuilt(
         producer_epoch, base_sequence, count,
     )  # fmt: skip
     seal(made, 0, len(made), fields)
-    return made, attributes
+    return made

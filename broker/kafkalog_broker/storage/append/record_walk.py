@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import gc
 import threading
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.append.llvm import load_llvm
-from kafkalog_broker.storage.append.walk_fields import F, Refusal, Rules
+from kafkalog_broker.storage.append.walk_fields import Broken, F, Found, Refusal, Rules
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
 from kafkalog_spark.log.format.records import ManyHeaders, RecordFault, fault, read_records
@@ -35,6 +36,8 @@ PLAIN_HEADERS = 1000
 has room for 500,000."""
 
 _UNSEEN = np.empty(0, np.uint8)
+
+T = TypeVar("T")
 
 
 class TakesTooLong(Exception):
@@ -85,14 +88,15 @@ def load_kernel() -> Any:
 
 def _kernel_for(count: int, at_once: bool = False) -> Any:
     """The compiled walk, or None where the plain one is to do. The first batch that is not tiny has it loaded."""
-    if count <= PLAIN_RECORDS or _kernel is not None:
-        return None if count <= PLAIN_RECORDS else _kernel
-    if count > PLAIN_WHILE_LOADING and not at_once:
+    if count <= PLAIN_RECORDS:
+        return None
+    if _kernel is None and count > PLAIN_WHILE_LOADING and not at_once:
         return load_kernel()
-    _load_soon()
-    if count > PLAIN_WHILE_LOADING:
-        raise TakesTooLong
-    return None
+    if _kernel is None:
+        _load_soon()
+        if count > PLAIN_WHILE_LOADING:
+            raise TakesTooLong
+    return _kernel
 
 
 def _load_soon() -> None:
@@ -100,6 +104,20 @@ def _load_soon() -> None:
     if _loading is None:
         _loading = threading.Thread(target=load_kernel, name="load-record-walk")
         _loading.start()
+
+
+def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], at_once: bool = False) -> T:
+    """What one of the two walks finds: `plain` for few records, as long as they have not too many headers."""
+    kernel = _kernel_for(count, at_once)
+    if kernel is None:
+        try:
+            return plain()
+        except ManyHeaders:
+            if at_once and _kernel is None:
+                _load_soon()
+                raise TakesTooLong from None
+            kernel = load_kernel()
+    return compiled(kernel)
 
 
 def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_once: bool = False) -> RecordFacts:
@@ -110,21 +128,16 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_onc
     """
     if count > len(payload):  # a record takes 7 bytes: no walk is needed to see a count that lies, or that is huge
         raise fault(RecordFault.TOO_FEW, 0, count)
-    kernel = None if count <= PLAIN_RECORDS else _kernel_for(count, at_once)
-    if kernel is None:
-        try:
-            return _plain_facts(payload, count, base_timestamp)
-        except ManyHeaders:
-            if at_once and _kernel is None:
-                _load_soon()
-                raise TakesTooLong from None
-            kernel = load_kernel()
-    facts = np.empty(len(F), np.int64)
-    status = kernel.walk(_array(payload), 0, len(payload), count, base_timestamp, facts)
-    found = RecordFacts(*facts.tolist())
-    if status:
-        raise fault(RecordFault(status), found.records, count)
-    return found
+
+    def compiled(kernel: Any) -> RecordFacts:
+        facts = np.empty(len(F), np.int64)
+        status = kernel.walk(_array(payload), 0, len(payload), count, base_timestamp, facts)
+        found = RecordFacts(*facts.tolist())
+        if status:
+            raise fault(RecordFault(status), found.records, count)
+        return found
+
+    return _walked(count, lambda: _plain_facts(payload, count, base_timestamp), compiled, at_once)
 
 
 def find_timestamp(
@@ -132,20 +145,23 @@ def find_timestamp(
 ) -> tuple[int, int] | None:
     """(timestamp, offset delta) of the first record with a timestamp of at least `wanted` ms and an offset delta of at
     least `lowest_delta`; None when there is none. Raises CorruptBatch."""
-    kernel = _kernel_for(count)
-    if kernel is None:
-        try:
-            for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
-                if record.timestamp >= wanted and record.offset_delta >= lowest_delta:
-                    return record.timestamp, record.offset_delta
-            return None
-        except ManyHeaders:
-            kernel = load_kernel()
-    found = np.empty(2, np.int64)
-    status = kernel.find_timestamp(_array(payload), 0, len(payload), count, base_timestamp, wanted, lowest_delta, found)
-    if status < 0:
-        raise CorruptBatch("a record is malformed")
-    return (int(found[0]), int(found[1])) if status else None
+
+    def plain() -> tuple[int, int] | None:
+        for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
+            if record.timestamp >= wanted and record.offset_delta >= lowest_delta:
+                return record.timestamp, record.offset_delta
+        return None
+
+    def compiled(kernel: Any) -> tuple[int, int] | None:
+        found = np.empty(len(Found), np.int64)
+        status = kernel.find_timestamp(
+            _array(payload), 0, len(payload), count, base_timestamp, wanted, lowest_delta, found
+        )
+        if status < 0:
+            raise CorruptBatch("a record is malformed")
+        return (int(found[Found.TIMESTAMP]), int(found[Found.DELTA])) if status else None
+
+    return _walked(count, plain, compiled)
 
 
 def refused_records(
@@ -163,17 +179,33 @@ def refused_records(
 
     lowest, highest: bounds of timestamps, ms, int64; those without a timestamp are within them.
     """
-    kernel = _kernel_for(count)
-    if kernel is None:
-        try:
-            return _plainly_refused(payload, count, base_timestamp, lowest, highest, needs_keys, append_time_set, most)
-        except ManyHeaders:
-            kernel = load_kernel()
-    rules = np.array([lowest, highest, needs_keys, append_time_set, 0], np.int64)
-    found = np.empty((most, 3), np.int64)
-    total = int(kernel.refused(_array(payload), 0, len(payload), count, base_timestamp, rules, found))
-    first = [(place, Refusal(kind), timestamp) for place, kind, timestamp in found[: min(total, most)].tolist()]
-    return Refused(first, total, int(rules[Rules.REFUSED_TIMESTAMPS]))
+
+    def plain() -> Refused:
+        first: list[tuple[int, Refusal, int]] = []
+        total = timestamps = 0
+        for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
+            if needs_keys and record.key_size < 0:
+                kind = Refusal.NO_KEY
+            elif append_time_set:
+                kind = Refusal.APPEND_TIME_SET
+            elif record.timestamp != NO_TIMESTAMP and not lowest <= record.timestamp <= highest:
+                kind = Refusal.TIMESTAMP
+            else:
+                continue
+            timestamps += kind != Refusal.NO_KEY
+            if total < most:
+                first.append((record.place, kind, record.timestamp))
+            total += 1
+        return Refused(first, total, timestamps)
+
+    def compiled(kernel: Any) -> Refused:
+        rules = np.array([lowest, highest, needs_keys, append_time_set, 0], np.int64)
+        found = np.empty((most, len(Broken)), np.int64)
+        total = int(kernel.refused(_array(payload), 0, len(payload), count, base_timestamp, rules, found))
+        first = [(place, Refusal(kind), timestamp) for place, kind, timestamp in found[: min(total, most)].tolist()]
+        return Refused(first, total, int(rules[Rules.REFUSED_TIMESTAMPS]))
+
+    return _walked(count, plain, compiled)
 
 
 def renumbered(payload: memoryview, count: int, base_timestamp: int) -> memoryview | bytes:
@@ -205,31 +237,3 @@ def _plain_facts(payload: memoryview, count: int, base_timestamp: int) -> Record
             in_sequence = 0
         null_keys += record.key_size < 0
     return RecordFacts(count, len(payload), max_timestamp, max_index, low, high, in_sequence, null_keys)
-
-
-def _plainly_refused(
-    payload: memoryview,
-    count: int,
-    base_timestamp: int,
-    lowest: int,
-    highest: int,
-    needs_keys: bool,
-    append_time_set: bool,
-    most: int,
-) -> Refused:
-    first: list[tuple[int, Refusal, int]] = []
-    total = timestamps = 0
-    for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
-        if needs_keys and record.key_size < 0:
-            kind = Refusal.NO_KEY
-        elif append_time_set:
-            kind = Refusal.APPEND_TIME_SET
-        elif record.timestamp != NO_TIMESTAMP and not lowest <= record.timestamp <= highest:
-            kind = Refusal.TIMESTAMP
-        else:
-            continue
-        timestamps += kind != Refusal.NO_KEY
-        if total < most:
-            first.append((record.place, kind, record.timestamp))
-        total += 1
-    return Refused(first, total, timestamps)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_runs import FIRST_BATCH_MAGIC, Decompressor, Piece, runs
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
     CRC_TABLE,
     A,
@@ -25,9 +24,11 @@ from kafkalog_broker.storage.compaction.cleaner_kernel import (
 )
 from kafkalog_broker.storage.compaction.message_filter import MessageFilter
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.compaction.segment_windows import BatchWindow
+from kafkalog_broker.storage.partition.cleaned_segment import Piece
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import Codec, H
+from kafkalog_spark.log.read.batch_contents import Decompressor, kinds_of, runs
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.compress import compress
 from kafkalog_spark.log.write.encoded_batch import seal
 
@@ -66,11 +67,11 @@ class BatchFilter:
         self.unreadable: tuple[int, int | None] = (0, None)
         self._messages = MessageFilter(keys, self._decompressor.scratch)
 
-    def pieces(self, window: BatchWindow, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[Piece]:
+    def pieces(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[Piece]:
         """What stays of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
-        for first, last in runs(window.table):
+        for first, last in runs(kinds_of(window.table)):
             compressed = bool(window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
-            if window.table[first, H.MAGIC] < FIRST_BATCH_MAGIC:
+            if window.table[first, H.MAGIC] < 2:
                 yield from self._messages.pieces(window, first, last, keeps_legacy_tombstones)
             elif compressed:
                 yield from self._compressed(window, verdict, first, last)
@@ -79,28 +80,32 @@ class BatchFilter:
 
     # ---- v2
 
-    def _plain(self, window: BatchWindow, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
-        rows = np.flatnonzero(~verdict.drop[first:last]) + first
-        table = window.table[rows]
-        starts = table[:, H.POSITION] + layout.RECORDS_AT
-        ends = table[:, H.POSITION] + table[:, H.SIZE]
-        units = _units(table, verdict, rows)
-        for _, results in self._run(window, window.data, starts, ends, units, copy_whole=True):
+    def _plain(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
+        kept = ~verdict.drop[first:last]
+        starts, ends = window.records(first, last)
+        units = _units(window, verdict, np.flatnonzero(kept) + first)
+        for _, results in self._run(window, window.payload, starts[kept], ends[kept], units, copy_whole=True):
             stays = results[results[:, R.OUTCOME] != Outcome.DROPPED]
             batches = stays[:, [R.OUT_SIZE, R.LAST_OFFSET, R.MAX_TIMESTAMP]]
-            yield Piece(self._out.data[: int(self._limits[A.OUT_AT])], batches, int(stays[:, R.KEPT].sum()))
+            yield Piece(self._out.data[: int(self._limits[A.OUT_AT])], batches)
 
-    def _compressed(self, window: BatchWindow, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
+    def _compressed(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
         wanted = ~verdict.drop & (verdict.rule != Rule.NONE)
-        for group_first, group_last, starts, ends in self._decompressor.groups(window, first, last, wanted):
-            kept = ~verdict.drop[group_first:group_last]
-            rows = np.flatnonzero(kept) + group_first
+        starts, ends = window.records(first, last)
+        table = window.table[first:last]
+        for begin, end, _ in self._decompressor.groups(
+            window.data, starts, ends, table[:, H.ATTRIBUTES], table[:, H.COUNT], wanted[first:last].tolist()
+        ):  # one that cannot be decompressed has no records where its header announces some: the kernel says so
+            kept = ~verdict.drop[first + begin : first + end]
+            rows = np.flatnonzero(kept) + first + begin
             payload = self._decompressor.scratch.read_only()
-            units = _units(window.table[rows], verdict, rows)
-            for begun, results in self._run(window, payload, starts[kept], ends[kept], units, copy_whole=False):
+            units = _units(window, verdict, rows)
+            for begun, results in self._run(
+                window, payload, starts[begin:end][kept], ends[begin:end][kept], units, copy_whole=False
+            ):
                 yield self._packed(window, rows[begun : begun + len(results)], results)
 
-    def _packed(self, window: BatchWindow, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> Piece:
+    def _packed(self, window: Window, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> Piece:
         """Batches as they were, and those that have changed, compressed again."""
         pieces: list[bytes | memoryview] = []
         batches: list[tuple[int, int, int]] = []
@@ -117,9 +122,7 @@ class BatchFilter:
                 data = self._pack(self._out.data[at : at + size], codec)
             pieces.append(data)
             batches.append((len(data), last_offset, max_timestamp))
-        table = np.array(batches, np.int64).reshape(-1, 3)
-        stays = results[:, R.OUTCOME] != Outcome.DROPPED
-        return Piece(b"".join(pieces), table, int(results[stays, R.KEPT].sum()))
+        return Piece(b"".join(pieces), np.array(batches, np.int64).reshape(-1, 3))
 
     def _pack(self, batch: memoryview, codec: int) -> bytes:
         """With the codec's default level, whatever the topic's is, as Kafka's cleaner does."""
@@ -137,7 +140,7 @@ class BatchFilter:
 
     def _run(
         self,
-        window: BatchWindow,
+        window: Window,
         payload: npt.NDArray[np.uint8],
         starts: npt.NDArray[np.int64],
         ends: npt.NDArray[np.int64],
@@ -159,7 +162,7 @@ class BatchFilter:
             begun = int(limits[A.UNIT])
             limits[A.OUT_AT] = 0
             status = clean_batches(
-                window.data, payload, starts, ends, units, self._table, self._secret, self._keep, limits, self._out,
+                window.payload, payload, starts, ends, units, self._table, self._secret, self._keep, limits, self._out,
                 results, CRC_TABLE,
             )  # fmt: skip
             done = int(limits[A.UNIT])
@@ -184,7 +187,8 @@ class BatchFilter:
             self._keep = np.empty(records, np.uint8)
 
 
-def _units(table: npt.NDArray[np.int64], verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _units(window: Window, verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    table = window.table[rows]
     units = np.empty((len(table), len(U)), np.int64)
     for column, source in (
         (U.BASE_OFFSET, H.BASE_OFFSET),
@@ -193,10 +197,10 @@ def _units(table: npt.NDArray[np.int64], verdict: Verdict, rows: npt.NDArray[np.
         (U.BASE_TIMESTAMP, H.BASE_TIMESTAMP),
         (U.MAX_TIMESTAMP, H.MAX_TIMESTAMP),
         (U.ATTRIBUTES, H.ATTRIBUTES),
-        (U.HEADER_AT, H.POSITION),
         (U.SIZE, H.SIZE),
     ):
         units[:, column] = table[:, source]
+    units[:, U.HEADER_AT] = window.starts[rows]
     units[:, U.RULE] = verdict.rule[rows]
     units[:, U.KEEP_EMPTY] = verdict.keep_empty[rows]
     units[:, U.ENDED_EMPTY] = verdict.ended_empty[rows]

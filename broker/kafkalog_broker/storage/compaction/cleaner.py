@@ -10,25 +10,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict
-from kafkalog_broker.storage.compaction.batch_runs import FIRST_BATCH_MAGIC, Decompressor, runs
-from kafkalog_broker.storage.compaction.cleanable import SourceSize, group_segments
 from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
 from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
-from kafkalog_broker.storage.compaction.cleaning import (
+from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
     CleaningAborted,
     CleaningHost,
     CleaningRequest,
 )
+from kafkalog_broker.storage.compaction.dirty_part import SourceSize, group_segments
 from kafkalog_broker.storage.compaction.known_producers import KnownProducers
-from kafkalog_broker.storage.compaction.message_sets import open_wrapper
+from kafkalog_broker.storage.compaction.message_filter import opened
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.compaction.segment_windows import BatchWindow, SegmentWindows
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.recovery.producer_replay import read_marker
@@ -37,7 +36,10 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format import layout, names
 from kafkalog_spark.log.format.layout import ControlType, H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, collect_aborted
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
+from kafkalog_spark.log.read.batch_contents import Decompressor, kinds_of, runs
+from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows
 
 
 class Cleaner:
@@ -47,7 +49,7 @@ class Cleaner:
     def __init__(self, dedupe_memory: int, load_factor: float, io_memory: int) -> None:
         self._dedupe_memory = dedupe_memory
         self._load_factor = load_factor
-        self._windows = SegmentWindows(io_memory)
+        self._buffer = Scratch(max(io_memory, layout.BATCH_OVERHEAD))
 
     def clean(self, request: CleaningRequest, host: CleaningHost) -> tuple[int, CleanerStatistics]:
         """Returns (offset up to which the log is clean now, statistics).
@@ -55,7 +57,7 @@ class Cleaner:
         Raises CleaningAborted; CorruptBatch, UnsupportedFormat with file, position and offset: the segment stays as it
         was; OSError. No `.cleaned` file is left.
         """
-        return _Cleaning(request, host, self._windows, self._dedupe_memory, self._load_factor).run()
+        return _Cleaning(request, host, self._buffer, self._dedupe_memory, self._load_factor).run()
 
 
 class _Cleaning:
@@ -63,13 +65,13 @@ class _Cleaning:
         self,
         request: CleaningRequest,
         host: CleaningHost,
-        windows: SegmentWindows,
+        buffer: Scratch,
         dedupe_memory: int,
         load_factor: float,
     ) -> None:
         self._request = request
         self._host = host
-        self._windows = windows
+        self._buffer = buffer
         self._statistics = CleanerStatistics()
         span = request.first_uncleanable_offset - request.first_dirty_offset
         self._keys = OffsetMap(dedupe_memory, load_factor, max(span, 1))
@@ -130,7 +132,7 @@ class _Cleaning:
         for place, segment in enumerate(dirty):
             next_base = dirty[place + 1].base_offset if place + 1 < len(dirty) else until
             for window in self._read(segment, segment.position_of(first)):
-                self._statistics.map_bytes_read += window.read
+                self._statistics.map_bytes_read += window.size
                 try:
                     if not self._map_window(window, transactions, first):
                         return
@@ -138,7 +140,7 @@ class _Cleaning:
                     raise error.at(path=segment.log_path, position=window.start) from None
             self._keys.advance(next_base - 1)  # nothing lies between the last batch and the next segment
 
-    def _map_window(self, window: BatchWindow, transactions: CleanedTransactions, first: int) -> bool:
+    def _map_window(self, window: Window, transactions: CleanedTransactions, first: int) -> bool:
         """False when the map is full."""
         table = window.table
         counts = table[:, H.COUNT].copy()
@@ -150,37 +152,38 @@ class _Cleaning:
             elif transactions.may_drop_records(int(header[H.PRODUCER_ID]), int(header[H.LAST_OFFSET])):
                 counts[row] = 0
         units = np.stack((table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET], counts), axis=1)
-        for begun, ended in runs(table):
+        for begun, ended in runs(kinds_of(table)):
             compressed = bool(table[begun, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
-            if table[begun, H.MAGIC] < FIRST_BATCH_MAGIC:
+            if table[begun, H.MAGIC] < 2:
                 has_room = self._map_messages(window, begun, ended, compressed, first)
             elif compressed:
                 has_room = self._map_compressed(window, units, begun, ended, first)
             else:
-                starts = table[begun:ended, H.POSITION] + layout.RECORDS_AT
-                ends = table[begun:ended, H.POSITION] + table[begun:ended, H.SIZE]
-                has_room = self._keys.add_records(window.data, starts, ends, units[begun:ended], first)
+                starts, ends = window.records(begun, ended)
+                has_room = self._keys.add_records(window.payload, starts, ends, units[begun:ended], first)
             if not has_room:
                 return False
         return True
 
-    def _map_compressed(
-        self, window: BatchWindow, units: npt.NDArray[np.int64], begun: int, ended: int, first: int
-    ) -> bool:
-        for row, behind, starts, ends in self._decompressor.groups(window, begun, ended, units[:, 2] > 0):
+    def _map_compressed(self, window: Window, units: npt.NDArray[np.int64], begun: int, ended: int, first: int) -> bool:
+        starts, ends = window.records(begun, ended)
+        attributes, counts = window.table[begun:ended, H.ATTRIBUTES], units[begun:ended, 2]
+        for row, end, _ in self._decompressor.groups(
+            window.data, starts, ends, attributes, counts, (counts > 0).tolist()
+        ):
             payload = self._decompressor.scratch.read_only()
-            if not self._keys.add_records(payload, starts.copy(), ends.copy(), units[row:behind], first):
+            part = slice(row, end)
+            if not self._keys.add_records(payload, starts[part], ends[part], units[begun:ended][part], first):
                 return False
         return True
 
-    def _map_messages(self, window: BatchWindow, begun: int, ended: int, compressed: bool, first: int) -> bool:
-        table, magic = window.table, int(window.table[begun, H.MAGIC])
+    def _map_messages(self, window: Window, begun: int, ended: int, compressed: bool, first: int) -> bool:
+        magic, starts = int(window.table[begun, H.MAGIC]), window.starts
         if not compressed:
-            start = int(table[begun, H.POSITION])
-            end = int(table[ended - 1, H.POSITION] + table[ended - 1, H.SIZE])
-            return self._keys.add_messages(window.data, start, end, magic, 0, first)
+            end = int(starts[ended - 1] + window.table[ended - 1, H.SIZE])
+            return self._keys.add_messages(window.payload, int(starts[begun]), end, magic, 0, first)
         for row in range(begun, ended):
-            wrapper = open_wrapper(window, row, self._decompressor.scratch)
+            wrapper = opened(window, row, self._decompressor.scratch)
             payload = self._decompressor.scratch.read_only()
             if not self._keys.add_messages(payload, 0, wrapper.end, magic, wrapper.add, first):
                 return False
@@ -202,13 +205,12 @@ class _Cleaning:
             for segment in group:
                 keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
                 for window in self._read(segment, 0):
-                    self._statistics.bytes_read += window.read
+                    self._statistics.bytes_read += window.size
                     verdict = self._verdict(window, transactions, producers)
                     try:
                         for piece in batches.pieces(window, verdict, keeps_tombstones):
                             cleaned.append(piece.data, piece.batches)
                             self._statistics.bytes_written += len(piece.data)
-                            self._statistics.records_written += piece.records
                             self._host.throttle(len(piece.data))
                     except KafkalogError as error:
                         raise error.at(path=segment.log_path, position=window.start) from None
@@ -220,7 +222,7 @@ class _Cleaning:
             _discard(cleaned)
             raise
 
-    def _verdict(self, window: BatchWindow, transactions: CleanedTransactions, producers: KnownProducers) -> Verdict:
+    def _verdict(self, window: Window, transactions: CleanedTransactions, producers: KnownProducers) -> Verdict:
         table = window.table
         n = len(table)
         verdict = Verdict(
@@ -249,12 +251,17 @@ class _Cleaning:
 
     # ---- both
 
-    def _read(self, segment: LogSegment, position: int) -> Iterator[BatchWindow]:
-        fd = os.open(segment.log_path, os.O_RDONLY | os.O_CLOEXEC)
+    def _read(self, segment: LogSegment, position: int) -> Iterator[Window]:
+        path = Path(segment.log_path)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for window in self._windows.read(segment.log_path, fd, segment.size, segment.base_offset, position):
+            for window, wrong in ordered_windows(
+                fd, path, segment.base_offset, segment.size, position, buffer=self._buffer
+            ):
+                if wrong is not None:
+                    raise wrong
                 self._host.check()
-                self._host.throttle(window.read)
+                self._host.throttle(window.size)
                 yield window
         finally:
             os.close(fd)
@@ -279,7 +286,7 @@ def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
     return rows
 
 
-def _pass_marker(window: BatchWindow, row: int, transactions: CleanedTransactions) -> bool:
+def _pass_marker(window: Window, row: int, transactions: CleanedTransactions) -> bool:
     """Whether a control batch may go. Leader changes and the like never do."""
     header = window.table[row]
     control_type: ControlType | None = None

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_runs import Piece
 from kafkalog_broker.storage.compaction.message_filter_kernel import choose_messages, copy_messages
-from kafkalog_broker.storage.compaction.message_sets import OpenedWrapper, open_wrapper
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.compaction.segment_windows import BatchWindow
-from kafkalog_spark.errors import CorruptBatch
+from kafkalog_broker.storage.partition.cleaned_segment import Piece
+from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import Codec, H
 from kafkalog_spark.log.kernels.rows import FAULTS, Status
+from kafkalog_spark.log.read.batch_contents import OpenedWrapper, open_wrapper
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.scratch import Scratch
 from kafkalog_spark.log.write.compress import compress
 
@@ -30,7 +30,7 @@ class MessageFilter:
         self._scratch = scratch
         self._keep = np.empty(1 << 10, np.uint8)
 
-    def pieces(self, window: BatchWindow, first: int, last: int, keeps_tombstones: bool) -> Iterator[Piece]:
+    def pieces(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[Piece]:
         """What stays of the rows [first, last) of a window, all messages or all wrappers of one format. Raises
         CorruptBatch, UnsupportedFormat."""
         if not window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC:
@@ -39,31 +39,31 @@ class MessageFilter:
         for row in range(first, last):
             yield from self._wrapper(window, row, keeps_tombstones)
 
-    def _messages(self, window: BatchWindow, first: int, last: int, keeps_tombstones: bool) -> Iterator[Piece]:
+    def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[Piece]:
         """Messages that stand alone; each is a batch of its own."""
         table = window.table[first:last]
-        start, end = int(table[0, H.POSITION]), int(table[-1, H.POSITION] + table[-1, H.SIZE])
-        magic = int(table[0, H.MAGIC])
-        seen, kept = self._chosen(window, window.data, start, end, magic, 0, start, keeps_tombstones)
+        start, magic, payload = int(window.starts[first]), int(table[0, H.MAGIC]), window.payload
+        end = start + int(table[:, H.SIZE].sum())
+        seen, kept = self._chosen(window, payload, start, end, magic, 0, start, keeps_tombstones)
         if not kept:
             return
         stays = self._keep[:seen] != 0
         out = np.empty(end - start, np.uint8)
-        behind = int(copy_messages(window.data, start, end, magic, 0, 0, self._keep, out, 0)[0])
-        yield Piece(out.data[:behind], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]], kept)
+        behind = int(copy_messages(payload, start, end, magic, 0, 0, self._keep, out, 0)[0])
+        yield Piece(out.data[:behind], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
 
-    def _wrapper(self, window: BatchWindow, row: int, keeps_tombstones: bool) -> Iterator[Piece]:
+    def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[Piece]:
         """A compressed message set: whole, or with fewer messages in it."""
         header = window.table[row]
-        wrapper = open_wrapper(window, row, self._scratch)
+        wrapper = opened(window, row, self._scratch)
         payload = self._scratch.read_only()
-        magic, position = int(header[H.MAGIC]), int(header[H.POSITION])
+        magic, position = int(header[H.MAGIC]), int(window.starts[row])
         seen, kept = self._chosen(window, payload, 0, wrapper.end, magic, wrapper.add, position, keeps_tombstones)
         if not kept:
             return
         if kept == seen:
             batches = header[[H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]].reshape(1, 3)
-            yield Piece(window.batch(row), batches, kept)
+            yield Piece(window.batch(row), batches)
             return
         out = np.empty(wrapper.end, np.uint8)
         behind, _, last_offset, largest = copy_messages(
@@ -72,11 +72,11 @@ class MessageFilter:
         if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
             largest = int(header[H.MAX_TIMESTAMP])
         data = _wrapped(header, wrapper, out.data[:behind], int(last_offset), int(largest))
-        yield Piece(data, np.array([[len(data), last_offset, largest]], np.int64), kept)
+        yield Piece(data, np.array([[len(data), last_offset, largest]], np.int64))
 
     def _chosen(
         self,
-        window: BatchWindow,
+        window: Window,
         payload: npt.NDArray[np.uint8],
         start: int,
         end: int,
@@ -96,6 +96,15 @@ class MessageFilter:
         if kept < 0:
             raise CorruptBatch(FAULTS[Status(-int(kept))], position=window.start + at)
         return int(seen), int(kept)
+
+
+def opened(window: Window, row: int, scratch: Scratch) -> OpenedWrapper:
+    """The wrapper in a row of a window. Raises CorruptBatch, UnsupportedFormat with position and offset."""
+    header = window.header(row)
+    try:
+        return open_wrapper(window.batch(row), header.magic, header.attributes, header.last_offset, scratch)
+    except KafkalogError as error:
+        raise error.at(position=header.position, offset=header.last_offset) from None
 
 
 def _wrapped(

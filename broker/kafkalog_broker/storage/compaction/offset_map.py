@@ -19,8 +19,6 @@ from kafkalog_broker.config.broker_config import CLEANER_MAP_ENTRY_BYTES
 from kafkalog_broker.storage.compaction.offset_map_kernel import (
     MapStatus,
     S,
-    find_key,
-    hash_of,
     map_messages,
     map_records,
 )
@@ -80,14 +78,6 @@ class OffsetMap:
     def table(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         """(entries, secret), what kernels search."""
         return self._table, self._secret
-
-    def find(self, key: bytes) -> int:
-        """The latest offset of a key, -1 when it is not in the map."""
-        return int(find_key(np.frombuffer(key, np.uint8), self._table, self._secret))
-
-    def hash_of(self, key: bytes) -> bytes:
-        """The 16 bytes that stand for a key."""
-        return b"".join(int(half).to_bytes(8, "little") for half in hash_of(np.frombuffer(key, np.uint8), self._secret))
 
     def add_records(
         self,

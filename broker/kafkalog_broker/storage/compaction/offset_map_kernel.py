@@ -163,18 +163,6 @@ _UNITS = types.Array(types.int64, 2, "C")
 _I64 = types.int64
 
 
-@njit(types.UniTuple(types.uint64, 2)(_BYTES, _SECRET), **JIT)
-def hash_of(key, secret):  # type: ignore[no-untyped-def]
-    """siphash128 of a whole array, to be called from Python."""
-    return siphash128(key, np.int64(0), np.int64(key.size), secret[Secret.K0], secret[Secret.K1])
-
-
-@njit(_I64(_BYTES, _TABLE, _SECRET), **JIT)
-def find_key(key, table, secret):  # type: ignore[no-untyped-def]
-    """latest_offset of a whole array, to be called from Python."""
-    return latest_offset(table, secret, key, np.int64(0), np.int64(key.size))
-
-
 @njit(_I64(_BYTES, _INT64, _INT64, _UNITS, _I64, _TABLE, _SECRET, _INT64), **JIT)
 def map_records(payload, starts, ends, units, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
     """Put the keys of the records of some v2 batches into the map, those below `from_offset` left out.

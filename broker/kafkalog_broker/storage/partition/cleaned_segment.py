@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +23,15 @@ from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
+from kafkalog_spark.log.write.segment_writer import MAX_SEGMENT_SIZE
 
-SUFFIXES = (
-    names.LOG_SUFFIX,
-    names.OFFSET_INDEX_SUFFIX,
-    names.TIME_INDEX_SUFFIX,
-    names.TRANSACTION_INDEX_SUFFIX,
-)
-"""In the order in which files are renamed."""
-_MAX_SIZE = 2**31 - 1  # of a .log: positions in an index are i32
+
+class Piece(NamedTuple):
+    """Bytes that stay, good until the next one is asked for; the batches in them, int64[n, 3]: size, last offset,
+    largest timestamp (ms) of each."""
+
+    data: memoryview | bytes
+    batches: npt.NDArray[np.int64]
 
 
 class CleanedSegment:
@@ -46,7 +47,7 @@ class CleanedSegment:
         self.aborted: list[AbortedTransaction] = []
         self._is_swapping = False
         self._indexes = IndexBuilder(base_offset, index_interval_bytes)
-        for suffix in SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             self.path(suffix).unlink(missing_ok=True)
         self._fd = os.open(self.path(names.LOG_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
@@ -66,7 +67,7 @@ class CleanedSegment:
         if not len(batches):
             return
         last_offset = int(batches[-1, 1])
-        if self.size + len(data) > _MAX_SIZE or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+        if self.size + len(data) > MAX_SEGMENT_SIZE or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise SegmentFull(
                 f"{len(data)} bytes up to offset {last_offset} do not fit behind {self.size}",
                 path=str(self.path(names.LOG_SUFFIX)),
@@ -113,7 +114,7 @@ class CleanedSegment:
         self._close()
         if self._is_swapping:
             return
-        for suffix in SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             self.path(suffix).unlink(missing_ok=True)
 
     def _close(self) -> None:
@@ -133,6 +134,6 @@ class CleanedSegment:
         self._rename(names.SWAP_SUFFIX, "")
 
     def _rename(self, old: str, new: str) -> None:
-        for suffix in SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             if suffix != names.TRANSACTION_INDEX_SUFFIX or self.aborted:
                 os.rename(self.path(suffix, old), self.path(suffix, new))

@@ -17,6 +17,7 @@ from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log_flush import Flushing
 from kafkalog_broker.storage.partition.log_segment import ActiveSegment, LogSegment
 from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import should_roll
 
@@ -72,7 +73,7 @@ class LocalLog:
     def active(self) -> LogSegment:
         return self.segments[-1]
 
-    def is_time_to_roll(self, batch: EncodedBatch, now_ms: int) -> bool:
+    def is_time_to_roll(self, batch: BatchHeader, now_ms: int) -> bool:
         """Whether `batch` goes into a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
         segment, config = self.segments[-1], self.config
         writer = segment.writer or self._open_writer(segment)
@@ -82,7 +83,7 @@ class LocalLog:
             first_timestamp=writer.first_timestamp,
             created_ms=segment.created_ms,
             indexes_full=writer.indexes_full,
-            incoming_size=len(batch.data),
+            incoming_size=batch.size,
             incoming_last_offset=batch.last_offset,
             incoming_max_timestamp=batch.max_timestamp,
             now_ms=now_ms,
@@ -112,7 +113,7 @@ class LocalLog:
         writer = segment.writer
         assert writer is not None
         writer.append(batch)
-        end = batch.last_offset + 1
+        end = batch.header.last_offset + 1
         self.log_end_offset = end
         segment.end = (writer.size, end)
         return segment

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.append_validation import ValidatedBatch
-from kafkalog_broker.storage.append.batch_builder import build_batch, parsed_batch
 from kafkalog_broker.storage.partition.availability import Availability
 from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog, LogIdentity
@@ -26,12 +24,13 @@ from kafkalog_broker.storage.partition.log_removal import LogRemoval
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.new_log import create_log_files
 from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
-from kafkalog_broker.storage.partition.producer_state import AppendFacts, Marker, ProducerState
+from kafkalog_broker.storage.partition.producer_state import Marker, ProducerState
 from kafkalog_broker.storage.partition.subscribers import Subscribers
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.layout import ControlType
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, control_batch
 
 if TYPE_CHECKING:
     from kafkalog_broker.config.log_config import LogConfig
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
+_new = tuple.__new__  # _replace makes the same in six times the time
 EVERY_APPEND = 1
 """The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
 
@@ -180,14 +180,16 @@ class Log:
 
     # ---- appending
 
-    def append(self, batch: ValidatedBatch, now_ms: int) -> AppendInfo:
-        """Append a producer's batch: into the page cache, not further. Synchronous. Raises BrokerError:
-        record_list_too_large, the errors of ProducerState.check_append, kafka_storage_error."""
+    def append(self, batch: EncodedBatch, now_ms: int) -> AppendInfo:
+        """Append a producer's validated batch, in whose bytes its place is stamped: into the page cache, not further.
+        Synchronous. Raises BrokerError: record_list_too_large, the errors of ProducerState.check_append,
+        kafka_storage_error."""
         return self._append(batch, now_ms, from_client=True, marker=None)
 
     def append_batch(self, data: bytes | bytearray | memoryview, now_ms: int) -> AppendInfo:
         """Append a v2 batch of the broker's own, which is not validated again. Raises as append."""
-        return self._append(parsed_batch(data), now_ms, from_client=False, marker=None)
+        own = data if isinstance(data, bytearray) else bytearray(data)
+        return self._append(EncodedBatch.of(own), now_ms, from_client=False, marker=None)
 
     def append_records(self, records: Sequence[tuple[bytes | None, bytes | None]], now_ms: int) -> AppendInfo:
         """Append the broker's own (key, value) records as one batch. Raises as append."""
@@ -210,50 +212,45 @@ class Log:
             coordinator_epoch=coordinator_epoch,
         )  # fmt: skip
         return self._append(
-            parsed_batch(marker.data), now_ms, from_client=False,
+            marker, now_ms, from_client=False,
             marker=Marker(control_type, coordinator_epoch, transaction_version),
         )  # fmt: skip
 
-    def _append(self, batch: ValidatedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
+    def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
         self._availability.check()
-        data = batch.data
+        data: bytearray = batch.data  # type: ignore[assignment]
+        epoch = self.leader_epoch
         base_offset = self._local.log_end_offset
-        last_offset = base_offset + batch.record_count - 1
+        last_offset = base_offset + batch.header.last_offset - batch.header.base_offset
         if len(data) > self.config.segment_bytes:
             raise BrokerError(
                 ErrorCode.record_list_too_large,
                 f"a batch of {len(data)} bytes, segment.bytes of the topic is {self.config.segment_bytes}",
                 topic_partition=self.name,
             )
-        epoch = self.leader_epoch
         _BASE_OFFSET.pack_into(data, layout.OFFSET_AT, base_offset)
         _LEADER_EPOCH.pack_into(data, layout.LEADER_EPOCH_AT, epoch)
-        encoded = EncodedBatch(data, base_offset, last_offset, batch.max_timestamp, epoch, batch.record_count)  # type: ignore[arg-type]
+        sent = batch.header
+        header = _new(BatchHeader, (0, sent.size, base_offset, last_offset, *sent[4:7], epoch, *sent[8:]))
+        append_time = header.max_timestamp if header.attributes & layout.ATTRIBUTE_LOG_APPEND_TIME else -1
         try:
             if epoch != self._epochs.latest:
                 self._epochs.assign(epoch, base_offset)
-            if self._local.is_time_to_roll(encoded, now_ms):
+            if self._local.is_time_to_roll(header, now_ms):
                 self._roll(now_ms)
-            facts = None
-            if batch.producer_id >= 0:
-                facts = AppendFacts(
-                    batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence, base_offset,
-                    last_offset, batch.max_timestamp, batch.is_transactional, marker is not None, marker,
-                )  # fmt: skip
-                known = self._producers.check_append(facts, from_client=from_client)
+            if header.producer_id >= 0:
+                known = self._producers.check_append(header, marker, from_client=from_client)
                 if known is not None:
                     return AppendInfo(
-                        known.base_offset, known.last_offset,
-                        known.timestamp if batch.log_append_time_ms >= 0 else -1, self._local.log_start_offset, True,
+                        known.base_offset, known.last_offset, known.timestamp if append_time >= 0 else -1,
+                        self._local.log_start_offset, True,
                     )  # fmt: skip
-            segment = self._local.append(encoded)
+            segment = self._local.append(EncodedBatch(batch.data, header))
             self.appended_bytes += len(data)
-            if facts is not None:
-                aborted = self._producers.appended(facts)
-                if aborted is not None:
-                    segment.add_aborted(aborted)
-            else:
+            if header.producer_id < 0:
                 self._producers.end_offset = last_offset + 1
+            elif (aborted := self._producers.appended(header, marker)) is not None:
+                segment.add_aborted(aborted)
         except (OSError, CorruptLog) as error:
             self._availability.fail(error, nothing_happened=self._local.log_end_offset == base_offset)
         self._local.flushing.appended(now_ms)
@@ -262,7 +259,7 @@ class Log:
             self._subscribers.wake()
         if marker is not None:
             self._producers.forget_ended(self.high_watermark)  # or nobody does while nobody reads
-        return AppendInfo(base_offset, last_offset, batch.log_append_time_ms, self._local.log_start_offset)
+        return AppendInfo(base_offset, last_offset, append_time, self._local.log_start_offset)
 
     # ---- rolling
 

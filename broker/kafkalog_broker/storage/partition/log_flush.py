@@ -6,7 +6,6 @@ or reads takes it.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import ProducerPicture
-from kafkalog_spark.log.format.durable import fsync_directory
+from kafkalog_spark.log.format.durable import fsync_directory, fsync_file
 from kafkalog_spark.log.format.producer_snapshot import write_producer_snapshot
 
 
@@ -85,7 +84,7 @@ class Flushing:
         self._close_removed()
         for path, picture in tuple(self._snapshots.items()):
             write_producer_snapshot(path, picture.entries(), sync=False)
-            _sync_file(path)
+            fsync_file(path)
             if self._snapshots.pop(path, None) is None:
                 path.unlink(missing_ok=True)  # its segment has gone meanwhile
         for segment in segments[:-1]:
@@ -116,11 +115,3 @@ class Flushing:
     def _close_removed(self) -> None:
         while self._removed:
             self._removed.popleft().abandon()
-
-
-def _sync_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -44,7 +44,7 @@ class LogRemoval:
     def delete_records(self, offset: int, high_watermark: int) -> None:
         """As Log.delete_records."""
         self._availability.check()
-        if "delete" not in self._local.config.cleanup_policy:
+        if not self._local.config.is_deleted:
             raise BrokerError(
                 ErrorCode.policy_violation,
                 "records are deleted only of topics whose cleanup.policy contains delete",
@@ -81,9 +81,7 @@ class LogRemoval:
                     retention.SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp)
                     for segment in local.segments
                 ],
-                retention.RetentionPolicy(
-                    config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy
-                ),
+                retention.RetentionPolicy(config.retention_ms, config.retention_bytes, config.is_deleted),
                 log_start_offset=local.log_start_offset,
                 high_watermark=high_watermark,
                 log_end_offset=local.log_end_offset,

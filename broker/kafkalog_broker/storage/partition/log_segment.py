@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileHandles
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout, names
+from kafkalog_spark.log.format.offset_index import ENTRY_SIZE, search_file
 from kafkalog_spark.log.format.time_index import TimeIndex, load_time_index
 from kafkalog_spark.log.format.transaction_index import (
     AbortedTransaction,
@@ -29,21 +30,10 @@ if TYPE_CHECKING:
     from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
-_ENTRY = struct.Struct(">ii")  # of the offset index: relative offset, position
 _SCAN_READ = 8192
 """Bytes read at once in the search for a batch: index.interval.bytes, and a batch of a usual size behind it."""
 
-_INDEX_BLOCK = 512
-"""Entries of the offset index that are read at once when the search has come down to so many: one page."""
-
 _serials = itertools.count()  # tell the segments of a process apart, for their file handles
-
-SEGMENT_SUFFIXES = (
-    names.LOG_SUFFIX,
-    names.OFFSET_INDEX_SUFFIX,
-    names.TIME_INDEX_SUFFIX,
-    names.TRANSACTION_INDEX_SUFFIX,
-)
 
 
 class BatchBounds(NamedTuple):
@@ -214,7 +204,7 @@ class LogSegment:
             if self.transaction_writer is not None:
                 self.transaction_writer.flush()
             return
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             try:
                 handle = FileHandle(self.path(suffix))
             except FileNotFoundError:
@@ -260,7 +250,7 @@ class LogSegment:
         """Give all files the suffix `.deleted`; returns their new names. Raises OSError."""
         self.forget_handles()
         renamed = []
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             path = self.path(suffix)
             try:
                 os.rename(path, path + names.DELETED_SUFFIX)
@@ -361,22 +351,6 @@ class LogSegment:
         except FileNotFoundError:
             return 0
         writer = self.writer
-        if writer is not None:
-            high = writer.offset_index.entries
-        else:
-            high = os.fstat(handle.fd).st_size // _ENTRY.size
-        low, found = 0, 0
-        block, block_at = b"", 0  # the last steps of the search need no system call each
-        while low < high:
-            if not block and high - low <= _INDEX_BLOCK:
-                block, block_at = os.pread(handle.fd, (high - low) * _ENTRY.size, low * _ENTRY.size), low
-            middle = (low + high) // 2
-            data, at = block, (middle - block_at) * _ENTRY.size
-            if not data:
-                data, at = os.pread(handle.fd, _ENTRY.size, middle * _ENTRY.size), 0
-            entry = _ENTRY.unpack_from(data, at) if len(data) >= at + _ENTRY.size else (0, 0)
-            if entry[0] > 0 and entry[field] <= target:
-                low, found = middle + 1, entry[1]
-            else:
-                high = middle
+        entries = os.fstat(handle.fd).st_size // ENTRY_SIZE if writer is None else writer.offset_index.entries
+        found = search_file(handle.fd, entries, target, field)
         return found if found < self.size else 0

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.inner_messages import compressed_set, inner_messages
+from kafkalog_broker.storage.append.inner_messages import inner_messages
 from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_broker.storage.append.record_walk import find_timestamp
 from kafkalog_broker.storage.partition.log_segment import BatchBounds, LogSegment
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header
+from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header, wrapper_value_at
 from kafkalog_spark.log.format.layout import ATTRIBUTE_LOG_APPEND_TIME, NO_TIMESTAMP, RECORDS_AT, TimestampType
 
 _LOWEST = -(2**63)
@@ -157,7 +157,7 @@ def _messages(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]:
     if not header.codec:
         yield header.last_offset, header.max_timestamp
         return
-    payload = unpacked(header.codec, compressed_set(memoryview(batch), header.magic))
+    payload = unpacked(header.codec, memoryview(batch)[wrapper_value_at(batch, header.magic) :])
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     for offset, timestamp in inner_messages(payload, header.magic, header.last_offset):
         yield offset, header.max_timestamp if append_time else timestamp

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.verifications import Verifications
+from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.layout import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, ControlType
 from kafkalog_spark.log.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction
@@ -58,24 +59,6 @@ class Marker(NamedTuple):
     control_type: ControlType
     coordinator_epoch: int
     transaction_version: int = 0
-
-
-class AppendFacts(NamedTuple):
-    """A batch as producer state sees it. base_offset: the one it gets in the log. Timestamps in ms.
-
-    marker: of a control batch that ends a transaction, else None.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    is_transactional: bool
-    is_control: bool = False
-    marker: Marker | None = None
 
 
 class LastRecord(NamedTuple):
@@ -187,74 +170,77 @@ class ProducerState:
 
     # ---- appending
 
-    def check_append(self, facts: AppendFacts, *, from_client: bool = True) -> KnownBatch | None:
-        """The batch that `facts` repeats, or None when it may be appended. Changes nothing.
+    def check_append(
+        self, batch: BatchHeader, marker: Marker | None = None, *, from_client: bool = True
+    ) -> KnownBatch | None:
+        """The batch that this one repeats, or None when it may be appended. Changes nothing. marker: what a batch that
+        ends a transaction says.
 
         Raises BrokerError: invalid_producer_epoch, out_of_order_sequence_number, invalid_txn_state,
         transaction_coordinator_fenced. from_client=False leaves sequences unchecked: coordinators do not count.
         """
-        known = self._producers.get(facts.producer_id)
-        if facts.is_control:
-            if known is not None and facts.marker is not None:
-                _check_marker(known, facts, facts.marker)
+        known = self._producers.get(batch.producer_id)
+        if batch.is_control:
+            if known is not None and marker is not None:
+                _check_marker(known, batch, marker)
             return None
         if known is not None:
             if from_client:
-                duplicate = known.duplicate_of(facts.producer_epoch, facts.base_sequence, facts.last_sequence)
+                duplicate = known.duplicate_of(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
                 if duplicate is not None:
                     return duplicate
-            _check_epoch(known, facts)
+            _check_epoch(known, batch)
         if from_client:
             knows_batches = known is not None and bool(known.batches)
-            self.verifications.check(facts.producer_id, facts.base_sequence, knows_batches=knows_batches)
+            self.verifications.check(batch.producer_id, batch.base_sequence, knows_batches=knows_batches)
         if known is None:  # any first sequence: what was known may have been expired or deleted
             return None
         if from_client:
-            _check_sequence(known, facts)
-        if known.transaction_first_offset != NO_TRANSACTION and not facts.is_transactional:
+            _check_sequence(known, batch)
+        if known.transaction_first_offset != NO_TRANSACTION and not batch.is_transactional:
             raise BrokerError(
                 ErrorCode.invalid_txn_state,
-                f"producer id {facts.producer_id} has a transaction open since offset "
+                f"producer id {batch.producer_id} has a transaction open since offset "
                 f"{known.transaction_first_offset}, a batch outside of it cannot be written",
             )
         return None
 
-    def appended(self, facts: AppendFacts) -> AbortedTransaction | None:
+    def appended(self, batch: BatchHeader, marker: Marker | None = None) -> AbortedTransaction | None:
         """Take in a batch that is in the log now; the transaction that it aborts, for the transaction index."""
-        self.end_offset = facts.last_offset + 1
-        if facts.producer_id < 0 or (facts.is_control and facts.marker is None):
+        self.end_offset = batch.last_offset + 1
+        if batch.producer_id < 0 or (batch.is_control and marker is None):
             return None
-        self.verifications.clear(facts.producer_id)
-        known = self._producers.get(facts.producer_id) or Producer(facts.producer_id)
-        batches = known.batches if known.epoch == facts.producer_epoch else ()
+        self.verifications.clear(batch.producer_id)
+        known = self._producers.get(batch.producer_id) or Producer(batch.producer_id)
+        batches = known.batches if known.epoch == batch.producer_epoch else ()
         coordinator_epoch, first = known.coordinator_epoch, known.transaction_first_offset
         aborted = None
-        if facts.marker is not None:
-            coordinator_epoch, first = facts.marker.coordinator_epoch, NO_TRANSACTION
-            aborted = self._end_transaction(known, facts, facts.marker)
+        if marker is not None:
+            coordinator_epoch, first = marker.coordinator_epoch, NO_TRANSACTION
+            aborted = self._end_transaction(known, batch.last_offset, marker)
         else:
-            batch = KnownBatch(
-                facts.last_sequence, facts.last_offset, facts.last_offset - facts.base_offset, facts.max_timestamp
+            latest = KnownBatch(
+                batch.last_sequence, batch.last_offset, batch.last_offset - batch.base_offset, batch.max_timestamp
             )
-            batches = (*batches[1 - BATCHES_KEPT :], batch)
-            if facts.is_transactional and first == NO_TRANSACTION:
-                first = facts.base_offset
+            batches = (*batches[1 - BATCHES_KEPT :], latest)
+            if batch.is_transactional and first == NO_TRANSACTION:
+                first = batch.base_offset
                 self._open[first] = known.id
-        self._put(Producer(known.id, facts.producer_epoch, coordinator_epoch, facts.max_timestamp, first, batches))
+        self._put(Producer(known.id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp, first, batches))
         return aborted
 
-    def _end_transaction(self, producer: Producer, facts: AppendFacts, marker: Marker) -> AbortedTransaction | None:
+    def _end_transaction(self, producer: Producer, last_offset: int, marker: Marker) -> AbortedTransaction | None:
         first = producer.transaction_first_offset
         if first == NO_TRANSACTION:
             return None  # an empty transaction: the marker only moves epochs on
         # As ProducerStateManager.lastStableOffset(completedTxn): the LSO once this transaction has ended.
         others = (offset for offset, owner in self._open.items() if owner != producer.id)
-        stable = min(others, default=facts.last_offset + 1)
+        stable = min(others, default=last_offset + 1)
         self._open.pop(first, None)
-        self._ended.append(_EndedTransaction(first, facts.last_offset))
+        self._ended.append(_EndedTransaction(first, last_offset))
         if marker.control_type != ControlType.ABORT:
             return None
-        return AbortedTransaction(producer.id, first, facts.last_offset, stable)
+        return AbortedTransaction(producer.id, first, last_offset, stable)
 
     # ---- transactions
 
@@ -339,47 +325,47 @@ def _java_hash(producer_id: int) -> int:
     return code ^ (code >> 16)
 
 
-def _check_epoch(known: Producer, facts: AppendFacts) -> None:
-    if facts.producer_epoch < known.epoch:
+def _check_epoch(known: Producer, batch: BatchHeader) -> None:
+    if batch.producer_epoch < known.epoch:
         raise BrokerError(
             ErrorCode.invalid_producer_epoch,
-            f"producer id {facts.producer_id} writes with epoch {facts.producer_epoch}, the latest is {known.epoch}",
+            f"producer id {batch.producer_id} writes with epoch {batch.producer_epoch}, the latest is {known.epoch}",
         )
 
 
-def _check_sequence(known: Producer, facts: AppendFacts) -> None:
+def _check_sequence(known: Producer, batch: BatchHeader) -> None:
     """ProducerAppendInfo.checkSequence."""
-    if facts.producer_epoch != known.epoch:
-        if facts.base_sequence != 0 and known.epoch != NO_PRODUCER_EPOCH:
+    if batch.producer_epoch != known.epoch:
+        if batch.base_sequence != 0 and known.epoch != NO_PRODUCER_EPOCH:
             raise BrokerError(
                 ErrorCode.out_of_order_sequence_number,
-                f"producer id {facts.producer_id} begins epoch {facts.producer_epoch} with sequence "
-                f"{facts.base_sequence}, expected 0",
+                f"producer id {batch.producer_id} begins epoch {batch.producer_epoch} with sequence "
+                f"{batch.base_sequence}, expected 0",
             )
         return
     last = known.last_sequence
     expected = (last + 1) & MAX_INT32
-    if facts.base_sequence != expected:
+    if batch.base_sequence != expected:
         raise BrokerError(
             ErrorCode.out_of_order_sequence_number,
-            f"producer id {facts.producer_id} of epoch {facts.producer_epoch} sends sequence {facts.base_sequence}, "
+            f"producer id {batch.producer_id} of epoch {batch.producer_epoch} sends sequence {batch.base_sequence}, "
             f"expected {expected}",
         )
 
 
-def _check_marker(known: Producer, facts: AppendFacts, marker: Marker) -> None:
-    _check_epoch(known, facts)
+def _check_marker(known: Producer, batch: BatchHeader, marker: Marker) -> None:
+    _check_epoch(known, batch)
     is_open = known.transaction_first_offset != NO_TRANSACTION
     # The same epoch again, and nothing open: the marker was written before and its coordinator does not know it.
-    if marker.transaction_version >= _EPOCH_BUMP and facts.producer_epoch == known.epoch and is_open:
+    if marker.transaction_version >= _EPOCH_BUMP and batch.producer_epoch == known.epoch and is_open:
         raise BrokerError(
             ErrorCode.invalid_producer_epoch,
-            f"a marker with epoch {facts.producer_epoch} for producer id {facts.producer_id}, whose open transaction "
+            f"a marker with epoch {batch.producer_epoch} for producer id {batch.producer_id}, whose open transaction "
             f"was written with the same: in version {marker.transaction_version} it must be higher",
         )
     if marker.coordinator_epoch < known.coordinator_epoch:
         raise BrokerError(
             ErrorCode.transaction_coordinator_fenced,
-            f"a marker of coordinator epoch {marker.coordinator_epoch} for producer id {facts.producer_id}, the "
+            f"a marker of coordinator epoch {marker.coordinator_epoch} for producer id {batch.producer_id}, the "
             f"latest is {known.coordinator_epoch}",
         )

@@ -29,20 +29,15 @@ from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.offset_index import load_offset_index
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
+from kafkalog_spark.log.read.directory_listing import log_files
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
-from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_headers import end_of_closed_segment
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment, walk_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _log = logging.getLogger(__name__)
 
-_SEGMENT_SUFFIXES = (
-    names.LOG_SUFFIX,
-    names.OFFSET_INDEX_SUFFIX,
-    names.TIME_INDEX_SUFFIX,
-    names.TRANSACTION_INDEX_SUFFIX,
-)
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -65,15 +60,9 @@ class LoadRequest:
 
 def bytes_to_recover(directory: Path, recovery_point: int) -> int:
     """How many bytes `load_log` would scan after a crash: for progress, before it begins."""
-    sizes = {
-        file.base_offset: entry.stat().st_size
-        for entry in os.scandir(directory)
-        if (file := names.parse_segment_file(entry.name)) is not None
-        and file.suffix == names.LOG_SUFFIX
-        and file.transient_suffix is None
-    }
-    first = _floor(sorted(sizes), recovery_point)
-    return sum(size for base, size in sizes.items() if base >= first)
+    files = log_files(directory)
+    first = _floor(list(files), recovery_point)
+    return sum(facts.st_size for base, facts in files.items() if base >= first)
 
 
 def load_log(request: LoadRequest, on_bytes: Callable[[int], None] | None = None) -> LoadedLog:
@@ -210,20 +199,10 @@ class _Loader:
         base = self._bases[-1]
         path = self._path(base, names.LOG_SUFFIX)
         index = load_offset_index(self._path(base, names.OFFSET_INDEX_SUFFIX), base)
-        entry = index.floor(base + MAX_RELATIVE_OFFSET)
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            position, size, end = entry.position, os.fstat(fd).st_size, base
-            while position < size:
-                header = header_at(fd, position, size)
-                if not max(end, base) <= header.base_offset <= header.last_offset:
-                    raise CorruptBatch("offsets do not rise", position=position, offset=header.base_offset)
-                if position == entry.position > 0 and header.last_offset != entry.offset:
-                    raise CorruptBatch("the last index entry is of another batch", position=position)
-                position, end = header.end, header.last_offset + 1
-            if position > size:
-                raise CorruptBatch(f"the last index entry points past the end, byte {size}", position=position)
-            return end
+            last_entry = index.floor(base + MAX_RELATIVE_OFFSET)
+            return end_of_closed_segment(fd, base, last_entry, os.fstat(fd).st_size)
         except (CorruptBatch, UnsupportedFormat) as error:
             _log.warning("%s; the segment is recovered", error.at(path=str(path)))
         finally:
@@ -251,7 +230,7 @@ class _Loader:
         return start
 
     def _remove_segment(self, base: int) -> None:
-        for suffix in _SEGMENT_SUFFIXES:
+        for suffix in names.SEGMENT_SUFFIXES:
             self._path(base, suffix).unlink(missing_ok=True)
 
     # ---- producer state

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.partition.producer_state import BATCHES_KEPT, AppendFacts, Marker, ProducerState
+from kafkalog_broker.storage.partition.producer_state import BATCHES_KEPT, Marker, ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.control_record import transaction_end
-from kafkalog_spark.log.format.layout import MAX_INT32, NO_SEQUENCE, H
+from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.header_windows import Window
 
@@ -24,7 +23,7 @@ def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
     for row in _rows_that_matter(window.table).tolist():
         header = window.header(row)
         marker = read_marker(window.batch(row)) if header.is_control and header.record_count > 0 else None
-        ended = state.appended(append_facts(header, marker))
+        ended = state.appended(header, marker)
         if ended is not None:
             aborted.append(ended)
     if len(window.table):
@@ -42,25 +41,6 @@ def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
         except CorruptBatch as error:
             return row, error.at(position=int(table[row, H.POSITION]))
     return None
-
-
-def append_facts(header: BatchHeader, marker: Marker | None) -> AppendFacts:
-    """A batch of the log as producer state sees it."""
-    last_sequence = NO_SEQUENCE
-    if header.base_sequence != NO_SEQUENCE:
-        last_sequence = (header.base_sequence + header.last_offset - header.base_offset) & MAX_INT32
-    return AppendFacts(
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        last_sequence=last_sequence,
-        base_offset=header.base_offset,
-        last_offset=header.last_offset,
-        max_timestamp=header.max_timestamp,
-        is_transactional=header.is_transactional,
-        is_control=header.is_control,
-        marker=marker,
-    )
 
 
 def read_marker(batch: memoryview) -> Marker | None:

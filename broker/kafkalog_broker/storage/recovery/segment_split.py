@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.partition.cleaned_segment import SUFFIXES, CleanedSegment
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_spark.errors import CorruptIndex
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.durable import fsync_directory
@@ -30,7 +30,7 @@ def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) 
     pieces = write_pieces(directory, base_offset, index_interval_bytes)
     for piece in reversed(pieces):  # while the lowest is `.cleaned`, the others do not count
         piece.to_swap()
-    plain = [directory / (names.segment_name(base_offset) + suffix) for suffix in SUFFIXES]
+    plain = [directory / (names.segment_name(base_offset) + suffix) for suffix in names.SEGMENT_SUFFIXES]
     for path in plain:
         if path.exists():
             path.rename(path.with_name(path.name + names.DELETED_SUFFIX))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.log.write.segment_headers import headers_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,8 @@ def next_offset_of(path: Path) -> int:
     next_offset = file_name.base_offset
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        position, end = 0, os.fstat(fd).st_size
-        while position < end:
-            header = header_at(fd, position, end)
-            position, next_offset = header.end, header.last_offset + 1
+        for header in headers_from(fd, 0, os.fstat(fd).st_size):
+            next_offset = header.last_offset + 1
     except (CorruptBatch, UnsupportedFormat):
         pass  # recovery will say what it is; the log goes on up to here
     finally:

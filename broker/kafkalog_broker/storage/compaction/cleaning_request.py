@@ -51,7 +51,7 @@ class CleaningHost(Protocol):
 
 @dataclass(slots=True)
 class CleanerStatistics:
-    """What a cleaning did, in bytes and records. map_utilization: how full the map of keys became, 0 to 1.
+    """What a cleaning did, in bytes. map_utilization: how full the map of keys became, 0 to 1.
 
     unreadable_batches: batches that stay as they are because their records are malformed; first_unreadable: the base
     offset of the first one.
@@ -60,7 +60,6 @@ class CleanerStatistics:
     map_bytes_read: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
-    records_written: int = 0
     map_utilization: float = 0.0
     unreadable_batches: int = 0
     first_unreadable: int | None = None

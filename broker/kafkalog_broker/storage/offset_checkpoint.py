@@ -1,4 +1,4 @@
-"""The checkpoint files of one log directory, as a broker keeps them: read with patience, written when they changed."""
+"""A checkpoint file of a log directory, as a broker keeps it: read with patience, written when it changed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    TopicPartition,
-    read_offset_checkpoint,
-    write_offset_checkpoint,
-)
+from kafkalog_spark.log.format.checkpoint import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
 
 _log = logging.getLogger(__name__)
 
@@ -54,17 +46,3 @@ class OffsetCheckpoint:
         write_offset_checkpoint(self.path, written)
         self._on_disk = written
         return True
-
-
-class LogDirCheckpoints:
-    """The files that the storage engine of a broker writes into each log directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self.recovery_points = OffsetCheckpoint(directory / RECOVERY_POINT_CHECKPOINT)
-        self.log_start_offsets = OffsetCheckpoint(directory / LOG_START_OFFSET_CHECKPOINT)
-        self.high_watermarks = OffsetCheckpoint(directory / HIGH_WATERMARK_CHECKPOINT)
-        self.cleaner_offsets = OffsetCheckpoint(directory / CLEANER_OFFSET_CHECKPOINT)
-
-    @property
-    def all(self) -> tuple[OffsetCheckpoint, ...]:
-        return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets

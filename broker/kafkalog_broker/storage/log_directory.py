@@ -1,4 +1,4 @@
-"""A log directory of the broker: its lock, its identity (meta.properties), and whether it can be used.
+"""A log directory of the broker: its lock, its identity (meta.properties), its checkpoints, whether it can be used.
 
 A directory that fails (read-only, full of errors, unplugged) goes offline with its partitions; the others serve on.
 """
@@ -8,12 +8,20 @@ from __future__ import annotations
 import datetime
 import logging
 import os
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    TopicPartition,
+)
 from kafkalog_spark.log.format.meta_properties import (
     META_PROPERTIES_FILE,
     VERSION_KRAFT,
@@ -21,7 +29,7 @@ from kafkalog_spark.log.format.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.format.partition_metadata import new_uuid, uuid_to_text
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
 _log = logging.getLogger(__name__)
@@ -31,22 +39,35 @@ class LogDirError(KafkalogError):
     """The log directories cannot be used as they are: none of them works, or they belong to another broker."""
 
 
-@dataclass(slots=True)
-class LogDir:
+class LogDirectory:
     """One of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id, 22 characters.
 
-    on_failure: called with the error, once, by whoever met it and in the thread of that.
+    on_failure: called with the error, once, by whoever met it and in the thread of that. was_clean: it was shut down
+    cleanly the last time. is_listed: its partitions are known. is_loaded: its logs were recovered, where that was
+    necessary. partitions: how many it holds. writing: held while its checkpoints are written.
     """
 
-    path: Path
-    id: str
-    lock: LogDirLock | None = None
-    failure: str | None = None
-    on_failure: Callable[[BaseException], None] | None = None
+    def __init__(self, path: Path, id: str = "") -> None:
+        self.path = path
+        self.id = id
+        self.lock: LogDirLock | None = None
+        self.failure: str | None = None
+        self.on_failure: Callable[[BaseException], None] | None = None
+        self.recovery_points = OffsetCheckpoint(path / RECOVERY_POINT_CHECKPOINT)
+        self.log_start_offsets = OffsetCheckpoint(path / LOG_START_OFFSET_CHECKPOINT)
+        self.high_watermarks = OffsetCheckpoint(path / HIGH_WATERMARK_CHECKPOINT)
+        self.cleaner_offsets = OffsetCheckpoint(path / CLEANER_OFFSET_CHECKPOINT)
+        self.was_clean = self.is_listed = self.is_loaded = False
+        self.partitions = 0
+        self.writing = threading.Lock()
 
     @property
     def is_online(self) -> bool:
         return self.failure is None
+
+    @property
+    def checkpoints(self) -> tuple[OffsetCheckpoint, ...]:
+        return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets
 
     def fail(self, error: BaseException) -> bool:
         """Take the directory offline; False when it was offline before. One line says so."""
@@ -58,6 +79,22 @@ class LogDir:
             self.on_failure(error)
         return True
 
+    def guarded(self, work: Callable[[], object]) -> None:
+        """Do `work`; the directory goes offline when it raises OSError."""
+        try:
+            work()
+        except OSError as error:
+            self.fail(error)
+
+    def forget_checkpointed(self, keys: Collection[TopicPartition]) -> None:
+        """A deleted partition's offsets must not be taken for those of a new one of its name: with a log start offset
+        above its end, all its records would be dropped. Blocks; any thread. Raises OSError."""
+        for checkpoint in self.checkpoints:
+            with self.writing:
+                kept = {key: offset for key, offset in checkpoint.known.items() if key not in keys}
+                if len(kept) < len(checkpoint.known):
+                    checkpoint.write(kept)
+
     def close(self) -> None:
         """Give the lock up."""
         if self.lock is not None:
@@ -66,15 +103,15 @@ class LogDir:
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirs:
+class LogDirectories:
     """All of log.dirs, in the order of the configuration, and what their meta.properties agree upon."""
 
-    all: tuple[LogDir, ...]
+    all: tuple[LogDirectory, ...]
     cluster_id: str
     node_id: int
 
     @property
-    def online(self) -> list[LogDir]:
+    def online(self) -> list[LogDirectory]:
         return [log_dir for log_dir in self.all if log_dir.is_online]
 
     def close(self) -> None:
@@ -83,21 +120,9 @@ class LogDirs:
             log_dir.close()
 
 
-def new_id() -> str:
-    """A random UUID in 22 characters that begins with no dash, which command lines take for an option (Uuid)."""
-    return uuid_to_text(new_uuid())
-
-
-def new_uuid() -> uuid.UUID:
-    """As `new_id`, for topics."""
-    while uuid_to_text(value := uuid.uuid4()).startswith("-"):
-        pass
-    return value
-
-
 def open_log_dirs(
     paths: Iterable[str | os.PathLike[str]], node_id: int, now_ms: int, cluster_id: str | None = None
-) -> LogDirs:
+) -> LogDirectories:
     """Make, lock and identify the log directories; a directory that cannot be written is offline in the result.
 
     node_id: the node.id configured. cluster_id: what meta.properties must say; by default what it says, or a new one.
@@ -107,7 +132,7 @@ def open_log_dirs(
     unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
     if not unique:
         raise LogDirError("no log directory is given", hint="set log.dirs or --log-dir")
-    opened = [LogDir(path, "") for path in unique]
+    opened = [LogDirectory(path) for path in unique]
     try:
         metas: dict[Path, MetaProperties] = {}
         for log_dir in opened:
@@ -124,7 +149,7 @@ def open_log_dirs(
         for log_dir in opened:
             if log_dir.is_online:
                 _identify(log_dir, metas.get(log_dir.path), agreed, node_id, now)
-        dirs = LogDirs(tuple(opened), agreed, node_id)
+        dirs = LogDirectories(tuple(opened), agreed, node_id)
         if not dirs.online:
             raise LogDirError(
                 "no log directory works: " + "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in opened)
@@ -167,7 +192,7 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
                     path=str(path / META_PROPERTIES_FILE),
                     hint="one is a copy of the other: take one of them out of log.dirs",
                 )
-    return new_id() if cluster_id is None else cluster_id
+    return uuid_to_text(new_uuid()) if cluster_id is None else cluster_id
 
 
 def _read(path: Path) -> MetaProperties | None:
@@ -180,10 +205,10 @@ def _read(path: Path) -> MetaProperties | None:
 
 
 def _identify(
-    log_dir: LogDir, meta: MetaProperties | None, cluster_id: str, node_id: int, now: datetime.datetime
+    log_dir: LogDirectory, meta: MetaProperties | None, cluster_id: str, node_id: int, now: datetime.datetime
 ) -> None:
     """Write meta.properties where it is missing or lacks something; what else stands in it is kept."""
-    log_dir.id = (meta.directory_id if meta else None) or new_id()
+    log_dir.id = (meta.directory_id if meta else None) or uuid_to_text(new_uuid())
     whole = MetaProperties(VERSION_KRAFT, cluster_id, node_id, log_dir.id, meta.other if meta else {})
     if meta == whole:
         return
@@ -193,8 +218,8 @@ def _identify(
         log_dir.fail(error)
 
 
-def fewest_partitions(dirs: Sequence[LogDir], counts: Mapping[Path, int]) -> LogDir | None:
+def fewest_partitions(dirs: Iterable[LogDirectory], planned: Mapping[Path, int]) -> LogDirectory | None:
     """Where a new partition goes (LogManager.nextLogDirs): of the directories online the one with the fewest
-    partitions, of equals the first; None when all are offline."""
+    partitions, of equals the first; None when all are offline. planned: others that are going to each."""
     online = [log_dir for log_dir in dirs if log_dir.is_online]
-    return min(online, key=lambda log_dir: counts.get(log_dir.path, 0), default=None)
+    return min(online, key=lambda log_dir: log_dir.partitions + planned.get(log_dir.path, 0), default=None)
