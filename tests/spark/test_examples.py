@@ -31,7 +31,8 @@ def run(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         add(self, listener)
 
     monkeypatch.setattr(StreamingQueryManager, "addListener", added)
-    monkeypatch.setattr(SparkSession, "stop", lambda self: None)
+    # of what stop() does, that listeners have heard of everything
+    monkeypatch.setattr(SparkSession, "stop", lambda self: self.sparkContext._jsc.sc().listenerBus().waitUntilEmpty())
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
     def ran(name: str, *arguments: object) -> str:
