@@ -61,8 +61,8 @@ test-broker: setup ## the tests of the broker and of the log format, without Jav
 	$(PYTEST) -m "not slow and not interop and not spark" tests/broker tests/log $(ARGS)
 
 .PHONY: test-slow
-test-slow: java setup ## the long ones: searches and big logs
-	$(RUN) -m pytest -m "slow and not interop" $(TEST) $(ARGS)
+test-slow: java setup ## the long ones: searches with all their examples, kills in loops, big logs
+	HYPOTHESIS_PROFILE=full $(RUN) -m pytest -m "(slow or hypothesis) and not interop" $(TEST) $(ARGS)
 
 .PHONY: test-interop
 test-interop: java setup ## against a real Kafka (needs Maven, which fetches its jars once; INTEROP="interop and not slow" for fewer)

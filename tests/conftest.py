@@ -10,18 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
-from tests import golden_data
-from tests.spark_session import new_session
+from tests import golden_data, searches
+from tests.spark_session import JVM_FOR_TESTS, new_session
 
-# The same examples in every run, so that a red test is red for everybody. `explore` searches further, at random.
-settings.register_profile("default", derandomize=True, database=None, deadline=None, print_blob=True)
-settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+searches.load_profile()
+for name, value in JVM_FOR_TESTS.items():
+    os.environ.setdefault(name, value)  # also for the JVMs that examples, the notebook and killed queries start
 
 INTEROP = Path(__file__).parent / "interop"
 SPARK = Path(__file__).parent / "spark"
+
+# What one process works on for longest, after the Spark session's tests. Begun first, so that both processes end at
+# about the same time; the others fill the gaps as they come.
+LONG = (
+    "tests/examples/test_examples.py",
+    "tests/notebooks/test_explore.py",
+    "tests/log/test_mutations.py",
+    "tests/broker/net/test_fuzz.py",
+    "tests/broker/clients/",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,30 +42,50 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.nodeid} uses the Spark session, so it belongs below {SPARK}")
         if item.path.is_relative_to(INTEROP):
             item.add_marker("interop")
+    items.sort(key=_place)  # stable: within a file they stay in their order
+
+
+def _place(item: pytest.Item) -> int:
+    """When its turn is, among groups: the Spark session's tests first, then LONG in order, then the others."""
+    if item.path.is_relative_to(SPARK):
+        return -1
+    return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown() -> None:
     """Collect librdkafka's clients that only a traceback's frame still holds, before their broker ends: they would look
-    for it until they are collected, and print "Connection refused" during other tests."""
-    if any(name.startswith("rdk:") for name in _thread_names()):
+    for it until they are collected, and print "Connection refused" during other tests.
+
+    Not again for those that were there after a collection: with a session's objects in memory each takes 0.4 s."""
+    global _outlived
+    if _librdkafkas_threads() - _outlived:
         gc.collect()
+        _outlived = _librdkafkas_threads()
 
 
-def _thread_names() -> Iterator[str]:
-    """As the kernel knows them, also those of native threads. None elsewhere than on Linux."""
+_outlived: set[str] = set()
+
+
+def _librdkafkas_threads() -> set[str]:
+    """Their numbers. None elsewhere than on Linux."""
+    found = set()
     for path in Path("/proc/self/task").glob("*/comm"):
         try:
-            yield path.read_text()
+            if path.read_text().startswith("rdk:"):
+                found.add(path.parent.name)
         except OSError:
             pass  # it has ended
+    return found
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With pytest-xdist (`-n 2`) the tests of one file share a process, and so do all below tests/spark: what a file
-    sets up for its tests is set up once, and there is one Spark session."""
+    sets up for its tests is set up once, and there is one Spark session. Groups begin in the order of collection."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # by number of tests, which says nothing of how long they take
 
     class BySession(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:

@@ -1,4 +1,4 @@
-"""The examples do what they say."""
+"""The examples do what they say, each in a process of its own; tests/spark/test_examples.py has more with Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.testing import RunningBroker
-from tests.source.made_logs import append, numbers
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -50,20 +49,3 @@ def test_a_topic_is_copied_exactly_once(kafkalog_broker: RunningBroker) -> None:
     assert "500 records copied" in run("exactly_once_loop.py", kafkalog_broker.bootstrap, "orders", "shouted-orders")
     assert "0 records copied" in run("exactly_once_loop.py", kafkalog_broker.bootstrap, "orders", "shouted-orders")
     assert "500 records in all" in run("consumer_group.py", kafkalog_broker.bootstrap, "shouted-orders", "readers")
-
-
-@pytest.mark.spark
-@pytest.mark.kafkalog(topics={"orders": 3})
-def test_a_stream_to_parquet(kafkalog_broker: RunningBroker, tmp_path: Path) -> None:
-    run("producer.py", kafkalog_broker.bootstrap, "orders", 500)
-    told = run("stream_to_parquet.py", kafkalog_broker.log_dir, "orders", tmp_path / "out", "--once")
-    assert "orders: 0 offsets behind latest in 3 partitions" in told
-    assert f"500 records in {tmp_path / 'out'}" in told
-
-
-@pytest.mark.spark
-def test_a_windowed_count_prints_windows_that_are_complete(tmp_path: Path) -> None:
-    times = [1_700_000_000_000 + at * 1000 for at in (0, 1, 11, 12, 13, 21, 40)]
-    append(tmp_path, "orders", 0, numbers(0, len(times)), timestamps=times)
-    told = run("windowed_count.py", tmp_path, "orders", "--once")
-    assert [line.split()[1] for line in told.splitlines() if line.endswith(" records")] == ["2", "3", "1"]

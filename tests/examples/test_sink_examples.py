@@ -31,7 +31,3 @@ def test_a_topic_is_copied_from_kafkas_files(golden_copy: Callable[..., Path], t
     expected = [row | {"topic": "copied"} for row in read(source, "segments")]
     assert f"{len(expected)} records of segments copied to copied" in told
     assert read(tmp_path / "target", "copied") == expected
-
-
-def test_a_table_becomes_a_topic() -> None:
-    assert "10000 records in topic orders" in run("parquet_to_kafka.py")

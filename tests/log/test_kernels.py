@@ -144,7 +144,7 @@ def test_a_kernel_that_is_compiled_already_is_loaded_without_the_compilers_rules
     )
     after = (
         "import numpy as np, numba\n"
-        "print(numba.njit(lambda n: np.sort(np.arange(n) * 2).sum())(4))\n"  # others compile in the same process
+        "print(numba.njit(lambda n: np.arange(n)[2:].sum())(4))\n"  # others compile in the same process
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     for compiled in (True, False):
@@ -156,4 +156,4 @@ def test_a_kernel_that_is_compiled_already_is_loaded_without_the_compilers_rules
             timeout=300,
             check=True,
         )
-        assert done.stdout == f"0 {compiled}\n12\n"
+        assert done.stdout == f"0 {compiled}\n5\n"

@@ -96,14 +96,14 @@ def small_log(topic: str, root: Path) -> Small:
     return small
 
 
-def masks(at: int, byte: int, everything: bool) -> Iterator[int]:
+def masks(at: int, byte: int) -> Iterator[int]:
     """What to xor a byte with: one bit (of a header: each), all bits, and what makes it zero."""
-    if everything and at < HEAD:
+    if at < HEAD:
         yield from (1 << bit for bit in range(8))
     else:
         yield 1 << (at % 8)
     yield 0xFF
-    if everything and byte:
+    if byte:
         yield byte
 
 
@@ -161,7 +161,11 @@ def moved_to_free_offsets(small: Small, number: int, found: list[dict[str, Any]]
 
 
 def mutate(small: Small, recovery_point: int | None, everything: bool) -> dict[tuple[int, int], set[str]]:
-    """Verdicts by (batch, byte)."""
+    """Verdicts by (batch, byte).
+
+    Not everything: each byte of a batch once, with one bit or all of them and with a recovery point or without, in
+    turn from batch to batch: the four batches show each place of a header all four ways.
+    """
     verdicts: dict[tuple[int, int], set[str]] = {}
     for number, (base, position, batch) in enumerate(small.places):
         path, data = log_path(small.directory, base), small.data[base]
@@ -169,7 +173,10 @@ def mutate(small: Small, recovery_point: int | None, everything: bool) -> dict[t
             if not everything and at >= HEAD and (at - HEAD) % STRIDE:
                 continue
             byte = data[position + at]
-            for mask in masks(at, byte, everything):
+            one_bit, flushed = (number + at) % 2 == 0, (number + at) % 4 < 2
+            if not everything and flushed == (recovery_point is None):
+                continue
+            for mask in masks(at, byte) if everything else (1 << (at % 8) if one_bit else 0xFF,):
                 path.write_bytes(data[: position + at] + bytes([byte ^ mask]) + data[position + at + 1 :])
                 verdicts.setdefault((number, at), set()).add(verdict(small, number, at, recovery_point))
         path.write_bytes(data)
@@ -222,10 +229,10 @@ def check_truncations(small: Small, lengths: range) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_last_segment_cut_at_any_length_gives_its_whole_batches(name: str, tmp_path: Path) -> None:
+def test_a_last_segment_cut_at_some_lengths_gives_its_whole_batches(name: str, tmp_path: Path) -> None:
     small = small_log(SOURCES[name], tmp_path)
     size = len(small.data[small.last_base])
-    check_truncations(small, range(size + 1) if size < 500 else range(0, size + 1, size // 300))
+    check_truncations(small, range(0, size + 1, max(1, size // 75)))
 
 
 @pytest.mark.slow
@@ -241,7 +248,7 @@ def test_a_closed_segment_cut_inside_a_batch_is_damage(name: str, tmp_path: Path
     small = small_log(SOURCES[name], tmp_path)
     base, size = min(small.data), len(small.data[min(small.data)])
     borders = {position for at, position, _ in small.places if at == base} | {size}
-    for length in range(1, size, max(1, size // 150)):
+    for length in range(1, size, max(1, size // 50)):
         log_path(small.directory, base).write_bytes(small.data[base][:length])
         found = outcome(small, None)
         if length in borders:

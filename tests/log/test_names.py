@@ -22,6 +22,7 @@ from kafkalog_spark.log.format.names import (
     valid_topic_name,
 )
 from tests import golden_data
+from tests.searches import examples
 
 HEX = "0123456789abcdef0123456789abcdef"
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=249).filter(lambda topic: topic not in (".", ".."))
@@ -273,7 +274,7 @@ LISTINGS = st.sets(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(LISTINGS, st.lists(st.integers(0, 6), min_size=4, max_size=4))
 def test_any_listing_is_decided_as_log_loader_decides_it(names, lengths):
     ends = {base: base + length for base, length in zip(BASES, lengths, strict=True)}

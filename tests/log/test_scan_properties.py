@@ -30,8 +30,9 @@ from tests.log.random_logs import (
     rows_of,
 )
 from tests.log.rows import ALL_COLUMNS, plain_rows
+from tests.searches import examples
 
-_QUICK = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+_QUICK = settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 _LONG = settings(_QUICK, max_examples=4000)
 
 USUAL: dict[str, int] = {}

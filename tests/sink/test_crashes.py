@@ -24,6 +24,9 @@ from tests.sink.test_commit import appended
 COUNT = 20
 SETTINGS: dict[str, Any] = {"numPartitions": 2, "segment_bytes": "600", "batch_size": "300"}
 
+EVERY = pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 7])
+"""Each step of a write, or a sample: each seventh."""
+
 
 def records(topic: str) -> object:
     return table(
@@ -99,7 +102,7 @@ def each_step(tmp_path: Path) -> list[tuple[int, Path]]:
     return places
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 3])
+@EVERY
 def test_killed_at_any_step_the_write_is_there_once_after_the_replay(tmp_path: Path, every: int) -> None:
     decided = []
     for step, log_dir in each_step(tmp_path)[::every]:
@@ -137,8 +140,9 @@ def test_the_finishing_of_a_dead_writers_commit_may_be_killed_too(tmp_path: Path
     assert step > 20
 
 
-def test_a_broker_that_came_in_between_keeps_its_records_and_ours_go_behind_them(tmp_path: Path) -> None:
-    for step, log_dir in each_step(tmp_path)[::3]:
+@EVERY
+def test_a_broker_that_came_in_between_keeps_its_records_and_ours_go_behind_them(tmp_path: Path, every: int) -> None:
+    for step, log_dir in each_step(tmp_path)[::every]:
         in_child(lambda: the_write(log_dir, KillingDisk(step)))  # noqa: B023
         seen = len(texts(log_dir, "old", 0))
         directory = log_dir / "old-0"
@@ -165,10 +169,11 @@ def test_a_partition_deleted_in_between_does_not_come_back(tmp_path: Path) -> No
     check_log(tmp_path / "data")
 
 
-def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(tmp_path: Path) -> None:
+@EVERY
+def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(tmp_path: Path, every: int) -> None:
     """No space, and then some again: what Spark does is commit, and abort when that fails."""
     outcomes = []
-    for step, log_dir in each_step(tmp_path):
+    for step, log_dir in each_step(tmp_path)[::every]:
         logs = everything_of_the_logs(log_dir)
         disk = FailingDisk(step, stays=True)
         job = open_job(log_dir)

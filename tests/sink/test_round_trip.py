@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searches import examples
 from tests.sink.sink_helpers import START, check_log, read, table, write
 from tests.sink.test_partitioner import plain_murmur2
 
@@ -90,7 +91,7 @@ def belongs(given: dict[str, Any], partition: int) -> bool:
     st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
     st.sampled_from([(200, 500), (2000, 3000), ("64k", "1g")]),
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_what_is_written_is_read(made: list[list[list[dict[str, Any]]]], codec: str, sizes: tuple[Any, Any]) -> None:
     batch_size, segment_bytes = sizes
     limit = {} if segment_bytes == "1g" else {"max_message_bytes": 4000, "segment_bytes": 4000}

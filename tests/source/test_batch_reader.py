@@ -25,7 +25,13 @@ from tests.source.made_logs import (
 OFFSET = ("offset",)
 
 
+ONE_OF_EACH_KIND = {"transactions", "compacted", "segments", "codec-zstd", "mixed", "v0-lz4", "v1-compacted"}
+"""Topics that `make test` cuts into tasks; `make test-slow` cuts the others."""
 every_log = pytest.mark.parametrize("golden_log", golden_logs(), ids=str)
+CUT_LOGS = [
+    pytest.param(log, marks=() if log.topic in ONE_OF_EACH_KIND and log.partition == 0 else pytest.mark.slow)
+    for log in golden_logs()
+]
 
 
 def values(table: pa.Table) -> list[str]:
@@ -62,7 +68,7 @@ def test_read_committed_is_what_the_read_committed_consumer_returned(golden_log:
     assert plain_rows(found.to_batches()) == rows_of(golden_log, committed_only=True)
 
 
-@every_log
+@pytest.mark.parametrize("golden_log", CUT_LOGS, ids=str)
 @pytest.mark.parametrize(
     ("cut", "isolation"),
     [

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, No
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
 from kafkalog_spark.log.format.layout import Codec
+from tests.searches import examples
 from tests.source.driver import Load
 from tests.source.made_logs import (
     FIRST_TIMESTAMP,
@@ -175,7 +176,7 @@ def expected_range(options: dict[str, object], rows: list[Row]) -> tuple[int, in
     return start, end
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=logs(),
     queries=st.lists(st.tuples(bounds(), st.lists(PREDICATES, max_size=2)), min_size=2, max_size=6),

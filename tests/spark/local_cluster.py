@@ -1,8 +1,8 @@
-"""Reads a log directory on local-cluster[2,1,1024]: a master, two workers, an executor process each.
+"""Reads a log directory on local-cluster[N,1,1024]: a master, N workers, an executor process each.
 
-python -m tests.spark.local_cluster LOG_DIRECTORY RESULT writes the table as an Arrow file, and what a stream in batches
-of 5,000 offsets reads as Parquet files into RESULT.stream. Run by test_local_cluster.py, because a process has one
-Spark session at a time.
+python -m tests.spark.local_cluster LOG_DIRECTORY RESULT N writes the table as an Arrow file, and what a stream in
+batches of 5,000 offsets reads as Parquet files into RESULT.stream. Run by test_local_cluster.py, because a process has
+one Spark session at a time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.spark.streams import start_query
-from tests.spark_session import new_session
+from tests.spark_session import FOR_EXECUTORS, new_session
 
-BOTH_EXECUTORS = {  # begin with both, however long one of them takes to start
+ALL_EXECUTORS = {  # begin with all, however long one of them takes to start
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
 }
 
 
-def main(log_dir: str, result: str) -> None:
+def main(log_dir: str, result: str, count: str) -> None:
     os.environ["SPARK_WORKER_DIR"] = str(Path(result).with_name("work"))  # not into the current directory
-    spark = new_session("local-cluster[2,1,1024]", BOTH_EXECUTORS)
+    spark = new_session(f"local-cluster[{count},1,1024]", {**ALL_EXECUTORS, **FOR_EXECUTORS})
     try:
         df = (
             spark.read.format("kafkalog")
@@ -35,7 +35,7 @@ def main(log_dir: str, result: str) -> None:
         )
         table = df.toArrow()
         executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-        assert len(executors) == 3, f"the driver and two executors, not {len(executors)}"
+        assert len(executors) == 1 + int(count), f"the driver and {count} executors, not {len(executors)}"
         query = start_query(
             spark.readStream.format("kafkalog")
             .option("allTopics", True)

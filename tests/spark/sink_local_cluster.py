@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
-from tests.spark_session import new_session
+from tests.spark_session import FOR_EXECUTORS, new_session
 
 ROWS, TASKS = 1000, 8
 SLOW_SECONDS = 8  # of the first attempt of some tasks: long enough for a copy to overtake it
@@ -42,7 +42,7 @@ def main(log_dir: str) -> None:
         "spark.speculation.quantile": "0.1",
         "spark.speculation.minTaskRuntime": "200ms",
     }
-    spark = new_session("local-cluster[2,1,1024]", speculation, log_level="OFF")
+    spark = new_session("local-cluster[2,1,1024]", {**speculation, **FOR_EXECUTORS}, log_level="OFF")
     try:
         text = udf(troubled, "string")
         rows = spark.range(0, ROWS * TASKS, 1, TASKS).select(text("id").alias("value"))

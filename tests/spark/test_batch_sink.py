@@ -21,30 +21,6 @@ def save(df: Any, path: Path | None, mode: str = "append", **options: object) ->
     writer.save(None if path is None else str(path))
 
 
-def test_what_is_written_is_read_with_spark(spark: Any, tmp_path: Path) -> None:
-    df = spark.sql("""
-        select cast(id % 7 as string) key, concat('value ', id) value, 'orders' topic,
-               timestamp_millis(1700000000000 + id) timestamp,
-               array(named_struct('key', 'h', 'value', cast('x' as binary))) headers, 'other' other
-        from range(0, 1000, 1, 4)
-    """)
-    save(df, tmp_path / "data", numPartitions=3, compression_type="zstd")
-    found = (
-        spark.read.format("kafkalog")
-        .option("includeHeaders", True)
-        .option("allTopics", True)
-        .load(str(tmp_path / "data"))
-    )
-    expected = {(str(n % 7), f"value {n}", 1_700_000_000_000 + n) for n in range(1000)}
-    rows = found.selectExpr("cast(key as string)", "cast(value as string)", "unix_millis(timestamp)").collect()
-    assert {tuple(row) for row in rows} == expected
-    assert len(rows) == 1000
-    assert found.selectExpr("headers[0].key", "cast(headers[0].value as string)").distinct().collect() == [("h", "x")]
-    # one partition of a key, as with a Kafka producer, and in order within a task
-    assert found.groupBy("key").agg({"partition": "approx_count_distinct"}).distinct().count() == 7
-    check_log(tmp_path / "data")
-
-
 def test_writing_again_goes_on_and_keeps_the_order_of_each_task(spark: Any, tmp_path: Path) -> None:
     for first in (0, 100):
         df = spark.range(first, first + 100, 1, 2).selectExpr("cast(id as string) value")

@@ -15,6 +15,7 @@ import pytest
 
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, golden_logs
 from tests.log.rows import plain_rows
+from tests.sink.sink_helpers import check_log
 from tests.source.made_logs import append, numbers
 from tests.spark.loads import fails, load, values
 from tests.spark.streams import start_query
@@ -64,6 +65,7 @@ def test_batch_reads_are_what_consumers_saw(
 def test_rows_as_python_objects_columns_and_a_schema_of_the_users_own(spark: Any, golden: Path) -> None:
     row = load(spark, golden, subscribe="headers", includeHeaders=True).filter("headers is null").first()
     assert (row.topic, row.partition, row.timestampType, row.headers) == ("headers", 0, 0, None)
+    assert type(row.value) in (bytes, bytearray)
     chosen = load(spark, golden, subscribe="headers", columns="offset,timestamp")
     assert chosen.columns == ["offset", "timestamp"]
     whole = load(spark, golden, subscribe="headers")
@@ -106,7 +108,7 @@ def test_the_batch_sink_writes_what_is_read_again(spark: Any, tmp_path: Path) ->
     df = spark.sql("""
         select cast(id % 7 as string) key, concat('value ', id) value, 'orders' topic,
                timestamp_millis(1700000000000 + id) timestamp,
-               array(named_struct('key', 'h', 'value', cast('x' as binary))) headers
+               array(named_struct('key', 'h', 'value', cast('x' as binary))) headers, 'other' other
         from range(0, 1000, 1, 4)
     """)
     sink = df.write.format("kafkalog").mode("append").option("numPartitions", 3).option("compression.type", "zstd")
@@ -116,6 +118,9 @@ def test_the_batch_sink_writes_what_is_read_again(spark: Any, tmp_path: Path) ->
     assert {tuple(row) for row in rows} == {(str(n % 7), f"value {n}", 1_700_000_000_000 + n) for n in range(1000)}
     assert len(rows) == 1000
     assert found.selectExpr("headers[0].key", "cast(headers[0].value as string)").distinct().collect() == [("h", "x")]
+    # one partition of a key, as with a Kafka producer, and in order within a task
+    assert found.groupBy("key").agg({"partition": "approx_count_distinct"}).distinct().count() == 7
+    check_log(tmp_path / "data")
 
 
 def test_the_stream_sink_writes_each_micro_batch_once(spark: Any, tmp_path: Path) -> None:

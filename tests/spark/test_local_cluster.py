@@ -18,10 +18,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)  # four JVMs start one after the other, each in 5 s or, on a busy machine, in a minute
-def test_a_cluster_reads_what_one_process_reads(golden: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("executors", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_cluster_reads_what_one_process_reads(golden: Path, tmp_path: Path, executors: int) -> None:
     result = tmp_path / "result.arrow"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.local_cluster", str(golden), str(result)],
+        [sys.executable, "-m", "tests.spark.local_cluster", str(golden), str(result), str(executors)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -10,20 +10,27 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkalog_spark.sink.sink_record import RECORD_FILE, read_record
 from tests.sink.sink_helpers import check_log, texts
+from tests.spark.stream_to_log import SEVERAL_TASKS, started
 from tests.spark.test_streaming_sink import add
 
 ROOT = Path(__file__).parents[2]
 LINES = 100  # of a file, which is a micro-batch
 
 
+def places(directory: Path) -> list[str]:
+    """Source, log and checkpoint of the query."""
+    return [str(directory / name) for name in ("in", "log", "checkpoint")]
+
+
 def start(directory: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.stream_to_log", *(str(directory / n) for n in ("in", "log", "checkpoint"))],
+        [sys.executable, "-m", "tests.spark.stream_to_log", *places(directory)],
         cwd=ROOT,
         stdin=subprocess.PIPE,  # it ends with this process
         stdout=subprocess.DEVNULL,
@@ -56,23 +63,29 @@ def wait_for(directory: Path, process: subprocess.Popen[bytes], batch: int) -> N
         time.sleep(0.01)
 
 
-def kill_and_start_again(directory: Path, rounds: int) -> None:
+def kill_and_start_again(spark: Any, directory: Path, rounds: int) -> None:
+    """`rounds` runs of the query in processes that are killed; this process's session runs it to its end."""
     rng = random.Random(rounds)
     files = 6 + 3 * rounds  # a round waits for one or two micro-batches
     for number in range(files):
         add(directory / "in", f"{number:03d}.txt", *(f"{number} {line}" for line in range(LINES)))
-    process = start(directory)
-    try:
-        for _ in range(rounds):
+    for _ in range(rounds):
+        before = progress(directory)
+        process = start(directory)
+        try:
             # a moment behind a commit: in a task, before, in or behind the next one
-            wait_for(directory, process, progress(directory) + 1 + rng.randrange(2))
+            wait_for(directory, process, before + 1 + rng.randrange(2))
             time.sleep(rng.random() * 0.3)
+        finally:
             kill(process)
-            process = start(directory)
-        (directory / "stop").touch()
-        assert process.wait(150) == 0
+    session = spark.newSession()
+    for name, value in SEVERAL_TASKS.items():
+        session.conf.set(name, value)
+    query = started(session, *places(directory))
+    try:
+        query.processAllAvailable()
     finally:
-        kill(process)
+        query.stop()
     check_log(directory / "log")
     counted = Counter(texts(directory / "log"))
     expected = {f"{number} {line}" for number in range(files) for line in range(LINES)}
@@ -80,14 +93,12 @@ def kill_and_start_again(directory: Path, rounds: int) -> None:
     assert set(counted.values()) == {1}, counted.most_common(3)
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_each_record_is_there_once_after_a_kill(tmp_path: Path) -> None:
-    kill_and_start_again(tmp_path, 1)
+def test_each_record_is_there_once_after_a_kill(spark: Any, tmp_path: Path) -> None:
+    kill_and_start_again(spark, tmp_path, 1)
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_each_record_is_there_once_after_thirty_kills(tmp_path: Path) -> None:
-    kill_and_start_again(tmp_path, 30)
+def test_each_record_is_there_once_after_thirty_kills(spark: Any, tmp_path: Path) -> None:
+    kill_and_start_again(spark, tmp_path, 30)

@@ -99,6 +99,8 @@ class Teller(threading.Thread):
                 self._transfer()
         except Exception as error:  # noqa: BLE001 - reported by the test, whatever it is
             self.failed.append(f"{self._name}: {error!r}")
+        finally:
+            del self._producer  # it would look for its broker as long as anything holds this teller
 
     def _transfer(self) -> None:
         self._transfers += 1

@@ -100,8 +100,7 @@ def test_kafka_pythons_admin_client_changes_and_describes(broker: RunningBroker)
     admin.close()
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize(("idempotent", "codec"), [(False, None), *((True, codec) for codec in CODECS)])
 def test_aiokafka_gets_what_it_sent_in_a_group_and_from_a_time_on(
     broker: RunningBroker, codec: str | None, idempotent: bool
 ) -> None:

@@ -14,6 +14,7 @@ from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_state import TRANSITIONS, GroupState
 from kafkalog_broker.groups.messages import JoinAnswer
 from tests.broker.groups.virtual_time import Client, World, subscription
+from tests.searches import examples
 
 SESSION_MS = 10_000
 REBALANCE_MS = 8_000
@@ -161,7 +162,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=150, stateful_step_count=40)
+TestGroupMachine.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 def test_every_state_can_be_left_and_dead_cannot() -> None:

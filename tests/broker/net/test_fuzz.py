@@ -19,12 +19,16 @@ from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.net.served import Neighbour, connect, create_topic, framed, undisturbed
 from tests.broker.protocol.entities import encode_request, requests_of
+from tests.searches import examples
 
 SERVED = [
     (key, version) for key, known in sorted(api.load_all().items())
     for version in range(known.min_version, known.max_version + 1)
 ]  # fmt: skip
 NEWEST = sorted(dict(SERVED).items())
+_ENDS = {*NEWEST, *dict(reversed(SERVED)).items()}
+OLDEST_AND_NEWEST_FIRST = [pair if pair in _ENDS else pytest.param(*pair, marks=pytest.mark.slow) for pair in SERVED]
+"""`make test` has the oldest and the newest version of each API, `make test-slow` those in between."""
 MOST_CUTS = 150
 """Bytes of a request that is cut at every length."""
 PROPERTIES = {"num.partitions": 1, "group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1}
@@ -74,7 +78,7 @@ def a_request(key: int, version: int) -> bytes:
     """The longest of some requests: it has elements in its arrays, and is cut inside each of them."""
     seen: list[bytes] = [b""]
 
-    @settings(max_examples=30, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(30), database=None, suppress_health_check=list(HealthCheck))
     @given(drawn=requests_of(key, version))
     def draw(drawn: tuple[int, int, Any]) -> None:
         frame = encode_request(*drawn)
@@ -91,7 +95,7 @@ def cuts_of(key: int, version: int) -> Iterator[bytes]:
         yield frame[:cut]
 
 
-@pytest.mark.parametrize(("key", "version"), SERVED)
+@pytest.mark.parametrize(("key", "version"), OLDEST_AND_NEWEST_FIRST)
 def test_a_request_cut_at_every_length_is_malformed(key: int, version: int) -> None:
     for cut in cuts_of(key, version):
         with pytest.raises(MalformedRequest):
@@ -111,7 +115,7 @@ def served_requests() -> st.SearchStrategy[tuple[int, int, Any]]:
     return st.sampled_from(SERVED).flatmap(lambda pair: requests_of(*pair))
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=served_requests(), unknown=st.none() | st.binary(max_size=20))
 def test_any_request_is_answered_or_closes_its_connection(
     broker: RunningBroker, neighbour: Neighbour, drawn: tuple[int, int, Any], unknown: bytes | None
@@ -121,7 +125,7 @@ def test_any_request_is_answered_or_closes_its_connection(
     neighbour.is_served()
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=served_requests(), data=st.data())
 def test_a_damaged_request_is_answered_or_closes_its_connection(
     broker: RunningBroker, neighbour: Neighbour, drawn: tuple[int, int, Any], data: st.DataObject
@@ -134,7 +138,7 @@ def test_a_damaged_request_is_answered_or_closes_its_connection(
     neighbour.is_served()
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pair=st.sampled_from(SERVED), body=st.binary(max_size=300))
 def test_random_bytes_behind_a_header_are_answered_or_close_their_connection(
     broker: RunningBroker, neighbour: Neighbour, pair: tuple[int, int], body: bytes
@@ -144,7 +148,7 @@ def test_random_bytes_behind_a_header_are_answered_or_close_their_connection(
     neighbour.is_served()
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stream=st.binary(max_size=500))
 def test_random_streams_are_answered_or_close_their_connection(
     broker: RunningBroker, neighbour: Neighbour, stream: bytes

@@ -19,12 +19,13 @@ from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.protocol.request_steps import read_in_steps
 from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
 from tests.broker.protocol.entities import REQUEST_VERSIONS, encode, requests_of
+from tests.searches import examples
 
 KIO_KEYS = [key for key in REQUEST_VERSIONS if key != 0]  # Produce has a parser of its own
 
 
 @pytest.mark.parametrize("key", KIO_KEYS, ids=str)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_the_check_follows_every_field_of_an_honest_request(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
@@ -39,7 +40,7 @@ def test_the_check_follows_every_field_of_an_honest_request(key: int, data: st.D
 
 @pytest.mark.usefixtures("everything_served")
 @pytest.mark.parametrize("key", KIO_KEYS, ids=str)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_where_the_codec_ends_the_check_ends(key: int, data: st.DataObject) -> None:
     """Whatever was changed in a request: what kio reads, the check has passed over to the same byte."""

@@ -12,6 +12,7 @@ from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersi
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
 from kafkalog_broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
 from tests.broker.protocol.entities import REQUEST_VERSIONS, encode_request, requests, requests_of
+from tests.searches import examples
 
 pytestmark = pytest.mark.usefixtures("everything_served")
 
@@ -19,7 +20,7 @@ KIO_KEYS = [key for key in REQUEST_VERSIONS if key != 0]  # Produce has a parser
 
 
 @pytest.mark.parametrize("key", KIO_KEYS, ids=str)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_a_request_of_every_version_is_read_as_it_was_sent(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
@@ -40,7 +41,7 @@ def test_a_request_cut_anywhere_is_malformed(drawn: tuple[int, int, Any], data: 
         decode_request(frame[:cut])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(drawn=requests(), data=st.data())
 def test_a_damaged_request_is_read_or_malformed(drawn: tuple[int, int, Any], data: st.DataObject) -> None:
     frame = bytearray(encode_request(*drawn, unknown=data.draw(st.none() | st.just(b"new"))))
@@ -50,13 +51,13 @@ def test_a_damaged_request_is_read_or_malformed(drawn: tuple[int, int, Any], dat
     decode_or_malformed(bytes(frame))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(pair=st.sampled_from(sorted(REQUEST_VERSIONS)), version=st.integers(0, 20), body=st.binary(max_size=200))
 def test_random_bytes_behind_a_header_are_read_or_malformed(pair: int, version: int, body: bytes) -> None:
     decode_or_malformed(struct.pack(">hhih", pair, version, 1, -1) + body)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(frame=st.binary(max_size=100))
 def test_random_frames_are_read_or_malformed(frame: bytes) -> None:
     decode_or_malformed(frame)

@@ -33,6 +33,7 @@ from kafkalog_broker.protocol.request_steps import (
 from kafkalog_broker.protocol.response_entity import NO_THROTTLE
 from kafkalog_broker.protocol.response_steps import LARGE_ELEMENTS, STEP_ELEMENTS, is_large, write_in_steps
 from tests.broker.protocol.entities import REQUEST_VERSIONS, encode, encode_request, entities, requests_of
+from tests.searches import examples
 
 RESPONSE_VERSIONS = {
     key: sorted(v for v, types in schema_name_map[name].items() if EntityType.response in types)
@@ -53,7 +54,7 @@ def all_steps(steps: Generator[None, None, T]) -> tuple[T, int]:
 
 
 @pytest.mark.parametrize("key", REQUEST_VERSIONS, ids=str)
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_a_request_is_the_same_in_steps(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
@@ -65,7 +66,7 @@ def test_a_request_is_the_same_in_steps(key: int, data: st.DataObject) -> None:
 
 @pytest.mark.usefixtures("everything_served")
 @pytest.mark.parametrize("key", [key for key in REQUEST_VERSIONS if key != 0], ids=str)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(data=st.data())
 def test_what_is_refused_at_once_is_refused_in_steps(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
@@ -84,7 +85,7 @@ def test_what_is_refused_at_once_is_refused_in_steps(key: int, data: st.DataObje
 
 
 @pytest.mark.parametrize("key", RESPONSE_VERSIONS, ids=str)
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_a_response_is_the_same_in_steps(key: int, data: st.DataObject) -> None:
     kind = response_class(key, data.draw(st.sampled_from(RESPONSE_VERSIONS[key])))

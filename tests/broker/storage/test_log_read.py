@@ -29,6 +29,7 @@ from tests.broker.storage.storage_helpers import (
 from tests.golden_data import golden_logs
 from tests.log.batch_builder import CODECS, V2Record, batch
 from tests.log.plain_decoder import decode_batches, decode_records
+from tests.searches import examples
 
 appends = st.lists(
     st.tuples(
@@ -59,7 +60,7 @@ def written(directory, batches, config):
     return log
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(batches=appends, config=configs, max_bytes=st.integers(1, 5000), released=st.booleans(), data=st.data())
 def test_every_fetch_gives_whole_batches_from_the_one_with_its_offset_on(batches, config, max_bytes, released, data):
     with tempfile.TemporaryDirectory() as directory:
@@ -83,7 +84,7 @@ def test_every_fetch_gives_whole_batches_from_the_one_with_its_offset_on(batches
         log.discard()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(batches=appends, config=configs, start=st.integers(0, 40), closed=st.booleans())
 def test_lookups_by_timestamp_give_what_a_full_scan_gives(batches, config, start, closed):
     with tempfile.TemporaryDirectory() as directory:

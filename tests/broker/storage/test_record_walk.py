@@ -11,6 +11,7 @@ from kafkalog_broker.storage.append import record_walk
 from kafkalog_broker.storage.append.record_walk import RecordFacts, find_timestamp, walk_records
 from kafkalog_spark.errors import CorruptBatch
 from tests.log.batch_builder import V2Record, encoded, varint
+from tests.searches import examples
 
 BASE = 1_700_000_000_000
 maybe_bytes = st.none() | st.binary(max_size=5)
@@ -93,7 +94,7 @@ def test_records_that_lie_are_refused(walk, data, count, text):
         walk(memoryview(data), count, BASE)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rows=records, cut=st.integers(0, 400), count_off=st.integers(-1, 1), flip=st.integers(0, 4000))
 def test_both_walks_say_the_same_of_good_and_bad_bytes(rows, cut, count_off, flip):
     data = bytearray(encoded(rows, 0, BASE))
