@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.api.broker_in_process import BrokerInProcess
 from tests.broker.api.entities import request_entity
-from tests.broker.api.transaction_scenario import (
+from tests.broker.api.transaction_requests import (
     END,
     FETCH,
     FIND_COORDINATOR,

@@ -15,7 +15,7 @@ from typing import Any
 from kafkalog_broker.testing import ask, exchange
 from tests.broker.api.entities import plain, request_entity
 from tests.broker.api.transaction_answers import Kept, Names, files, read_described
-from tests.broker.api.transaction_scenario import (
+from tests.broker.api.transaction_requests import (
     CREATE_TOPICS,
     DESCRIBE_TRANSACTIONS,
     FIND_COORDINATOR,
@@ -23,8 +23,8 @@ from tests.broker.api.transaction_scenario import (
     MAX_EPOCH,
     TIMEOUT_MS,
     TOPIC,
-    run,
 )
+from tests.broker.api.transaction_scenario import run
 from tests.interop.real_kafka import VERSION, RealKafka
 
 ANSWERS = Path(__file__).with_name(f"kafka-{VERSION}-transactions.json")

@@ -15,7 +15,7 @@ import pytest
 from tests.broker.api.broker_in_process import BrokerInProcess
 from tests.broker.api.entities import request_entity
 from tests.broker.api.transaction_answers import Kept, Names, files, read_described
-from tests.broker.api.transaction_scenario import (
+from tests.broker.api.transaction_requests import (
     CREATE_TOPICS,
     FIND_COORDINATOR,
     INIT,
@@ -23,8 +23,8 @@ from tests.broker.api.transaction_scenario import (
     SHORT_TIMEOUT_MS,
     TIMEOUT_MS,
     TOPIC,
-    run,
 )
+from tests.broker.api.transaction_scenario import run
 
 KAFKAS = json.loads(Path(__file__).with_name("kafka-4.3.0-transactions.json").read_text())
 

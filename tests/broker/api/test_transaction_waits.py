@@ -12,7 +12,7 @@ from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.testing import frame_of
 from tests.broker.api.broker_in_process import BrokerInProcess
 from tests.broker.api.entities import request_entity
-from tests.broker.api.transaction_scenario import (
+from tests.broker.api.transaction_requests import (
     END,
     FETCH,
     FIND_COORDINATOR,

@@ -16,6 +16,8 @@ from tests.broker.storage.storage_helpers import NOW, log_config, new_log
 from tests.log import plain_decoder
 from tests.log.batch_builder import TRANSACTIONAL, V2Record, batch
 
+DAY_MS = 24 * 3600 * 1000
+
 COMPACTED = {"cleanup_policy": ("compact",), "message_timestamp_after_max_ms": 2**62}
 ACCEPT_ALL = log_config(message_timestamp_after_max_ms=2**62)
 

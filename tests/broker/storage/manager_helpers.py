@@ -6,8 +6,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
@@ -17,6 +20,10 @@ from tests.broker.storage.one_topic import OneTopicRegistry
 from tests.broker.storage.storage_helpers import read_all, validated
 
 NOW = 1_700_000_000_000
+MARKER = ".kafka_cleanshutdown"
+RECOVERY = "recovery-point-offset-checkpoint"
+START = "log-start-offset-checkpoint"
+HIGH = "replication-offset-checkpoint"
 
 
 @dataclass
@@ -91,3 +98,11 @@ def offsets_of(broker: Started, topic="orders", partition=0):
 
 def content(broker: Started, topic="orders", partition=0):
     return read_all(broker.log(topic, partition))
+
+
+def refused(code, call, *args):
+    """What the BrokerError says with which the call fails; its code must be `code`."""
+    with pytest.raises(BrokerError) as caught:
+        call(*args)
+    assert caught.value.code.name == code
+    return str(caught.value)

@@ -7,8 +7,11 @@ import functools
 import uuid
 from pathlib import Path
 
+import pytest
+
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
@@ -17,6 +20,7 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from tests.log.batch_builder import V2Record, batch
 
 NOW = 1_700_000_000_000
+HOUR = 3_600_000
 TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 IDENTITY = LogIdentity("orders", 0, TOPIC_ID)
 
@@ -75,3 +79,40 @@ def read_all(log: Log, offset=0, max_bytes=1 << 20, up_to=None) -> bytes:
 def log_bytes(log: Log) -> bytes:
     """The .log files of the directory, one behind the other."""
     return b"".join(path.read_bytes() for path in sorted(log.directory.glob("*.log")))
+
+
+def bases(log):
+    """Base offsets of its segments."""
+    return [segment.base_offset for segment in log.segments]
+
+
+def producer(sequence, how_many=1, *, epoch=0, pid=7, **fields):
+    """A batch of an idempotent producer."""
+    return validated(how_many, producer_id=pid, producer_epoch=epoch, base_sequence=sequence, **fields)
+
+
+def code_of(call, *arguments, **named):
+    """Of the BrokerError with which the call fails."""
+    with pytest.raises(BrokerError) as caught:
+        call(*arguments, **named)
+    return caught.value.code
+
+
+def three_segments(tmp_path, **config):
+    """A log of ten records each, with NOW, an hour later, and another one later."""
+    log = new_log(tmp_path, **config)
+    for i in range(3):
+        log.append(validated(10, timestamp=NOW + i * HOUR), NOW)
+        if i < 2:
+            log.roll(NOW)
+    return log
+
+
+def sizes(log):
+    """Of its .log files, in bytes."""
+    return [(log.directory / f"{base:020d}.log").stat().st_size for base in bases(log)]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Its files by name."""
+    return {path.name: path.read_bytes() for path in directory.iterdir()}

@@ -1,58 +1,26 @@
+"""What loading a log makes of its files: after a clean stop, after a crash, and as Kafka's own recovery did."""
+
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 
 import pytest
 
-from kafkalog_broker.storage.recovery.log_loader import LoadRequest, bytes_to_recover, load_log
+from kafkalog_broker.storage.recovery.log_loader import bytes_to_recover, load_log
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs, write_leader_epochs
-from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
-from kafkalog_spark.log.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.read import header_windows
-from kafkalog_spark.log.write.encoded_batch import control_batch
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
+from tests.broker.storage.loader_helpers import name, records, request, transactions, write_log
+from tests.broker.storage.storage_helpers import NOW, contents
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.batch_builder import TRANSACTIONAL, V2Record, batch
 
 DENSE = ("codec-", "java-", "out-of-order", "transactions", "compacted")
+
+
 RECOVERY_POINTS = {"compacted-0": 6000, "segments-1": 4800, "transactions-0": 4, "codec-lz4-0": 0}
-NOW = 1_700_000_000_000
-
-
-def request(directory, **fields):
-    return LoadRequest(directory=directory, **{"clean": False, **fields})
-
-
-def contents(directory):
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def name(offset, suffix):
-    return f"{offset:020d}{suffix}"
-
-
-def records(offset, count=1, *, size=10, **fields):
-    return batch(offset, [V2Record(offset + i, NOW + offset + i, None, bytes(size)) for i in range(count)], **fields)
-
-
-def write_log(directory, *segments, padded=True):
-    """segments: lists of batches. As a running broker leaves them: closed ones whole, the last one's indexes padded."""
-    directory.mkdir(exist_ok=True)
-    for number, data in enumerate(segments):
-        base = int.from_bytes(data[0][:8], "big")
-        writer = SegmentWriter.create(directory, base)
-        writer._write(b"".join(data), 0)
-        writer.close()
-        if padded and number == len(segments) - 1:
-            for suffix in (".index", ".timeindex"):
-                (directory / name(base, suffix)).write_bytes(bytes(1200))
-    return directory
-
-
-# ---- what Kafka recovered
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "swept"])
@@ -119,9 +87,6 @@ def golden_manifest_end(golden):
     return {f"{topic}-{partition}": offset for (topic, partition), offset in points.items()}
 
 
-# ---- crashes
-
-
 def test_a_log_cut_at_every_byte_of_its_last_batches_is_whole_again(tmp_path):
     parts = [records(5, 2), records(7), records(8, 3, size=90)]
     whole = write_log(tmp_path / "whole", [records(0, 5)], parts)
@@ -176,9 +141,6 @@ def test_a_recovery_point_behind_the_end_falls_back_to_it(tmp_path):
     assert load_log(request(directory, recovery_point=99)).recovery_point == 1
 
 
-# ---- beginnings
-
-
 def test_an_empty_directory_becomes_an_empty_log_at_its_start_offset(tmp_path):
     loaded = load_log(request(tmp_path, clean=True, log_start_offset=7))
     assert (loaded.base_offsets, loaded.log_start_offset, loaded.log_end_offset) == ([7], 7, 7)
@@ -203,9 +165,6 @@ def test_a_start_offset_in_the_middle_of_a_segment_is_kept(tmp_path):
     directory = write_log(tmp_path / "t-0", [records(0, 5)], padded=False)
     loaded = load_log(request(directory, clean=True, log_start_offset=3))
     assert (loaded.base_offsets, loaded.log_start_offset, loaded.log_end_offset) == ([0], 3, 5)
-
-
-# ---- indexes
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -257,9 +216,6 @@ def test_damage_in_a_flushed_segment_is_not_cut_for_a_missing_index(tmp_path):
     assert len(contents(directory)[name(0, ".log")]) == 2 * len(records(0))
 
 
-# ---- leader epochs
-
-
 def test_epochs_of_batches_that_were_cut_off_go_and_those_of_the_log_come(tmp_path):
     directory = write_log(
         tmp_path / "t-0", [records(0, leader_epoch=0), records(1, leader_epoch=3), records(2, leader_epoch=3), b"\1"]
@@ -280,210 +236,6 @@ def test_a_damaged_epoch_file_is_made_again_from_the_whole_log(tmp_path, clean):
     assert loaded.epochs.entries == ((0, 0), (3, 1))
 
 
-# ---- producers
-
-
-def transactions():
-    """Producer 5 aborts offsets 0-1 with the marker at 3, producer 6 commits 2 with 4; 7 has an open one from 5 on."""
-    fields = {"attributes": TRANSACTIONAL, "producer_epoch": 0}
-    return [
-        records(0, 2, producer_id=5, base_sequence=0, **fields),
-        records(2, producer_id=6, base_sequence=0, **fields),
-        control_batch(ControlType.ABORT, 3, NOW, producer_id=5, producer_epoch=0, coordinator_epoch=1).data,
-        control_batch(ControlType.COMMIT, 4, NOW, producer_id=6, producer_epoch=0, coordinator_epoch=2).data,
-        records(5, producer_id=7, base_sequence=0, **fields),
-    ]
-
-
-def idempotent(count, first=0):
-    return [records(first + n, producer_id=1, producer_epoch=0, base_sequence=first + n) for n in range(count)]
-
-
-def known(loaded, producer_id):
-    return [batch.last_sequence for batch in loaded.producers.producer(producer_id).batches]
-
-
-def test_after_a_crash_the_last_five_batches_of_a_producer_are_known(tmp_path):
-    loaded = load_log(request(write_log(tmp_path / "t-0", idempotent(9))))
-    assert known(loaded, 1) == [4, 5, 6, 7, 8]
-    assert loaded.producers.end_offset == 9
-
-
-def test_the_newest_good_snapshot_is_taken_and_only_the_rest_is_replayed(tmp_path):
-    directory = write_log(tmp_path / "t-0", idempotent(3), idempotent(3, 3), idempotent(3, 6))
-    load_log(request(directory))
-    assert sorted(contents(directory))[-1] == LEADER_EPOCH_CHECKPOINT
-    assert {file for file in contents(directory) if file.endswith("snapshot")} == {
-        name(offset, ".snapshot") for offset in (3, 6, 9)
-    }
-    # Kafka keeps one batch in a snapshot: the others are forgotten where the replay begins behind it.
-    assert known(load_log(request(directory, recovery_point=6)), 1) == [5, 6, 7, 8]
-    (directory / name(6, ".snapshot")).write_bytes(b"damaged")
-    assert known(load_log(request(directory, recovery_point=6)), 1) == [4, 5, 6, 7, 8]
-    assert known(load_log(request(directory, clean=True)), 1) == [8]
-    (directory / name(9, ".snapshot")).unlink()
-    assert known(load_log(request(directory, clean=True)), 1) == [4, 5, 6, 7, 8]
-
-
-def test_without_any_snapshot_a_crashed_log_is_replayed_from_its_beginning(tmp_path):
-    directory = write_log(tmp_path / "t-0", idempotent(3), idempotent(1, 3))
-    assert known(load_log(request(directory, recovery_point=3)), 1) == [0, 1, 2, 3]
-
-
-def test_open_and_aborted_transactions_are_found_again(tmp_path):
-    directory = write_log(tmp_path / "t-0", transactions())
-    loaded = load_log(request(directory))
-    assert load_transaction_index(directory / name(0, ".txnindex")) == [(5, 0, 3, 2)]
-    assert loaded.producers.first_unstable_offset(loaded.log_end_offset) == 5
-    assert {producer.id: producer.coordinator_epoch for producer in loaded.producers.producers()} == {5: 1, 6: 2, 7: -1}
-    again = load_log(request(directory, clean=True))
-    assert again.producers.first_unstable_offset(again.log_end_offset) == 5
-
-
-def test_snapshots_that_belong_to_nothing_are_removed(tmp_path):
-    directory = write_log(tmp_path / "t-0", idempotent(3), idempotent(3, 3), padded=False)
-    load_log(request(directory))
-    for offset in (1, 2, 5, 8):
-        shutil.copyfile(directory / name(6, ".snapshot"), directory / name(offset, ".snapshot"))
-    load_log(request(directory, clean=True))
-    assert sorted(int(path.stem) for path in directory.glob("*.snapshot")) == [3, 6]
-
-
-def test_producers_expire(tmp_path):
-    directory = write_log(tmp_path / "t-0", idempotent(3), padded=False)
-    day = 24 * 3600 * 1000
-    assert len(load_log(request(directory, now_ms=NOW + day)).producers) == 1
-    assert len(load_log(request(directory, now_ms=NOW + day + 2)).producers) == 0
-
-
-def test_many_producers_in_one_window_keep_their_last_five_batches(tmp_path, monkeypatch):
-    """The shortcut of producer_replay gives what taking in every batch gives."""
-    import random
-
-    from kafkalog_broker.storage.recovery import producer_replay
-
-    rng, sequences, data = random.Random(3), [0] * 4, []
-    for offset in range(200):
-        producer = rng.randrange(4)
-        kind = {"attributes": TRANSACTIONAL} if producer == 3 else {}
-        epoch = int(offset > 150)
-        data.append(
-            records(offset, producer_id=producer, producer_epoch=epoch, base_sequence=sequences[producer], **kind)
-            if rng.random() < 0.8
-            else records(offset)
-        )
-        sequences[producer] += 1
-    directory = write_log(tmp_path / "t-0", data)
-    quick = load_log(request(directory))
-    monkeypatch.setattr(producer_replay, "_rows_that_matter", lambda table: (table[:, 10] >= 0).nonzero()[0])
-    slow = load_log(request(directory))
-    assert [known(quick, producer) for producer in range(4)] == [known(slow, producer) for producer in range(4)]
-    assert quick.producers.entries() == slow.producers.entries()
-
-
-# ---- offsets that overflow an index (LogSegmentOffsetOverflowException)
-
-FAR = 2**31
-
-
-def overflowed(directory):
-    """One segment whose offsets span more than 2^32, with a transaction that ends in its second part."""
-    fields = {"attributes": TRANSACTIONAL, "producer_epoch": 0}
-    data = [
-        records(0, 5, size=3000),
-        records(5, 2, producer_id=5, base_sequence=0, **fields),
-        records(FAR - 1, 1),
-        records(FAR, 3, size=3000),
-        control_batch(ControlType.ABORT, FAR + 3, NOW, producer_id=5, producer_epoch=0, coordinator_epoch=1).data,
-        records(3 * FAR, 2),
-    ]
-    return write_log(directory, data), b"".join(data)
-
-
-def log_of(directory):
-    """The bytes of all segments by base offset."""
-    paths = sorted(directory.glob("*.log"))
-    return [int(path.stem) for path in paths], b"".join(path.read_bytes() for path in paths)
-
-
-BASES = [0, FAR, 3 * FAR]
-
-
-@pytest.mark.parametrize("recovery_point", [0, 6, FAR + 1, 3 * FAR])
-def test_a_segment_whose_offsets_overflow_is_split_and_nothing_is_cut(tmp_path, recovery_point):
-    directory, data = overflowed(tmp_path / "t-0")
-    loaded = load_log(request(directory, recovery_point=recovery_point))
-    assert (loaded.base_offsets, loaded.log_end_offset, loaded.truncated_bytes) == (BASES, 3 * FAR + 2, 0)
-    assert log_of(directory) == (BASES, data)
-    assert [path.name for path in directory.iterdir() if path.name.endswith((".cleaned", ".swap", ".deleted"))] == []
-    again = load_log(request(directory, clean=True))
-    assert (again.base_offsets, again.log_end_offset) == (BASES, 3 * FAR + 2)
-    assert loaded.producers.first_unstable_offset(loaded.log_end_offset) is None, "the transaction has ended"
-    if recovery_point <= FAR + 1:
-        (aborted,) = load_transaction_index(directory / name(FAR, ".txnindex"), FAR)
-        assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 5, FAR + 3)
-
-
-def test_an_overflowed_segment_without_index_is_split_after_a_clean_stop_too(tmp_path):
-    directory, data = overflowed(tmp_path / "t-0")
-    (directory / name(0, ".index")).unlink()
-    assert load_log(request(directory, clean=True)).base_offsets == BASES
-    assert log_of(directory) == (BASES, data)
-
-
-def test_a_torn_end_of_an_overflowed_segment_is_cut_and_nothing_else(tmp_path):
-    directory, data = overflowed(tmp_path / "t-0")
-    with open(directory / name(0, ".log"), "ab") as file:
-        file.write(b"torn" + bytes(3_000_000))
-    loaded = load_log(request(directory))
-    assert log_of(directory) == (BASES, data)
-    assert loaded.truncated_bytes == 3_000_004
-
-
-def test_a_first_batch_that_is_far_from_the_base_offset_gets_a_segment_of_its_own(tmp_path):
-    directory = tmp_path / "t-0"
-    write_log(directory, [records(0), records(FAR + 7, 2)])
-    cut = (directory / name(0, ".log")).read_bytes()[len(records(0)) :]
-    (directory / name(0, ".log")).write_bytes(cut)  # as compaction leaves it
-    loaded = load_log(request(directory))
-    assert (loaded.base_offsets, loaded.log_end_offset) == ([0, FAR + 7], FAR + 9)
-    assert log_of(directory) == ([0, FAR + 7], cut)
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("step", range(1, 60))
-def test_a_kill_at_any_instant_of_a_split_loses_nothing(tmp_path, step, monkeypatch):
-    directory, data = overflowed(tmp_path / "t-0")
-    steps = iter(range(1, 1000))
-
-    def counted(call):
-        def made(*arguments, **named):
-            if next(steps) >= step:
-                raise Killed
-            return call(*arguments, **named)
-
-        return made
-
-    with monkeypatch.context() as patched:
-        for called in ("rename", "unlink", "fsync", "replace"):
-            patched.setattr(os, called, counted(getattr(os, called)))
-        try:
-            load_log(request(directory))
-        except Killed:
-            pass
-        else:
-            assert step > 30, "there are that many steps"
-    loaded = load_log(request(directory))
-    assert (loaded.log_end_offset, loaded.truncated_bytes) == (3 * FAR + 2, 0)
-    assert log_of(directory) == (BASES, data)
-
-
-# ---- control records
-
-
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\0\0"])
 def test_recovery_cuts_at_a_control_record_that_cannot_be_read(tmp_path, key, caplog):
     """Its CRC is valid. Kafka throws InvalidRecordException, and cuts there (LogSegment.recover)."""
@@ -495,14 +247,3 @@ def test_recovery_cuts_at_a_control_record_that_cannot_be_read(tmp_path, key, ca
     assert loaded.log_end_offset == 2
     assert f"a control record's key has {len(key)} bytes" in caplog.text
     assert loaded.truncated_bytes == len(unreadable) + len(records(3))
-
-
-# ---- snapshots
-
-
-def test_a_log_without_snapshots_has_them_after_the_first_start(tmp_path):
-    """Not scanned, as in Kafka: it was closed cleanly. After a crash it is not scanned from its beginning either."""
-    directory = write_log(tmp_path / "t-0", [records(0)], [records(1)], [records(2)], padded=False)
-    load_log(request(directory, clean=True))
-    assert sorted(int(path.stem) for path in directory.glob("*.snapshot")) == [1, 2, 3]
-    assert read_producer_snapshot(directory / name(3, ".snapshot")) == []

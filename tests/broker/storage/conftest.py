@@ -1,0 +1,16 @@
+"""A log that several files' tests write to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.storage.storage_helpers import (
+    new_log,
+)
+
+
+@pytest.fixture
+def log(tmp_path):
+    made = new_log(tmp_path)
+    yield made
+    made.discard()

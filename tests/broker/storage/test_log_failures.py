@@ -1,0 +1,150 @@
+"""What a log does when its disk, or the system, refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from tests.broker.storage.storage_helpers import (
+    HOUR,
+    NOW,
+    code_of,
+    log_bytes,
+    new_log,
+    producer,
+    read_all,
+    reopened,
+    three_segments,
+    validated,
+)
+
+
+class Broken:
+    """A system call that fails from the n-th time on."""
+
+    def __init__(self, original, after=0, error=28):
+        self.original, self.left, self.error = original, after, error
+
+    def __call__(self, *arguments):
+        if self.left <= 0:
+            raise OSError(self.error, "broken on purpose")
+        self.left -= 1
+        return self.original(*arguments)
+
+
+@pytest.mark.parametrize("after", range(3))
+def test_after_a_failed_write_the_log_is_offline_and_its_files_hold_what_was_acknowledged(tmp_path, monkeypatch, after):
+    told = []
+    log = new_log(tmp_path, index_interval_bytes=0, options={"on_failure": lambda *args: told.append(args)})
+    log.append(producer(0, 3), NOW)
+    acknowledged = log_bytes(log)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", Broken(os.pwrite, after))
+        code = code_of(log.append, producer(3, 3, timestamp=NOW + 10), NOW)
+    assert code == ErrorCode.kafka_storage_error
+    assert log_bytes(log) == acknowledged
+    assert [(failed, error.errno) for failed, error in told] == [(log, 28)]
+    for call in (
+        lambda: log.append(validated(1), NOW),
+        lambda: log.reader.read_range(0, 1, up_to=3, at_least_one=True).chunks,
+        lambda: log.reader.offset_for_timestamp(0),
+        lambda: log.flush(),
+        lambda: log.delete_records(1),
+        lambda: log.delete_old_segments(NOW),
+    ):
+        assert code_of(call) == ErrorCode.kafka_storage_error
+    assert len(told) == 1
+    assert not log.needs_flush(NOW)
+    log.close()
+    again = reopened(tmp_path, clean=False)
+    assert again.append(producer(0, 3), NOW).duplicate
+    assert again.append(producer(3, 3), NOW).base_offset == 3
+    again.discard()
+
+
+def test_a_failed_fsync_acknowledges_nothing(tmp_path, monkeypatch):
+    log = new_log(tmp_path, flush_messages=1)
+    log.append(validated(1), NOW)
+    monkeypatch.setattr("os.fdatasync", Broken(None, error=5))
+    assert code_of(log.flush) == ErrorCode.kafka_storage_error
+    assert (log.high_watermark, log.recovery_point) == (0, 0)
+    monkeypatch.undo()
+    assert code_of(log.flush) == ErrorCode.kafka_storage_error
+    log.discard()
+
+
+def test_a_segment_that_cannot_be_made_takes_the_log_offline(tmp_path, monkeypatch):
+    log = new_log(tmp_path, segment_bytes=300)
+    log.append(validated(1, size=100), NOW)
+    log.append(validated(1, size=50), NOW)
+    (log.directory / f"{2:020d}.log").touch()
+    assert code_of(log.append, validated(1, size=100), NOW) == ErrorCode.kafka_storage_error
+    log.discard()
+    again = reopened(tmp_path, clean=False)
+    assert again.append(validated(1), NOW).base_offset == 2
+    again.discard()
+
+
+def test_a_segment_that_somebody_removed_takes_the_log_offline(tmp_path):
+    log = three_segments(tmp_path)
+    log.segments[0].forget_handles()
+    (log.directory / f"{0:020d}.log").unlink()
+    assert code_of(log.reader.read_range, 0, 1, up_to=30, at_least_one=True) == ErrorCode.kafka_storage_error
+    log.discard()
+
+
+@pytest.fixture
+def out_of_descriptors(monkeypatch):
+    """From its call on nothing can be opened; undone by another call."""
+    open_file = os.open
+    lacking: list[int] = []
+
+    def refuse(*arguments, **named):
+        if lacking:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_file(*arguments, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    return lambda on=True: lacking.append(1) if on else lacking.clear()
+
+
+OPERATIONS = {
+    "append to a log whose files are closed": lambda log: log.append(validated(), NOW),
+    "append that rolls": lambda log: log.append(validated(timestamp=NOW + 8 * 24 * HOUR), NOW),
+    "roll": lambda log: log.roll(NOW),
+    "read": read_all,
+    "offset of a timestamp": lambda log: log.reader.offset_for_timestamp(NOW),
+    "aborted transactions": lambda log: log.reader.aborted_transactions(0, 2),
+    "flush": lambda log: log.flush(),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_too_many_open_files_refuse_an_operation_and_leave_the_log_online(tmp_path, operation, out_of_descriptors):
+    log = new_log(tmp_path)
+    log.append(validated(2, size=5000), NOW)
+    log.append(producer(0), NOW)
+    if operation != "append that rolls":
+        log.release_files()
+    for segment in log.segments:
+        segment.forget_handles()
+    before = log_bytes(log), log.log_end_offset, log.recovery_point
+    out_of_descriptors()
+    if operation != "aborted transactions":  # there are none, and nothing to open
+        with pytest.raises(BrokerError, match="ulimit -n") as refused:
+            OPERATIONS[operation](log)
+        assert refused.value.code is ErrorCode.kafka_storage_error
+    out_of_descriptors(False)
+    assert (log_bytes(log), log.log_end_offset, log.recovery_point) == before
+    assert log.failure is None
+    OPERATIONS[operation](log)
+    log.append(producer(1), NOW)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
+    log.close()
+    again = reopened(tmp_path)
+    assert again.log_end_offset == log.log_end_offset
+    again.discard()

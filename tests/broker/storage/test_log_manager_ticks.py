@@ -1,0 +1,183 @@
+"""What the log manager does now and then: checkpoints, flushes, retention, files of idle logs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kafkalog_spark.log.format.checkpoint import read_offset_checkpoint
+from tests.broker.storage.manager_helpers import HIGH, NOW, RECOVERY, START, offsets_of, started
+
+
+def test_a_deleted_partition_goes_after_the_delay(tmp_path):
+    broker = started(tmp_path)
+    topic = broker.create("orders", 2, file_delete_delay_ms=1000)
+    broker.append()
+    woken = []
+    broker.log().subscribe(lambda: woken.append(True))
+    broker.logs.detach_topic(broker.topics.delete("orders")).finish()
+    assert woken
+    assert broker.logs.get("orders", 0) is None
+    assert len(list(tmp_path.glob("orders-?.*-delete"))) == 2
+    assert broker.topics.deleted == frozenset()
+    broker.tick(999)
+    assert len(list(tmp_path.glob("*-delete"))) == 2
+    broker.tick(1)
+    assert list(tmp_path.glob("orders-*")) == []
+    assert not broker.logs.detach([("orders", 0)]).finish()
+    assert broker.create("orders").id != topic.id
+    broker.logs.shutdown()
+
+
+def test_checkpoints_are_written_at_their_intervals(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders")
+    broker.append(count=3)
+    broker.tick(4999)
+    assert not (tmp_path / HIGH).exists()
+    broker.tick(1)
+    assert read_offset_checkpoint(tmp_path / HIGH) == {("orders", 0): 3}
+    broker.log().flush()
+    broker.log().delete_records(2)
+    broker.tick(54_999)
+    assert not (tmp_path / RECOVERY).exists()
+    broker.tick(1)
+    assert read_offset_checkpoint(tmp_path / RECOVERY) == {("orders", 0): 3}
+    assert read_offset_checkpoint(tmp_path / START) == {("orders", 0): 2}
+    broker.logs.shutdown()
+
+
+def test_a_checkpoint_keeps_what_it_said_of_logs_that_are_not_open(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", 2)
+    for partition in range(2):
+        broker.append(partition=partition, count=4)
+        broker.log("orders", partition).delete_records(3)
+    broker.logs.shutdown()
+    again = started(tmp_path)
+    again.append(partition=1)
+    again.tick(60_000)
+    assert read_offset_checkpoint(tmp_path / HIGH) == {("orders", 0): 4, ("orders", 1): 5}
+    assert read_offset_checkpoint(tmp_path / START) == {("orders", 0): 3, ("orders", 1): 3}
+    again.logs.shutdown()
+
+
+def test_flush_ms_flushes_in_the_background(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", 1, flush_ms=500)
+    broker.append(count=3)
+    log = broker.log()
+    broker.tick(499)
+    assert log.recovery_point == 0
+    broker.tick(1)
+    assert log.recovery_point == 3
+    broker.logs.shutdown()
+
+
+def test_a_log_is_not_flushed_twice_at_once(tmp_path):
+    waiting: list = []
+    broker = started(tmp_path, options={"run_blocking": waiting.append})
+    broker.create("orders", 1, flush_ms=500)
+    broker.append(count=3)
+    broker.tick(500)
+    broker.tick(500)
+    assert len(waiting) == 1
+    waiting.pop()()
+    broker.append()
+    broker.tick(500)
+    assert len(waiting) == 1
+    waiting.pop()()
+    assert broker.log().recovery_point == 4
+    broker.logs.shutdown()
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_retention_deletes_old_segments_also_of_logs_that_nobody_opened(tmp_path, reopened):
+    broker = started(tmp_path)
+    broker.create("orders", 1, retention_ms=86_400_000, file_delete_delay_ms=1000)
+    broker.create("young", 1, retention_ms=86_400_000 * 9)
+    for topic in ("orders", "young"):
+        broker.append(topic, count=2)
+        broker.log(topic, 0).roll(NOW)
+        broker.append(topic, timestamp=NOW + 1000)
+    if reopened:
+        broker.logs.shutdown()
+        broker = started(tmp_path, clock=broker.clock)
+    broker.tick(300_000)
+    assert [log.name for log in broker.logs.logs()] == ([] if reopened else ["orders-0", "young-0"])
+    broker.tick(86_400_000 - 300_000 + 500)
+    assert offsets_of(broker) == (2, 3)
+    deleted = list((tmp_path / "orders-0").glob("*.deleted"))
+    assert len(deleted) == 3
+    broker.tick(1000)
+    assert not any(path.exists() for path in deleted)
+    assert offsets_of(broker, "young") == (0, 3)
+    broker.logs.shutdown()
+
+
+def test_idle_logs_give_their_files_back(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", 4)
+
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    for partition in range(4):
+        broker.append(partition=partition)
+    used = descriptors() - before
+    assert used >= 12
+    broker.tick(60_000)
+    broker.append()
+    broker.tick(60_000)
+    assert descriptors() - before < used - 8
+    broker.append(partition=3)
+    assert offsets_of(broker, partition=3) == (0, 2)
+    broker.logs.shutdown()
+
+
+def test_producers_expire(tmp_path):
+    broker = started(tmp_path, properties={"producer.id.expiration.ms": 1000})
+    broker.create("orders")
+    broker.append(producer_id=5, producer_epoch=0, base_sequence=0)
+    assert len(broker.log().producer_state.producers()) == 1
+    broker.tick(600_000)
+    assert broker.log().producer_state.producers() == []
+    broker.logs.shutdown()
+
+
+def test_new_overrides_reach_the_logs_that_are_open(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", 2)
+    broker.topics.set_configs("orders", {"retention.ms": "5"})
+    broker.logs.update_topic_config("orders")
+    assert {log.config.retention_ms for log in broker.logs.logs()} == {5}
+    broker.logs.shutdown()
+
+
+YEAR = 365 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize("jumps", [(YEAR, -YEAR), (-3_600_000,), (-YEAR,)])
+def test_a_clock_that_jumps_stops_nothing(tmp_path, jumps):
+    """Intervals and delays go by time that passes: Kafka schedules by System.nanoTime."""
+    broker = started(tmp_path)
+    broker.create("orders", 2, flush_ms=500, retention_ms=-1, file_delete_delay_ms=1000)
+    broker.append(count=3)
+    for ms in jumps:
+        broker.clock.jump(ms)
+        broker.tick()
+    broker.tick(5000)
+    assert broker.log().recovery_point == 3
+    assert read_offset_checkpoint(tmp_path / HIGH)["orders", 0] == 3
+    broker.logs.detach([("orders", 1)]).finish()
+    broker.clock.jump(-YEAR)
+    broker.tick(999)
+    assert len(list(tmp_path.glob("orders-1.*-delete"))) == 1
+    broker.tick(1)
+    assert not list(tmp_path.glob("orders-1.*-delete"))
+    broker.log().delete_records(2)
+    broker.tick(60_000)
+    assert read_offset_checkpoint(tmp_path / START) == {("orders", 0): 2}
+    broker.logs.shutdown()

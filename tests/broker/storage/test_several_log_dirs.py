@@ -1,0 +1,126 @@
+"""Several log directories: where partitions go, and what a directory that fails takes with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+
+from kafkalog_broker.storage.topics_file import TOPICS_FILE
+from tests.broker.storage.manager_helpers import MARKER, content, offsets_of, refused, started
+
+
+def test_partitions_go_where_the_fewest_are_and_are_found_there_again(tmp_path):
+    broker = started(tmp_path / "a", tmp_path / "b")
+    broker.create("orders", 5)
+    for partition in range(5):
+        broker.append(partition=partition, count=partition + 1)
+    places = {name: sorted(os.path.basename(p) for p in (tmp_path / name).glob("orders-*")) for name in "ab"}
+    assert places == {"a": ["orders-0", "orders-2", "orders-4"], "b": ["orders-1", "orders-3"]}
+    broker.logs.shutdown()
+    again = started(tmp_path / "b", tmp_path / "a")
+    assert [offsets_of(again, partition=partition) for partition in range(5)] == [(0, n) for n in range(1, 6)]
+    again.logs.shutdown()
+
+
+def test_a_directory_that_fails_takes_only_its_partitions_offline(tmp_path, caplog):
+    broker = started(tmp_path / "a", tmp_path / "b")
+    broker.create("orders", 4)
+    log = broker.log()
+    with caplog.at_level(logging.ERROR):
+        assert log.on_failure is not None
+        log.on_failure(log, OSError(5, "Input/output error"))
+    assert caplog.text.count("is offline, its partitions too") == 1
+    for partition in (0, 2):
+        refused("kafka_storage_error", broker.logs.get, "orders", partition)
+        assert not broker.logs.is_online("orders", partition)
+    broker.append(partition=1)
+    broker.create("more", 2)
+    assert len(list((tmp_path / "b").glob("more-*"))) == 2
+    usage = broker.logs.dirs()
+    assert [dir_.failure is None for dir_ in usage] == [False, True]
+    assert usage[0].partitions == ()
+    assert {(p.topic, p.partition): p.size for p in usage[1].partitions}["orders", 1] == len(
+        content(broker, partition=1)
+    )
+    broker.tick(600_000)
+    broker.logs.shutdown()
+    assert not (tmp_path / "a" / MARKER).exists()
+    assert (tmp_path / "b" / MARKER).exists()
+
+
+def test_a_directory_that_fails_for_the_registry_takes_its_logs_offline(tmp_path):
+    broker = started(tmp_path / "a", tmp_path / "b")
+    broker.create("orders", 2)
+    woken = []
+    broker.log().subscribe(lambda: woken.append(True))
+    (tmp_path / "a" / (TOPICS_FILE + ".tmp")).mkdir()
+    broker.topics.set_configs("orders", {"retention.ms": "5"})
+    assert woken
+    refused("kafka_storage_error", broker.append)
+    broker.append(partition=1)
+    broker.logs.shutdown()
+
+
+def test_a_partition_directory_that_somebody_removed_is_offline_alone(tmp_path):
+    broker = started(tmp_path)
+    broker.create("orders", 2)
+    broker.logs.shutdown()
+    again = started(tmp_path)
+    shutil.rmtree(tmp_path / "orders-0")
+    refused("kafka_storage_error", again.logs.get, "orders", 0)
+    again.append(partition=1)
+    again.logs.shutdown()
+
+
+def test_a_partition_of_an_offline_directory_is_not_made_anew_elsewhere(tmp_path):
+    broker = started(tmp_path / "a", tmp_path / "b")
+    topic = broker.create("orders", 2)
+    broker.append(partition=0, count=5)
+    broker.logs.shutdown()
+    (tmp_path / "a").rename(tmp_path / "unplugged")
+    (tmp_path / "a").write_text("")
+    again = started(tmp_path / "a", tmp_path / "b")
+    refused("kafka_storage_error", again.logs.get, "orders", 0)
+    refused("topic_already_exists", again.logs.create, "orders", 0, topic.id, None)
+    assert not again.logs.is_online("orders", 0)
+    assert offsets_of(again, partition=1) == (0, 0)
+    again.logs.shutdown()
+    (tmp_path / "a").unlink()
+    (tmp_path / "unplugged").rename(tmp_path / "a")
+    back = started(tmp_path / "a", tmp_path / "b")
+    assert offsets_of(back) == (0, 5)
+    back.logs.shutdown()
+
+
+def test_a_topic_deleted_while_a_directory_was_offline_goes_when_it_is_back(tmp_path):
+    broker = started(tmp_path / "a", tmp_path / "b")
+    broker.create("orders", 2)
+    broker.logs.shutdown()
+    (tmp_path / "a").rename(tmp_path / "unplugged")
+    (tmp_path / "a").write_text("")
+    again = started(tmp_path / "a", tmp_path / "b")
+    again.logs.detach_topic(again.topics.delete("orders")).finish()
+    again.logs.shutdown()
+    (tmp_path / "a").unlink()
+    (tmp_path / "unplugged").rename(tmp_path / "a")
+    back = started(tmp_path / "a", tmp_path / "b")
+    assert back.logs.partitions() == []
+    assert "orders" not in back.topics
+    assert back.topics.deleted == frozenset()
+    back.logs.shutdown()
+
+
+def test_without_a_directory_that_takes_partitions_nothing_is_created(tmp_path):
+    broker = started(tmp_path)
+    (tmp_path / "orders-0").write_text("in the way")
+    topic = broker.topics.create("orders", 1)
+    refused("kafka_storage_error", broker.create_logs, topic)
+    broker.logs.shutdown()
+
+
+def test_a_cordoned_directory_gets_no_new_partitions(tmp_path):
+    broker = started(tmp_path / "a", tmp_path / "b", properties={"cordoned.log.dirs": str(tmp_path / "a")})
+    broker.create("orders", 3)
+    assert len(list((tmp_path / "b").glob("orders-*"))) == 3
+    broker.logs.shutdown()
