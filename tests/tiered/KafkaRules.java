@@ -1,0 +1,94 @@
+// What Kafka's own classes decide, for cases that come line by line on stdin; one line of answer each.
+//
+//   states                                   which state may follow which: rows "from to true|false"; ends with "."
+//   within LOG_END SEGMENT LINEAGE           RemoteLogManager.isRemoteSegmentWithinLeaderEpochs
+//   cache SEGMENT;SEGMENT...  EPOCH:OFFSET,EPOCH:OFFSET,...
+//       RemoteLogMetadataCache after those segments were copied one after the other: for each pair the number of the
+//       segment that it finds, or -
+//
+// SEGMENT: START-END/EPOCH:OFFSET,EPOCH:OFFSET,...   LINEAGE: EPOCH:OFFSET,...
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.NavigableMap;
+import java.util.Optional;
+import java.util.StringJoiner;
+import java.util.TreeMap;
+import org.apache.kafka.common.TopicIdPartition;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.server.log.remote.metadata.storage.RemoteLogMetadataCache;
+import org.apache.kafka.server.log.remote.storage.RemoteLogManager;
+import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentId;
+import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
+import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadataUpdate;
+import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentState;
+
+public class KafkaRules {
+    static final TopicIdPartition PARTITION =
+        new TopicIdPartition(Uuid.fromString("lZ6vvmajTWKDBUTV6SQAtQ"), new TopicPartition("t", 0));
+
+    static NavigableMap<Integer, Long> epochs(String text) {
+        NavigableMap<Integer, Long> map = new TreeMap<>();
+        for (String entry : text.split(",")) {
+            String[] parts = entry.split(":");
+            map.put(Integer.parseInt(parts[0]), Long.parseLong(parts[1]));
+        }
+        return map;
+    }
+
+    static RemoteLogSegmentMetadata segment(String text) {
+        String[] parts = text.split("/");
+        String[] offsets = parts[0].split("-");
+        return new RemoteLogSegmentMetadata(new RemoteLogSegmentId(PARTITION, Uuid.randomUuid()),
+            Long.parseLong(offsets[0]), Long.parseLong(offsets[1]), 0L, 0, 0L, 100, epochs(parts[1]));
+    }
+
+    static String cache(String segments, String queries) throws Exception {
+        RemoteLogMetadataCache cache = new RemoteLogMetadataCache();
+        Map<Uuid, Integer> numbers = new HashMap<>();
+        for (String text : segments.split(";")) {
+            RemoteLogSegmentMetadata segment = segment(text);
+            numbers.put(segment.remoteLogSegmentId().id(), numbers.size());
+            cache.addCopyInProgressSegment(segment);
+            cache.updateRemoteLogSegmentMetadata(new RemoteLogSegmentMetadataUpdate(segment.remoteLogSegmentId(), 0L,
+                Optional.empty(), RemoteLogSegmentState.COPY_SEGMENT_FINISHED, 0));
+        }
+        StringJoiner answer = new StringJoiner(",");
+        for (String query : queries.split(",")) {
+            String[] parts = query.split(":");
+            Optional<RemoteLogSegmentMetadata> found =
+                cache.remoteLogSegmentMetadata(Integer.parseInt(parts[0]), Long.parseLong(parts[1]));
+            answer.add(found.map(it -> numbers.get(it.remoteLogSegmentId().id()).toString()).orElse("-"));
+        }
+        return answer.toString();
+    }
+
+    public static void main(String[] args) throws Exception {
+        Method within = RemoteLogManager.class.getDeclaredMethod("isRemoteSegmentWithinLeaderEpochs",
+            RemoteLogSegmentMetadata.class, long.class, NavigableMap.class);
+        Method filtered = RemoteLogManager.class.getDeclaredMethod("buildFilteredLeaderEpochMap", NavigableMap.class);
+        within.setAccessible(true);
+        filtered.setAccessible(true);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split(" ");
+            switch (words[0]) {
+                case "states" -> {
+                    for (RemoteLogSegmentState from : RemoteLogSegmentState.values())
+                        for (RemoteLogSegmentState to : RemoteLogSegmentState.values())
+                            System.out.println(from + " " + to + " " + RemoteLogSegmentState.isValidTransition(from, to));
+                    System.out.println(".");
+                }
+                case "within" -> System.out.println(within.invoke(null, segment(words[2]), Long.parseLong(words[1]),
+                    filtered.invoke(null, epochs(words[3]))));
+                case "cache" -> System.out.println(cache(words[1], words[2]));
+                default -> throw new IllegalArgumentException(line);
+            }
+        }
+    }
+}

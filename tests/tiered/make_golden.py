@@ -1,0 +1,326 @@
+"""Make tests/golden/kafka-4.3.0-tiered again: what Kafka with LocalTieredStorage writes, and what consumers read.
+
+    python -m tests.tiered.make_golden WORK_DIR
+
+Needs Java and Maven, as the interop tests do. Two clusters of one node each: `clean` is stopped as it should be,
+`killed` is killed while it copies a segment. Of each: `data` (the log directory, without topics that do not matter),
+`remote` (rsm.config.dir). The manifest is that of the other golden directories (tests/golden_data.py), plus
+remote-log-metadata.txt.gz: `__remote_log_metadata` as Kafka's formatter prints it. Topic ids, segment ids and the times
+of events differ from run to run; records do not.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.golden_data import GOLDEN
+from tests.tiered.tiered_kafka import TIERED_TOPIC, TieredKafka
+
+TARGET = GOLDEN / "kafka-4.3.0-tiered"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+FIRST_TIMESTAMP = 1_714_521_600_000  # ms; 2024-05-01
+WAIT = 60
+KEPT_INTERNAL = "__remote_log_metadata"
+_TYPE_NAMES = {-1: "None", 0: "CreateTime", 1: "LogAppendTime"}
+
+
+class Filler:
+    """Records that are the same in every run."""
+
+    def __init__(self, kafka: TieredKafka, seed: int) -> None:
+        self.kafka = kafka
+        self.random = random.Random(seed)
+        self.count = 0
+
+    def producer(self, **settings: Any) -> Any:
+        from confluent_kafka import Producer
+
+        return Producer({"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 200, "enable.idempotence": False,
+                         **{name.replace("_", "."): value for name, value in settings.items()}})  # fmt: skip
+
+    def send(self, producer: Any, topic: str, partition: int, count: int, *, headers: bool = False) -> None:
+        """`count` records in batches of 1 to 30, and wait for each batch."""
+        while count:
+            for _ in range(batch := min(count, self.random.randint(1, 30))):
+                producer.produce(topic, partition=partition, **self._record(headers))
+            producer.flush(WAIT)
+            count -= batch
+
+    def _record(self, headers: bool) -> dict[str, Any]:
+        self.count += 1
+        value = self.random.choice((b"", None, *[self._text()] * 18))
+        given: dict[str, Any] = {
+            "key": self.random.choice((None, b"", b"key %d" % (self.count % 17))),
+            "value": value,
+            # mostly rising, as clocks are
+            "timestamp": FIRST_TIMESTAMP + 1000 * self.count - self.random.choice((0, 0, 0, 2500)),
+        }
+        if headers:
+            names = ("trace", "", "größe", "trace")
+            given["headers"] = [
+                (self.random.choice(names), self.random.choice((None, b"", b"h%d" % self.count)))
+                for _ in range(self.random.randint(0, 4))
+            ]
+        return given
+
+    def _text(self) -> bytes:
+        words = [b"order", b"paid", b"sent", b"cancelled", b"%d" % self.count, self.random.randbytes(6)]
+        return b" ".join(self.random.choice(words) for _ in range(self.random.randint(2, 30)))
+
+
+def fill_plain(kafka: TieredKafka, fill: Filler) -> None:
+    kafka.create_topic("plain", 2, TIERED_TOPIC)
+    for partition in (0, 1):
+        fill.send(fill.producer(), "plain", partition, 900)
+    kafka.create_topic("headers", 1, TIERED_TOPIC)
+    fill.send(fill.producer(), "headers", 0, 500, headers=True)
+    kafka.create_topic("codecs", 1, TIERED_TOPIC)
+    for turn in range(10):
+        fill.send(fill.producer(compression_type=CODECS[turn % 5]), "codecs", 0, 160)
+    kafka.create_topic("empty", 1, TIERED_TOPIC)
+
+
+def fill_overlap(kafka: TieredKafka, fill: Filler) -> None:
+    """Segments that are both local and remote."""
+    kafka.create_topic("overlap", 1, {**TIERED_TOPIC, "local.retention.ms": -2})
+    fill.send(fill.producer(), "overlap", 0, 800)
+
+
+def fill_transactions(kafka: TieredKafka, fill: Filler) -> list[Any]:
+    """Transactions across segments, interleaved, some aborted; the last one stays open. Returns its producer."""
+    kafka.create_topic("transactions", 1, TIERED_TOPIC)
+    plain = fill.producer()
+    made = []
+    for name in ("one", "two", "three"):
+        made.append(fill.producer(transactional_id=name, enable_idempotence=True, transaction_timeout_ms=900_000))
+        made[-1].init_transactions(WAIT)
+    for turn in range(12):
+        open_now = made[: 2 + turn % 2]
+        for producer in open_now:
+            producer.begin_transaction()
+        for _ in range(3):
+            for producer in open_now:
+                fill.send(producer, "transactions", 0, 25)
+            fill.send(plain, "transactions", 0, 5)
+        for number, producer in enumerate(open_now):
+            if (turn + number) % 2:
+                producer.commit_transaction(WAIT)
+            else:
+                producer.abort_transaction(WAIT)
+    fill.send(plain, "transactions", 0, 40)
+    made[0].begin_transaction()
+    fill.send(made[0], "transactions", 0, 30)
+    fill.send(plain, "transactions", 0, 300)
+    return made
+
+
+def delete_prefix(kafka: TieredKafka, fill: Filler) -> None:
+    """DeleteRecords into the middle of a remote segment."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    kafka.create_topic("deleted-prefix", 1, TIERED_TOPIC)
+    fill.send(fill.producer(), "deleted-prefix", 0, 900)
+    kafka.wait_until_copied("deleted-prefix")
+    starts = [int(path.name[:20]) for path in kafka.remote_files("deleted-prefix", 0, ".log")]
+    place = TopicPartition("deleted-prefix", 0, (starts[2] + starts[3]) // 2)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.delete_records([place]).values():
+        future.result(WAIT)
+    kafka.wait_until(
+        "segments below the log's start are gone",
+        lambda: int(kafka.remote_files("deleted-prefix", 0, ".log")[0].name[:20]) == starts[2],
+    )
+
+
+def create_again(kafka: TieredKafka, fill: Filler) -> None:
+    """A topic that is deleted and created again while the plugin's deletes do nothing: objects of both ids remain."""
+    from confluent_kafka.admin import AdminClient
+
+    kafka.create_topic("recreated", 1, TIERED_TOPIC)
+    fill.send(fill.producer(), "recreated", 0, 500)
+    kafka.wait_until_copied("recreated")
+    kafka.stop()
+    kafka.start({"rsm.config.delete.enable": "false"})
+    for future in AdminClient({"bootstrap.servers": kafka.bootstrap}).delete_topics(["recreated"]).values():
+        future.result(WAIT)
+    kafka.wait_until("the old partition's directory is gone", lambda: not list(kafka.data_dir.glob("recreated-*")))
+    before = len(kafka.remote_files("recreated", 0, ".snapshot"))
+    kafka.create_topic("recreated", 1, TIERED_TOPIC)
+    fill.send(fill.producer(), "recreated", 0, 450)
+    kafka.wait_until("the new one is copied", lambda: len(kafka.remote_files("recreated", 0, ".snapshot")) > before)
+    kafka.wait_until("and left the local log", lambda: len(kafka.local_segments("recreated")) == 1)
+
+
+def make_clean(work: Path) -> None:
+    kafka = TieredKafka(work / "clean")
+    with kafka:
+        fill = Filler(kafka, 15)
+        fill_plain(kafka, fill)
+        fill_overlap(kafka, fill)
+        producers = fill_transactions(kafka, fill)
+        delete_prefix(kafka, fill)
+        create_again(kafka, fill)
+        for topic, partition in (("plain", 0), ("plain", 1), ("headers", 0), ("codecs", 0), ("deleted-prefix", 0)):
+            kafka.wait_until_copied(topic, partition)
+        kafka.wait_until_copied("overlap", 0, None)
+        kafka.wait_until("open transaction", lambda: len(kafka.local_segments("transactions")) <= 3)
+        record_manifest(kafka, TARGET / "manifest")
+        del producers
+    copy_cluster(kafka, TARGET / "clean")
+
+
+def kill_while_copying(kafka: TieredKafka, topic: str) -> None:
+    """Kill the broker at an instant at which a segment has some of its remote files.
+
+    The process is stopped whenever a .log without .snapshot is seen. A file that was being written just then is there
+    with a part of its bytes.
+    """
+    assert kafka.pid is not None
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        names = [path.name for path in kafka.remote_files(topic)]
+        logs = {name[: -len(".log")] for name in names if name.endswith(".log")}
+        if logs - {name[: -len(".snapshot")] for name in names if name.endswith(".snapshot")}:
+            os.kill(kafka.pid, signal.SIGSTOP)
+            names = [path.name for path in kafka.remote_files(topic)]
+            if logs - {name[: -len(".snapshot")] for name in names if name.endswith(".snapshot")}:
+                kafka.kill()
+                return
+            os.kill(kafka.pid, signal.SIGCONT)
+    raise RuntimeError("no copy was caught in the act in two minutes")
+
+
+def make_killed(work: Path) -> None:
+    kafka = TieredKafka(work / "killed")
+    kafka.start({"log.dir.failure.timeout.ms": 30_000})
+    fill = Filler(kafka, 16)
+    # Copied from the moment on that tiered storage is switched on, when all is there.
+    kafka.create_topic("killed", 1, {**TIERED_TOPIC, "remote.storage.enable": "false", "local.retention.ms": -2})
+    fill.send(fill.producer(), "killed", 0, 1500)
+    kafka.tool("ConfigCommand", "--bootstrap-server", kafka.bootstrap, "--alter", "--entity-type", "topics",
+               "--entity-name", "killed", "--add-config", "remote.storage.enable=true")  # fmt: skip
+    kill_while_copying(kafka, "killed")
+    copy_cluster(kafka, TARGET / "killed")
+    with kafka:
+        record_manifest(kafka, TARGET / "killed" / "manifest")
+
+
+def topics_of(kafka: TieredKafka) -> dict[str, int]:
+    """Topic -> number of partitions, without internal ones."""
+    from confluent_kafka.admin import AdminClient
+
+    found = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=WAIT).topics
+    return {name: len(found[name].partitions) for name in sorted(found) if not name.startswith("__")}
+
+
+def record_manifest(kafka: TieredKafka, target: Path) -> None:
+    """What consumers read, both isolation levels, and what the formatter prints."""
+    target.mkdir(parents=True)
+    said: dict[str, Any] = {}
+    for topic, partitions in topics_of(kafka).items():
+        rows = kafka.consume(topic)
+        committed = {
+            (row["partition"], row["offset"]) for row in kafka.consume(topic, isolation_level="read_committed")
+        }
+        check_with_kafkas_consumer(kafka, topic, rows, committed)
+        lines = [as_line(row, (row["partition"], row["offset"]) in committed) for row in rows]
+        write_gzip(target / f"{topic}.jsonl.gz", "".join(f"{json.dumps(line)}\n" for line in lines))
+        said[topic] = {"partitions": {}}
+        for partition in range(partitions):
+            start, high_watermark = kafka.watermarks(topic, partition)
+            said[topic]["partitions"][str(partition)] = {
+                "log_start_offset": start,
+                "high_watermark": high_watermark,
+                "records": sum(row["partition"] == partition for row in rows),
+                "committed_records": sum(place[0] == partition for place in committed),
+            }
+    (target / "topics.json").write_text(json.dumps(said, indent=1) + "\n")
+    write_gzip(target / "remote-log-metadata.txt.gz", kafka.metadata_events())
+
+
+def check_with_kafkas_consumer(
+    kafka: TieredKafka, topic: str, rows: list[dict[str, Any]], committed: set[tuple[int, int]]
+) -> None:
+    """Kafka's own consumer reads the same offsets as librdkafka's. Raises RuntimeError otherwise."""
+    everything = {(row["partition"], row["offset"]) for row in rows}
+    for level, expected in (("read_uncommitted", everything), ("read_committed", committed)):
+        if not expected:
+            continue
+        printed = kafka.tool(
+            "ConsoleConsumer", "--bootstrap-server", kafka.bootstrap, "--topic", topic, "--from-beginning",
+            "--isolation-level", level, "--max-messages", len(expected), "--timeout-ms", 30_000,
+            "--formatter-property", "print.partition=true", "--formatter-property", "print.offset=true",
+            "--formatter-property", "print.value=false",
+        )  # fmt: skip
+        found = {
+            (int(words[0].split(":")[1]), int(words[1].split(":")[1]))
+            for words in (line.split("\t") for line in printed.splitlines())
+            if len(words) >= 2
+        }
+        if found != expected:
+            raise RuntimeError(
+                f"{topic}, {level}: {len(found ^ expected)} offsets differ: {sorted(found ^ expected)[:9]}"
+            )
+
+
+def as_line(row: dict[str, Any], committed: bool) -> dict[str, Any]:
+    def text(data: bytes | None) -> str | None:
+        return None if data is None else base64.b64encode(data).decode()
+
+    return {
+        "partition": row["partition"],
+        "offset": row["offset"],
+        "timestamp": row["timestamp"],
+        "timestamp_type": _TYPE_NAMES[row["timestampType"]],
+        "key": text(row["key"]),
+        "value": text(row["value"]),
+        "headers": [[name, text(value)] for name, value in row["headers"]],
+        "committed": committed,
+    }
+
+
+def write_gzip(path: Path, text: str) -> None:
+    path.write_bytes(gzip.compress(text.encode("utf-8"), 9, mtime=0))
+
+
+def copy_cluster(kafka: TieredKafka, target: Path) -> None:
+    """Log directory and remote directory, without internal topics that say nothing of tiered storage."""
+
+    def unwanted(folder: str, names: list[str]) -> list[str]:
+        if Path(folder) != kafka.data_dir:
+            return []
+        internal = [name for name in names if name.startswith("__") and not name.startswith(KEPT_INTERNAL)]
+        return [*internal, ".lock"]
+
+    shutil.copytree(kafka.data_dir, target / "data", ignore=unwanted)
+    shutil.copytree(kafka.remote, target / "remote", ignore=lambda _, names: [n for n in names if n.endswith(".lock")])
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) != 1:
+        print("usage: python -m tests.tiered.make_golden WORK_DIR", file=sys.stderr)
+        return 2
+    work = Path(argv[0]).resolve()
+    shutil.rmtree(TARGET, ignore_errors=True)
+    steps: list[Callable[[Path], None]] = [make_clean, make_killed]
+    for step in steps:
+        began = time.monotonic()
+        step(work)
+        print(f"{step.__name__}: {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
