@@ -32,6 +32,24 @@ public class KafkaRules {
     static final TopicIdPartition PARTITION =
         new TopicIdPartition(Uuid.fromString("lZ6vvmajTWKDBUTV6SQAtQ"), new TopicPartition("t", 0));
 
+    static final Method ADD = method(RemoteLogMetadataCache.class, "addCopyInProgressSegment", RemoteLogSegmentMetadata.class);
+    static final Method UPDATE =
+        method(RemoteLogMetadataCache.class, "updateRemoteLogSegmentMetadata", RemoteLogSegmentMetadataUpdate.class);
+    static final Method FIND = method(RemoteLogMetadataCache.class, "remoteLogSegmentMetadata", int.class, long.class);
+    static final Method WITHIN = method(RemoteLogManager.class, "isRemoteSegmentWithinLeaderEpochs",
+        RemoteLogSegmentMetadata.class, long.class, NavigableMap.class);
+    static final Method FILTERED = method(RemoteLogManager.class, "buildFilteredLeaderEpochMap", NavigableMap.class);
+
+    static Method method(Class<?> owner, String name, Class<?>... parameters) {
+        try {
+            Method found = owner.getDeclaredMethod(name, parameters);
+            found.setAccessible(true);  // some are visible in their package only
+            return found;
+        } catch (NoSuchMethodException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
     static NavigableMap<Integer, Long> epochs(String text) {
         NavigableMap<Integer, Long> map = new TreeMap<>();
         for (String entry : text.split(",")) {
@@ -54,26 +72,21 @@ public class KafkaRules {
         for (String text : segments.split(";")) {
             RemoteLogSegmentMetadata segment = segment(text);
             numbers.put(segment.remoteLogSegmentId().id(), numbers.size());
-            cache.addCopyInProgressSegment(segment);
-            cache.updateRemoteLogSegmentMetadata(new RemoteLogSegmentMetadataUpdate(segment.remoteLogSegmentId(), 0L,
+            ADD.invoke(cache, segment);
+            UPDATE.invoke(cache, new RemoteLogSegmentMetadataUpdate(segment.remoteLogSegmentId(), 0L,
                 Optional.empty(), RemoteLogSegmentState.COPY_SEGMENT_FINISHED, 0));
         }
         StringJoiner answer = new StringJoiner(",");
         for (String query : queries.split(",")) {
             String[] parts = query.split(":");
-            Optional<RemoteLogSegmentMetadata> found =
-                cache.remoteLogSegmentMetadata(Integer.parseInt(parts[0]), Long.parseLong(parts[1]));
-            answer.add(found.map(it -> numbers.get(it.remoteLogSegmentId().id()).toString()).orElse("-"));
+            Optional<?> found = (Optional<?>) FIND.invoke(cache, Integer.parseInt(parts[0]), Long.parseLong(parts[1]));
+            answer.add(found.map(it -> numbers.get(((RemoteLogSegmentMetadata) it).remoteLogSegmentId().id()).toString())
+                .orElse("-"));
         }
         return answer.toString();
     }
 
     public static void main(String[] args) throws Exception {
-        Method within = RemoteLogManager.class.getDeclaredMethod("isRemoteSegmentWithinLeaderEpochs",
-            RemoteLogSegmentMetadata.class, long.class, NavigableMap.class);
-        Method filtered = RemoteLogManager.class.getDeclaredMethod("buildFilteredLeaderEpochMap", NavigableMap.class);
-        within.setAccessible(true);
-        filtered.setAccessible(true);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split(" ");
@@ -84,8 +97,8 @@ public class KafkaRules {
                             System.out.println(from + " " + to + " " + RemoteLogSegmentState.isValidTransition(from, to));
                     System.out.println(".");
                 }
-                case "within" -> System.out.println(within.invoke(null, segment(words[2]), Long.parseLong(words[1]),
-                    filtered.invoke(null, epochs(words[3]))));
+                case "within" -> System.out.println(WITHIN.invoke(null, segment(words[2]), Long.parseLong(words[1]),
+                    FILTERED.invoke(null, epochs(words[3]))));
                 case "cache" -> System.out.println(cache(words[1], words[2]));
                 default -> throw new IllegalArgumentException(line);
             }

@@ -46,8 +46,15 @@ class Filler:
     def producer(self, **settings: Any) -> Any:
         from confluent_kafka import Producer
 
-        return Producer({"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 200, "enable.idempotence": False,
-                         **{name.replace("_", "."): value for name, value in settings.items()}})  # fmt: skip
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        # librdkafka's own log would be about a broker that this script restarts
+        quiet = {
+            "bootstrap.servers": self.kafka.bootstrap,
+            "log_level": 0,
+            "linger.ms": 200,
+            "enable.idempotence": False,
+        }
+        return Producer({**quiet, **given})
 
     def send(self, producer: Any, topic: str, partition: int, count: int, *, headers: bool = False) -> None:
         """`count` records in batches of 1 to 30, and wait for each batch."""
@@ -153,7 +160,8 @@ def create_again(kafka: TieredKafka, fill: Filler) -> None:
     kafka.wait_until_copied("recreated")
     kafka.stop()
     kafka.start({"rsm.config.delete.enable": "false"})
-    for future in AdminClient({"bootstrap.servers": kafka.bootstrap}).delete_topics(["recreated"]).values():
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.delete_topics(["recreated"]).values():
         future.result(WAIT)
     kafka.wait_until("the old partition's directory is gone", lambda: not list(kafka.data_dir.glob("recreated-*")))
     before = len(kafka.remote_files("recreated", 0, ".snapshot"))

@@ -60,6 +60,7 @@ def tiered_properties(remote: Path) -> dict[str, object]:
         "remote.log.manager.task.interval.ms": 500,
         "log.index.size.max.bytes": 16_384,  # also of __remote_log_metadata
         "log.initial.task.delay.ms": 500,
+        "log.segment.delete.delay.ms": 1000,  # of deleted topics
     }
 
 

@@ -177,7 +177,7 @@ def _walk(
         else:
             follows = [span.start] if span else []
             if next_remote < len(waiting):
-                follows.append(waiting[next_remote].start_offset)
+                follows.append(max(waiting[next_remote].start_offset, floor))
             if not follows:
                 break
             if end is not None and min(follows) >= end:
