@@ -1,6 +1,7 @@
 // What Kafka's own classes decide, for cases that come line by line on stdin; one line of answer each.
 //
 //   states                                   which state may follow which: rows "from to true|false"; ends with "."
+//   written                                  events as RemoteLogMetadataSerde writes them: rows "base64 text"; ends with "."
 //   within LOG_END SEGMENT LINEAGE           RemoteLogManager.isRemoteSegmentWithinLeaderEpochs
 //   cache SEGMENT;SEGMENT...  EPOCH:OFFSET,EPOCH:OFFSET,...
 //       RemoteLogMetadataCache after those segments were copied one after the other: for each pair the number of the
@@ -11,6 +12,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,11 +24,16 @@ import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.server.log.remote.metadata.storage.RemoteLogMetadataCache;
+import org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde;
 import org.apache.kafka.server.log.remote.storage.RemoteLogManager;
+import org.apache.kafka.server.log.remote.storage.RemoteLogMetadata;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentId;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
+import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata.CustomMetadata;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadataUpdate;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentState;
+import org.apache.kafka.server.log.remote.storage.RemotePartitionDeleteMetadata;
+import org.apache.kafka.server.log.remote.storage.RemotePartitionDeleteState;
 
 public class KafkaRules {
     static final TopicIdPartition PARTITION =
@@ -86,6 +93,21 @@ public class KafkaRules {
         return answer.toString();
     }
 
+    static void written() {
+        RemoteLogSegmentId id = new RemoteLogSegmentId(PARTITION, Uuid.fromString("adh9f8BMS4anaUnD8KWfWg"));
+        Optional<CustomMetadata> custom = Optional.of(new CustomMetadata(new byte[] {1, 2, 3}));
+        List<RemoteLogMetadata> events = new ArrayList<>();
+        for (boolean empty : new boolean[] {false, true})
+            events.add(new RemoteLogSegmentMetadata(id, 5L, 1L << 40, 1714521600000L, 7, 1714521700000L, Integer.MAX_VALUE,
+                custom, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, epochs("0:5,3:700,2147483647:800"), empty));
+        events.add(new RemoteLogSegmentMetadataUpdate(id, 1L, custom, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, 3));
+        for (RemotePartitionDeleteState state : RemotePartitionDeleteState.values())
+            events.add(new RemotePartitionDeleteMetadata(PARTITION, state, 1714521800000L, 2));
+        for (RemoteLogMetadata event : events)
+            System.out.println(Base64.getEncoder().encodeToString(new RemoteLogMetadataSerde().serialize(event)) + " " + event);
+        System.out.println(".");
+    }
+
     public static void main(String[] args) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -97,6 +119,7 @@ public class KafkaRules {
                             System.out.println(from + " " + to + " " + RemoteLogSegmentState.isValidTransition(from, to));
                     System.out.println(".");
                 }
+                case "written" -> written();
                 case "within" -> System.out.println(WITHIN.invoke(null, segment(words[2]), Long.parseLong(words[1]),
                     FILTERED.invoke(null, epochs(words[3]))));
                 case "cache" -> System.out.println(cache(words[1], words[2]));

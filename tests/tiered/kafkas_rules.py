@@ -20,7 +20,7 @@ LOG_END = 60  # offsets of made-up logs
 
 @cache
 def recorded() -> dict[str, Any]:
-    """within: [case, verdict]; states: [from, to, verdict]; cache: [case, answers]."""
+    """states: [from, to, verdict]; written: [base64, text]; within: [case, verdict]; cache: [case, answers]."""
     found: dict[str, Any] = json.loads(gzip.decompress(RECORDED.read_bytes()))
     return found
 
@@ -92,12 +92,12 @@ def main() -> None:
     from tests.tiered.tiered_kafka import java_rules
 
     source = random.Random(15)
-    within, caches, lines = [], [], ["states"]
+    within, caches, lines = [], [], ["states", "written"]
     for _ in range(WITHIN_CASES):
         lineage = random_lineage(source)
-        case = {"log_end": LOG_END, "segment": random_segment(source, lineage), "lineage": lineage}
-        within.append(case)
-        lines.append(f"within {LOG_END} {_segment_text(case['segment'])} {_epochs_text(lineage)}")
+        segment = random_segment(source, lineage)
+        within.append({"log_end": LOG_END, "segment": segment, "lineage": lineage})
+        lines.append(f"within {LOG_END} {_segment_text(segment)} {_epochs_text(lineage)}")
     for _ in range(CACHE_CASES):
         lineage = random_lineage(source)
         uploads = random_uploads(source, lineage)
@@ -107,14 +107,10 @@ def main() -> None:
         caches.append({"lineage": lineage, "uploads": uploads, "queries": queries})
         lines.append(f"cache {';'.join(map(_segment_text, uploads))} {_epochs_text(queries)}")
     answers = iter(java_rules(lines))
-    states = []
-    for line in answers:
-        if line == ".":
-            break
-        before, after, said = line.split()
-        states.append([before, after, said == "true"])
+    states = [line.split() for line in iter(lambda: next(answers), ".")]
     found = {
-        "states": states,
+        "states": [[before, after, said == "true"] for before, after, said in states],
+        "written": [line.split(" ", 1) for line in iter(lambda: next(answers), ".")],
         "within": [[case, next(answers) == "true"] for case in within],
         "cache": [[case, next(answers).split(",")] for case in caches],
     }

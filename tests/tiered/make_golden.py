@@ -1,6 +1,6 @@
 """Make tests/golden/kafka-4.3.0-tiered again: what Kafka with LocalTieredStorage writes, and what consumers read.
 
-    python -m tests.tiered.make_golden WORK_DIR
+    python -m tests.tiered.make_golden WORK_DIR [clean] [killed]
 
 Needs Java and Maven, as the interop tests do. Two clusters of one node each: `clean` is stopped as it should be,
 `killed` is killed while it copies a segment. Of each: `data` (the log directory, without topics that do not matter),
@@ -32,6 +32,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_TIMESTAMP = 1_714_521_600_000  # ms; 2024-05-01
 WAIT = 60
 KEPT_INTERNAL = "__remote_log_metadata"
+INDEX_CACHE = "remote-log-index-cache"  # copies of indexes that a broker fetched: no partition
+KEPT_CACHE_FILES = 6
+SLICE_SECONDS = 0.001  # a copy takes a few
 _TYPE_NAMES = {-1: "None", 0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -151,19 +154,32 @@ def delete_prefix(kafka: TieredKafka, fill: Filler) -> None:
     )
 
 
-def create_again(kafka: TieredKafka, fill: Filler) -> None:
-    """A topic that is deleted and created again while the plugin's deletes do nothing: objects of both ids remain."""
+def delete_topic(kafka: TieredKafka, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.delete_topics([topic]).values():
+        future.result(WAIT)
+    kafka.wait_until("the partition's directory is gone", lambda: not list(kafka.data_dir.glob(f"{topic}-*")))
+
+
+def delete_whole(kafka: TieredKafka, fill: Filler) -> None:
+    """A topic that is deleted with its remote log: only events are left of it."""
+    kafka.create_topic("gone", 1, TIERED_TOPIC)
+    fill.send(fill.producer(), "gone", 0, 500)
+    kafka.wait_until_copied("gone")
+    delete_topic(kafka, "gone")
+    kafka.wait_until("its remote log is gone", lambda: not kafka.remote_files("gone"))
+
+
+def create_again(kafka: TieredKafka, fill: Filler) -> None:
+    """A topic that is deleted and created again while the plugin's deletes do nothing: objects of both ids remain."""
     kafka.create_topic("recreated", 1, TIERED_TOPIC)
     fill.send(fill.producer(), "recreated", 0, 500)
     kafka.wait_until_copied("recreated")
     kafka.stop()
     kafka.start({"rsm.config.delete.enable": "false"})
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for future in admin.delete_topics(["recreated"]).values():
-        future.result(WAIT)
-    kafka.wait_until("the old partition's directory is gone", lambda: not list(kafka.data_dir.glob("recreated-*")))
+    delete_topic(kafka, "recreated")
     before = len(kafka.remote_files("recreated", 0, ".snapshot"))
     kafka.create_topic("recreated", 1, TIERED_TOPIC)
     fill.send(fill.producer(), "recreated", 0, 450)
@@ -179,35 +195,43 @@ def make_clean(work: Path) -> None:
         fill_overlap(kafka, fill)
         producers = fill_transactions(kafka, fill)
         delete_prefix(kafka, fill)
+        delete_whole(kafka, fill)
         create_again(kafka, fill)
         for topic, partition in (("plain", 0), ("plain", 1), ("headers", 0), ("codecs", 0), ("deleted-prefix", 0)):
             kafka.wait_until_copied(topic, partition)
         kafka.wait_until_copied("overlap", 0, None)
         kafka.wait_until("open transaction", lambda: len(kafka.local_segments("transactions")) <= 3)
-        record_manifest(kafka, TARGET / "manifest")
+        record_manifest(kafka, TARGET / "clean" / "manifest")
         del producers
     copy_cluster(kafka, TARGET / "clean")
+
+
+def has_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has come to every thread of the process."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(state in "Tt" for state in states)
 
 
 def kill_while_copying(kafka: TieredKafka, topic: str) -> None:
     """Kill the broker at an instant at which a segment has some of its remote files.
 
-    The process is stopped whenever a .log without .snapshot is seen. A file that was being written just then is there
-    with a part of its bytes.
+    The broker runs in slices of a millisecond, between which it is stopped and looked at. A file that was being written
+    when it was stopped is there with a part of its bytes.
     """
-    assert kafka.pid is not None
-    end = time.monotonic() + 120
+    pid = kafka.pid
+    assert pid is not None
+    end = time.monotonic() + 180
     while time.monotonic() < end:
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(SLICE_SECONDS)
+        os.kill(pid, signal.SIGSTOP)
+        kafka.wait_until("every thread has stopped", lambda: has_stopped(pid))
         names = [path.name for path in kafka.remote_files(topic)]
-        logs = {name[: -len(".log")] for name in names if name.endswith(".log")}
-        if logs - {name[: -len(".snapshot")] for name in names if name.endswith(".snapshot")}:
-            os.kill(kafka.pid, signal.SIGSTOP)
-            names = [path.name for path in kafka.remote_files(topic)]
-            if logs - {name[: -len(".snapshot")] for name in names if name.endswith(".snapshot")}:
-                kafka.kill()
-                return
-            os.kill(kafka.pid, signal.SIGCONT)
-    raise RuntimeError("no copy was caught in the act in two minutes")
+        logs = {name.removesuffix(".log") for name in names if name.endswith(".log")}
+        if logs - {name.removesuffix(".snapshot") for name in names if name.endswith(".snapshot")}:
+            kafka.kill()
+            return
+    raise RuntimeError("no copy was caught in the act in three minutes")
 
 
 def make_killed(work: Path) -> None:
@@ -251,6 +275,7 @@ def record_manifest(kafka: TieredKafka, target: Path) -> None:
             said[topic]["partitions"][str(partition)] = {
                 "log_start_offset": start,
                 "high_watermark": high_watermark,
+                "last_stable_offset": kafka.watermarks(topic, partition, "read_committed")[1],
                 "records": sum(row["partition"] == partition for row in rows),
                 "committed_records": sum(place[0] == partition for place in committed),
             }
@@ -307,6 +332,8 @@ def copy_cluster(kafka: TieredKafka, target: Path) -> None:
     """Log directory and remote directory, without internal topics that say nothing of tiered storage."""
 
     def unwanted(folder: str, names: list[str]) -> list[str]:
+        if Path(folder).name == INDEX_CACHE:
+            return sorted(names)[KEPT_CACHE_FILES:]
         if Path(folder) != kafka.data_dir:
             return []
         internal = [name for name in names if name.startswith("__") and not name.startswith(KEPT_INTERNAL)]
@@ -316,17 +343,19 @@ def copy_cluster(kafka: TieredKafka, target: Path) -> None:
     shutil.copytree(kafka.remote, target / "remote", ignore=lambda _, names: [n for n in names if n.endswith(".lock")])
 
 
+STEPS: dict[str, Callable[[Path], None]] = {"clean": make_clean, "killed": make_killed}
+
+
 def main(argv: list[str]) -> int:
-    if len(argv) != 1:
-        print("usage: python -m tests.tiered.make_golden WORK_DIR", file=sys.stderr)
+    if not argv or not set(argv[1:]) <= STEPS.keys():
+        print("usage: python -m tests.tiered.make_golden WORK_DIR [clean] [killed]", file=sys.stderr)
         return 2
     work = Path(argv[0]).resolve()
-    shutil.rmtree(TARGET, ignore_errors=True)
-    steps: list[Callable[[Path], None]] = [make_clean, make_killed]
-    for step in steps:
+    for name in argv[1:] or STEPS:
+        shutil.rmtree(TARGET / name, ignore_errors=True)
         began = time.monotonic()
-        step(work)
-        print(f"{step.__name__}: {time.monotonic() - began:.0f} s")
+        STEPS[name](work)
+        print(f"{name}: {time.monotonic() - began:.0f} s")
     return 0
 
 

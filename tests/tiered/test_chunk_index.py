@@ -182,7 +182,8 @@ def test_ranges_outside_the_segment(begin: int, end: int) -> None:
 
 def test_positions_are_a_table_that_cannot_be_changed() -> None:
     index = ChunkIndex.of_fixed(100, 1000, 110, 110)
-    assert (index.positions.dtype, index.positions.tolist()) == (np.int64, list(range(0, 1101, 110)))
+    assert index.positions.dtype == np.int64
+    assert index.positions.tolist() == list(range(0, 1101, 110))
     with pytest.raises(ValueError, match="read-only"):
         index.positions[0] = 1
     with pytest.raises(IndexError):

@@ -186,7 +186,7 @@ def test_objects_of_a_segment_are_gathered() -> None:
         (LOCAL, 9),
     ]
     first, second = remote_objects(listing, Layout.AIVEN)
-    assert (first.start_offset, first.missing) == (1200, {RemoteFile.MANIFEST})
+    assert (first.start_offset, first.missing) == (1200, frozenset({RemoteFile.MANIFEST}))
     assert (second.start_offset, second.missing) == (1234, frozenset())
     assert second.objects[RemoteFile.LOG] == (listing[0][0], 100)
     (local,) = remote_objects(listing, Layout.LOCAL_TIERED)

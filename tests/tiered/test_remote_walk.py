@@ -184,7 +184,9 @@ def test_every_offset_that_somebody_holds_is_read_once(
     lineage = without_empty_epochs(EpochEntry(*entry) for entry in random_lineage(source))
     uploads = [
         segment(start, end, dict(there), name=number, time=number)
-        for number, (start, end, there) in enumerate(random_uploads(source, [tuple(entry) for entry in lineage]))
+        for number, (start, end, there) in enumerate(
+            random_uploads(source, [(entry.epoch, entry.start_offset) for entry in lineage])
+        )
     ]
     aside = [segment(50, 59, {99: 50}, name=1000)]  # of an epoch that the log does not have
     local = [LocalSpan(start, start + size) for start, size in given_spans]

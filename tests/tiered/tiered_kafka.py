@@ -15,6 +15,7 @@ from tests.interop.real_kafka import VERSION, RealKafka, cache_dir, classpath
 FORMATTER = "RemoteLogMetadataSerde$RemoteLogMetadataFormatter"
 FORMATTER_CLASS = f"org.apache.kafka.server.log.remote.metadata.storage.serialization.{FORMATTER}"
 SEGMENT_BYTES = 16_384
+METADATA_PARTITIONS = 3
 
 TIERED_TOPIC = {
     "remote.storage.enable": "true",
@@ -55,7 +56,7 @@ def tiered_properties(remote: Path) -> dict[str, object]:
         "remote.log.storage.manager.class.path": storage_jar(),
         "rsm.config.dir": remote,
         "rlmm.config.remote.log.metadata.topic.replication.factor": 1,
-        "rlmm.config.remote.log.metadata.topic.num.partitions": 3,
+        "rlmm.config.remote.log.metadata.topic.num.partitions": METADATA_PARTITIONS,
         "log.retention.check.interval.ms": 500,
         "remote.log.manager.task.interval.ms": 500,
         "log.index.size.max.bytes": 16_384,  # also of __remote_log_metadata
@@ -103,17 +104,19 @@ class TieredKafka(RealKafka):
 
     def metadata_events(self) -> str:
         """What Kafka's own formatter prints of `__remote_log_metadata`: a line an event."""
-        ran = self.tool(
+        there = sum(self.watermarks("__remote_log_metadata", number)[1] for number in range(METADATA_PARTITIONS))
+        printed = self.tool(
             "ConsoleConsumer", "--bootstrap-server", self.bootstrap, "--topic", "__remote_log_metadata",
-            "--from-beginning", "--timeout-ms", 5000, "--formatter", FORMATTER_CLASS,
+            "--from-beginning", "--max-messages", there, "--timeout-ms", 60_000, "--formatter", FORMATTER_CLASS,
         )  # fmt: skip
-        return ran
+        return "".join(f"{line}\n" for line in printed.splitlines() if line.startswith("partition: "))
 
-    def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        """(log start offset, high watermark) as the broker says."""
+    def watermarks(self, topic: str, partition: int, isolation_level: str = "read_uncommitted") -> tuple[int, int]:
+        """(log start offset, high watermark) as the broker says; the last stable offset with read_committed."""
         from confluent_kafka import Consumer, TopicPartition
 
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "watermarks"})
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "watermarks", "isolation.level": isolation_level}
+        consumer = Consumer(settings)
         try:
             found: Any = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
         finally:
