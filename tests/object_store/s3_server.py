@@ -91,7 +91,8 @@ class S3Server:
         binary = versitygw()
         if binary is not None:
             # Attributes of objects go into a folder of their own: not every file system has extended attributes.
-            sidecar = self.directory.with_name(f"{self.directory.name}-attributes")
+            # (versitygw compares names as text: this one must not begin with the directory's.)
+            sidecar = self.directory.with_name(f"attributes-of-{self.directory.name}")
             sidecar.mkdir(exist_ok=True)
             command = [str(binary), "--port", f"127.0.0.1:{self.port}", "--region", self.region, "--quiet", "posix",
                        "--sidecar", str(sidecar), str(self.directory)]  # fmt: skip
