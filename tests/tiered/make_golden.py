@@ -12,10 +12,12 @@ of events differ from run to run; records do not.
 from __future__ import annotations
 
 import base64
+import ctypes
 import gzip
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import sys
@@ -34,7 +36,7 @@ WAIT = 60
 KEPT_INTERNAL = "__remote_log_metadata"
 INDEX_CACHE = "remote-log-index-cache"  # copies of indexes that a broker fetched: no partition
 KEPT_CACHE_FILES = 6
-SLICE_SECONDS = 0.001  # a copy takes a few
+IN_CREATE = 0x100  # sys/inotify.h
 _TYPE_NAMES = {-1: "None", 0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -226,15 +228,21 @@ def has_stopped(pid: int) -> bool:
 def kill_while_copying(kafka: TieredKafka, topic: str) -> None:
     """Kill the broker at an instant at which a segment has some of its remote files.
 
-    The broker runs in slices of a millisecond, between which it is stopped and looked at. A file that was being written
-    when it was stopped is there with a part of its bytes.
+    The kernel tells of every file that is made (inotify). The broker is stopped then, and looked at. A file that was
+    being written just then is there with a part of its bytes.
     """
     pid = kafka.pid
     assert pid is not None
-    end = time.monotonic() + 180
-    while time.monotonic() < end:
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(SLICE_SECONDS)
+    kafka.wait_until("copying begins", lambda: bool(kafka.remote_files(topic)))
+    libc = ctypes.CDLL(None)
+    watch = libc.inotify_init1(0)
+    folder = os.fsencode(kafka.remote_files(topic)[0].parent)
+    if watch < 0 or libc.inotify_add_watch(watch, folder, IN_CREATE) < 0:
+        raise RuntimeError("inotify does not work here")
+    for _ in range(100):
+        if not select.select([watch], [], [], 60)[0]:
+            break
+        os.read(watch, 65536)
         os.kill(pid, signal.SIGSTOP)
         kafka.wait_until("every thread has stopped", lambda: has_stopped(pid))
         names = [path.name for path in kafka.remote_files(topic)]
@@ -242,7 +250,8 @@ def kill_while_copying(kafka: TieredKafka, topic: str) -> None:
         if logs - {name.removesuffix(".snapshot") for name in names if name.endswith(".snapshot")}:
             kafka.kill()
             return
-    raise RuntimeError("no copy was caught in the act in three minutes")
+        os.kill(pid, signal.SIGCONT)
+    raise RuntimeError("no copy was caught in the act: try again while the machine has less to do")
 
 
 def make_killed(work: Path) -> None:
@@ -251,7 +260,7 @@ def make_killed(work: Path) -> None:
     fill = Filler(kafka, 16)
     # Copied from the moment on that tiered storage is switched on, when all is there.
     kafka.create_topic("killed", 1, {**TIERED_TOPIC, "remote.storage.enable": "false", "local.retention.ms": -2})
-    fill.send(fill.producer(), "killed", 0, 1500)
+    fill.send(fill.producer(), "killed", 0, 3000)
     # On a busy machine it would run on while this script waits for its turn.
     for task in Path(f"/proc/{kafka.pid}/task").iterdir():
         os.setpriority(os.PRIO_PROCESS, int(task.name), 19)

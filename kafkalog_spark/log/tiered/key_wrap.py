@@ -50,11 +50,8 @@ class KeyRing:
     def __repr__(self) -> str:
         return f"KeyRing({self.ids})"
 
-    def __getstate__(self) -> dict[str, str]:
-        return self._given
-
-    def __setstate__(self, given: dict[str, str]) -> None:
-        self.__init__(given)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyRing, (self._given,)  # parsed again where it arrives
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeyRing) and self._given == other._given

@@ -30,8 +30,8 @@ class RemoteSegment:
     """What is known of a segment that was copied to remote storage.
 
     start_offset: its base offset. end_offset: the last one, **inclusive**: the next segment's base offset - 1, also
-    where the last records were compacted away. leader_epochs: those of its records, by epoch; the first may start
-    below start_offset only in segments that a plugin wrote against the rule. size: bytes of the .log file.
+    where its last records are control records. leader_epochs: those of its records, by epoch; the first begins at
+    start_offset, the others where they begin in the log. size: bytes of the .log file.
     max_timestamp, event_timestamp: ms. custom_metadata: what the plugin wanted to be kept (`custom_metadata.py`).
     """
 
