@@ -1,6 +1,7 @@
 """tests/golden/kafka-4.3.0-tiered: what a real Kafka with LocalTieredStorage wrote, and said of it (make_golden.py).
 
-clean: a cluster that was stopped as it should be. killed: one that was killed while it copied a segment.
+clean: a cluster that was stopped as it should be. killed: one that was killed while it copied a segment. leaders: one
+in which two brokers led in turns: its segments are of several brokers and leader epochs.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class GoldenCluster:
         return found
 
 
-CLEAN, KILLED = GoldenCluster("clean"), GoldenCluster("killed")
-CLUSTERS = (CLEAN, KILLED)
+CLEAN, KILLED, LEADERS = (GoldenCluster(name) for name in ("clean", "killed", "leaders"))
+CLUSTERS = (CLEAN, KILLED, LEADERS)
 
 
 @cache

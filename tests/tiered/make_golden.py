@@ -1,12 +1,12 @@
 """Make tests/golden/kafka-4.3.0-tiered again: what Kafka with LocalTieredStorage writes, and what consumers read.
 
-    python -m tests.tiered.make_golden WORK_DIR [clean] [killed]
+    python -m tests.tiered.make_golden WORK_DIR [clean] [killed] [leaders]
 
-Needs Java and Maven, as the interop tests do. Two clusters of one node each: `clean` is stopped as it should be,
-`killed` is killed while it copies a segment. Of each: `data` (the log directory, without topics that do not matter),
-`remote` (rsm.config.dir). The manifest is that of the other golden directories (tests/golden_data.py), plus
-remote-log-metadata.txt.gz: `__remote_log_metadata` as Kafka's formatter prints it. Topic ids, segment ids and the times
-of events differ from run to run; records do not.
+Needs Java and Maven, as the interop tests do. Three clusters: `clean` is stopped as it should be, `killed` is killed
+while it copies a segment, in `leaders` two brokers of three lead in turns. Of each: `data` (the
+log directory, without topics that do not matter; of the last leader), `remote` (rsm.config.dir), and `manifest` as
+the other golden directories have it (tests/golden_data.py), with remote-log-metadata.txt.gz: `__remote_log_metadata` as
+Kafka's formatter prints it. Topic ids, segment ids and the times of events differ from run to run; records do not.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.golden_data import GOLDEN
+from tests.tiered.tiered_cluster import TieredNode
 from tests.tiered.tiered_kafka import TIERED_TOPIC, TieredKafka
 
 TARGET = GOLDEN / "kafka-4.3.0-tiered"
@@ -208,12 +209,12 @@ def make_clean(work: Path) -> None:
     copy_cluster(kafka, TARGET / "clean")
 
 
-def switch_on_tiered_storage(kafka: TieredKafka, topic: str) -> Any:
-    """Ask for it, without waiting: copying begins at once. Returns the client, which must live until it is done."""
+def set_on_topic(kafka: TieredKafka, topic: str, name: str, value: object) -> Any:
+    """Ask for it, without waiting. Returns the client, which must live until it is done."""
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    entry = ConfigEntry("remote.storage.enable", "true", incremental_operation=AlterConfigOpType.SET)
+    entry = ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])
     return admin
@@ -264,7 +265,7 @@ def make_killed(work: Path) -> None:
     # On a busy machine it would run on while this script waits for its turn.
     for task in Path(f"/proc/{kafka.pid}/task").iterdir():
         os.setpriority(os.PRIO_PROCESS, int(task.name), 19)
-    client = switch_on_tiered_storage(kafka, "killed")
+    client = set_on_topic(kafka, "killed", "remote.storage.enable", "true")
     kill_while_copying(kafka, "killed")
     del client
     copy_cluster(kafka, TARGET / "killed")
@@ -366,12 +367,58 @@ def copy_cluster(kafka: TieredKafka, target: Path) -> None:
     shutil.copytree(kafka.remote, target / "remote", ignore=lambda _, names: [n for n in names if n.endswith(".lock")])
 
 
-STEPS: dict[str, Callable[[Path], None]] = {"clean": make_clean, "killed": make_killed}
+def make_leaders(work: Path) -> None:
+    """Two brokers lead a partition in turns; whoever leads copies what it finds missing, by its own segments."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    folder = work / "leaders"
+    first = TieredNode(folder, 1)
+    nodes = {1: first, 2: TieredNode(folder, 2, first), 3: TieredNode(folder, 3, first)}
+    try:
+        for node in nodes.values():
+            node.format()
+            node.start()
+            first.wait_until("the metadata topic is there", lambda: len(list(first.data_dir.glob("__remote*"))) >= 3)
+        # Records of 2024: with a local retention the active segment would be rolled at once, full or not.
+        settings = {name: str(value) for name, value in {**TIERED_TOPIC, "local.retention.ms": -2}.items()}
+        admin = AdminClient({"bootstrap.servers": first.bootstrap, "log_level": 0})
+        topic = NewTopic("leaders", 1, replica_assignment=[[2, 3]], config=settings)
+        admin.create_topics([topic])["leaders"].result(WAIT)
+        fill = Filler(first, 17)
+        leader, follower = 2, 3
+        for _ in range(3):
+            first.wait_until("both are in sync", lambda: first.in_sync("leaders") == {2, 3})
+            fill.send(fill.producer(), "leaders", 0, 250)
+            nodes[leader].wait_until_copied("leaders", 0, None)
+            nodes[leader].stop()
+            expected = follower
+            first.wait_until("the other one leads", lambda: first.leader_of("leaders") == expected)  # noqa: B023
+            # What the stopped one misses it fetches in larger pieces than it was written in.
+            fill.send(fill.producer(), "leaders", 0, 400)
+            nodes[leader].start()
+            leader, follower = follower, leader
+        first.wait_until("both are in sync", lambda: first.in_sync("leaders") == {2, 3})
+        client = set_on_topic(first, "leaders", "local.retention.ms", 1000)
+        nodes[leader].wait_until_copied("leaders")
+        del client
+        record_manifest(first, TARGET / "leaders" / "manifest")
+    except BaseException:
+        for node in nodes.values():
+            node.kill()
+        raise
+    for number in (3, 2, 1):
+        nodes[number].stop()
+    copy_cluster(nodes[leader], TARGET / "leaders")
+    for directory in first.data_dir.glob(f"{KEPT_INTERNAL}-*"):
+        shutil.copytree(directory, TARGET / "leaders" / "data" / directory.name)
+
+
+STEPS: dict[str, Callable[[Path], None]] = {"clean": make_clean, "killed": make_killed, "leaders": make_leaders}
 
 
 def main(argv: list[str]) -> int:
     if not argv or not set(argv[1:]) <= STEPS.keys():
-        print("usage: python -m tests.tiered.make_golden WORK_DIR [clean] [killed]", file=sys.stderr)
+        print("usage: python -m tests.tiered.make_golden WORK_DIR [clean] [killed] [leaders]", file=sys.stderr)
         return 2
     work = Path(argv[0]).resolve()
     for name in argv[1:] or STEPS:
