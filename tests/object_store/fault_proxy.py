@@ -128,11 +128,15 @@ class FaultProxy:
 
     @property
     def seen(self) -> list[Seen]:
-        """All requests, by number. Those that clients have their answers of are over soon: it waits for them."""
+        """All requests, by number."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._open == 0, _TIMEOUT):
-                raise TimeoutError(f"{self._open} requests are still open")
+            self._wait_until_none_is_open()
             return sorted(self._seen, key=lambda seen: seen.number)
+
+    def _wait_until_none_is_open(self) -> None:
+        # A client may have its answer before the proxy has written down that it has.
+        if not self._changed.wait_for(lambda: self._open == 0, _TIMEOUT):
+            raise TimeoutError(f"{self._open} requests are still open")
 
     def count(self, operation: str | None = None) -> int:
         """Requests of an operation (LIST, GET, HEAD, PUT ...), or of all."""
@@ -146,6 +150,7 @@ class FaultProxy:
     def forget(self) -> None:
         """Begin to count from nothing; numbers go on from 0."""
         with self._changed:
+            self._wait_until_none_is_open()
             self._seen.clear()
             self._next = 0
 
