@@ -12,8 +12,12 @@ KafkalogError
 │   │   └── UnfoldsTooFar    compressed, and larger than the limit when it is not
 │   ├── CorruptIndex     .index, .timeindex or .txnindex
 │   ├── CorruptSnapshot  a producer .snapshot
-│   └── CorruptFile      a checkpoint, partition.metadata or meta.properties
+│   ├── CorruptFile      a checkpoint, partition.metadata or meta.properties
+│   ├── CorruptManifest  the manifest of a tiered segment
+│   ├── CorruptChunk     a chunk or an index of a tiered segment
+│   └── CorruptRemoteMetadata  a record of __remote_log_metadata, or what a plugin keeps there
 ├── UnsupportedFormat    a magic or version that no Kafka release up to 4.3 writes
+├── KeyNotGiven          a tiered segment is encrypted, and no option gives the private key
 ├── LogDirLocked         somebody else works in the log directory
 │   └── BrokerOwnsDirectory  a broker does
 ├── WriteUnfinished      a write is decided, and not all of it is in its place yet
@@ -136,12 +140,28 @@ class CorruptFile(CorruptLog):
     """A checkpoint, partition.metadata or meta.properties file is damaged."""
 
 
+class CorruptManifest(CorruptLog):
+    """The manifest of a tiered segment is damaged, or does not fit the keys that were given."""
+
+
+class CorruptChunk(CorruptLog):
+    """A chunk or an index of a tiered segment cannot be decrypted or decompressed, or has a wrong size."""
+
+
+class CorruptRemoteMetadata(CorruptLog):
+    """A record of __remote_log_metadata, or what a plugin keeps in it, is damaged."""
+
+
 class UnsupportedFormat(KafkalogError):
     """A magic, codec or file version that is not known here."""
 
 
 class InvalidRecord(KafkalogError, ValueError):
     """Records handed to the writer that cannot become a batch."""
+
+
+class KeyNotGiven(KafkalogError):
+    """A tiered segment is encrypted, and the private key that its manifest names is not among those given."""
 
 
 class LogDirLocked(KafkalogError):

@@ -1,0 +1,132 @@
+"""One chunk, or one index, back to what it was before the plugin transformed it: decrypt, then decompress.
+
+Encrypted: IV (12 bytes), ciphertext, tag (16 bytes): AES-256-GCM with the segment's data key and AAD
+(AesEncryptionProvider of Aiven's plugin). Compressed: one zstd frame. Indexes are never compressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import zstandard
+
+from kafkalog_spark.errors import CorruptChunk, KeyNotGiven
+from kafkalog_spark.log.tiered.chunk_index import Chunk, ChunkIndex, ObjectRange
+from kafkalog_spark.log.tiered.key_wrap import OPTION, KeyRing, needs_extra
+from kafkalog_spark.log.tiered.manifest import IndexPlace, SegmentManifest
+
+IV_SIZE = 12
+TAG_SIZE = 16
+ENCRYPTION_OVERHEAD = IV_SIZE + TAG_SIZE
+"""Bytes that encryption adds to each chunk and index."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCodec:
+    """How the chunks of one segment are turned back. Threads may share it.
+
+    Not to be pickled or printed with its key: it is made where it is used, of the manifest and the key ring.
+    """
+
+    compressed: bool
+    cipher: Any = field(default=None, repr=False)  # AESGCM; None without encryption
+    aad: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, manifest: SegmentManifest, keys: KeyRing | None) -> ChunkCodec:
+        """The codec of a segment. Raises as KeyRing.data_key."""
+        encryption = manifest.encryption
+        if encryption is None:
+            return cls(manifest.compressed)
+        if keys is None:
+            raise KeyNotGiven(
+                f"the segment is encrypted, and the private key {encryption.key_id[:60]!r} is not given",
+                hint=f"give it with the option {OPTION}{encryption.key_id[:60]}",
+            )
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError:
+            raise needs_extra("cryptography") from None
+        return cls(manifest.compressed, AESGCM(keys.data_key(encryption)), encryption.aad)
+
+    def chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
+        """The original bytes of `chunk`, of which `data` is what lies in the object; without a transformation, `data`.
+
+        Raises CorruptChunk with the chunk's number and position, and `path`, the object's key.
+        """
+        what = f"chunk {chunk.number}"
+        if len(data) != chunk.size:
+            raise _corrupt(what, f"{len(data)} bytes, the manifest says {chunk.size}", path, chunk.position, _CUT)
+        if self.cipher is not None:
+            data = self._decrypt(data, what, path, chunk.position)
+        if self.compressed:
+            data = _decompress(data, chunk.original_size, what, path, chunk.position)
+        if len(data) != chunk.original_size:
+            wrong = f"{len(data)} bytes came out of it, {chunk.original_size} went in"
+            raise _corrupt(what, wrong, path, chunk.position)
+        return data
+
+    def chunks(self, data: Buffer, index: ChunkIndex, wanted: ObjectRange, path: str | None = None) -> Iterator[Buffer]:
+        """The originals of the chunks of a range, one by one; `data` is the object's bytes [wanted.begin, wanted.end).
+
+        Joined, they hold the range after wanted.skip bytes. Raises as `chunk`.
+        """
+        view = memoryview(data)
+        for number in wanted.chunks:
+            chunk = index.chunk(number)
+            at = chunk.position - wanted.begin
+            yield self.chunk(view[at : at + chunk.size], chunk, path)
+
+    def index(self, data: Buffer, place: IndexPlace, path: str | None = None) -> Buffer:
+        """The bytes of an index, of which `data` is what lies at its place in the `.indexes` object. Raises
+        CorruptChunk."""
+        what = "an index"
+        if len(data) != place.size:
+            raise _corrupt(what, f"{len(data)} bytes, the manifest says {place.size}", path, place.position, _CUT)
+        if self.cipher is None or not place.size:  # an empty one is not encrypted
+            return data
+        return self._decrypt(data, what, path, place.position)
+
+    def _decrypt(self, data: Buffer, what: str, path: str | None, position: int) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
+        if len(data) < ENCRYPTION_OVERHEAD:
+            wrong = f"{len(data)} bytes, fewer than the {ENCRYPTION_OVERHEAD} that encryption adds"
+            raise _corrupt(what, wrong, path, position)
+        view = memoryview(data)
+        try:
+            plain: bytes = self.cipher.decrypt(view[:IV_SIZE], view[IV_SIZE:], self.aad)
+        except InvalidTag:
+            raise _corrupt(what, "its authentication tag does not match", path, position, _TAMPERED) from None
+        return plain
+
+
+_CUT = "the object was cut short or is not the one that the manifest is of"
+_TAMPERED = "the object, its manifest's aad or the data key was changed or damaged after it was written"
+
+
+def _decompress(data: Buffer, expected: int, what: str, path: str | None, position: int) -> bytes:
+    """One zstd frame that gives `expected` bytes; no more than that is ever allocated."""
+    try:
+        # the library allocates what the frame announces, whatever it is allowed to give back
+        announced = zstandard.get_frame_parameters(data).content_size
+        if announced not in (expected, zstandard.CONTENTSIZE_UNKNOWN):
+            wrong = f"its zstd frame announces {announced} bytes, {expected} went in"
+            raise _corrupt(what, wrong, path, position)
+        context = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+        # one more: with 0 the library would take any size
+        return context.decompress(data, max_output_size=expected + 1, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise _corrupt(what, f"cannot be decompressed (zstd): {error}", path, position) from None
+
+
+_MAX_WINDOW = 1 << 27
+"""Bytes; zstd's own limit. A frame that announces its size needs none."""
+
+
+def _corrupt(what: str, wrong: str, path: str | None, position: int, hint: str | None = None) -> CorruptChunk:
+    return CorruptChunk(f"{what}: {wrong}", path=path, position=position, hint=hint)

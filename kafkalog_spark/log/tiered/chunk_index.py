@@ -1,0 +1,167 @@
+"""Where the chunks of a segment lie in its object (Aiven's plugin: manifest/index).
+
+The segment is cut every `original_chunk_size` bytes, wherever that is in a batch; each chunk is transformed by itself
+and the outcomes lie one after the other. So a range of the segment is one range of the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_spark.errors import CorruptManifest
+from kafkalog_spark.log.tiered.chunk_sizes import MAX_CHUNKS, Sizes
+
+MAX_SEGMENT_SIZE = 2**31 - 1
+"""Bytes; positions in a segment are Java ints, and so are the sizes of transformed chunks."""
+
+
+class Chunk(NamedTuple):
+    """One chunk: its number from 0, its place and size in the segment, and those in the object. Bytes."""
+
+    number: int
+    original_position: int
+    original_size: int
+    position: int
+    size: int
+
+
+class ChunkSlice(NamedTuple):
+    """The bytes [begin, end) of a chunk, once it is what it was before its transformation."""
+
+    chunk: Chunk
+    begin: int
+    end: int
+
+
+class ObjectRange(NamedTuple):
+    """What to fetch of the object for a range of the segment: bytes [begin, end), which are whole chunks.
+
+    Their originals, joined, hold the range after `skip` bytes, `size` bytes long.
+    """
+
+    begin: int
+    end: int
+    chunks: range
+    skip: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkIndex:
+    """The chunks of one segment.
+
+    positions: int64 of shape (chunks + 1,): where each transformed chunk begins in the object; the last is where the
+    last one ends. fixed: all but the last have one size after the transformation too, and the manifest says so.
+    """
+
+    original_chunk_size: int
+    original_file_size: int
+    positions: npt.NDArray[np.int64]
+    fixed: bool
+
+    @classmethod
+    def of_fixed(
+        cls, original_chunk_size: int, original_file_size: int, transformed_size: int, final_transformed_size: int
+    ) -> Self:
+        """Chunks of one transformed size, but for the last. Sizes in bytes. Raises CorruptManifest."""
+        count = chunk_count(original_chunk_size, original_file_size)
+        # one more than the most stands for all that is too large, also for an int64
+        sizes = np.full(count, min(transformed_size, MAX_SEGMENT_SIZE + 1), np.int64)
+        if count:
+            sizes[-1] = min(final_transformed_size, MAX_SEGMENT_SIZE + 1)
+        return cls._of(original_chunk_size, original_file_size, sizes, fixed=True)
+
+    @classmethod
+    def of_variable(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes) -> Self:
+        """Chunks of these transformed sizes in bytes. Raises CorruptManifest."""
+        count = chunk_count(original_chunk_size, original_file_size)
+        if count != len(sizes):
+            raise CorruptManifest(
+                f"there are sizes of {len(sizes)} chunks, but {original_file_size} bytes in chunks of "
+                f"{original_chunk_size} are {count}"
+            )
+        return cls._of(original_chunk_size, original_file_size, sizes, fixed=False)
+
+    @classmethod
+    def _of(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes, *, fixed: bool) -> Self:
+        for size in (int(sizes.min()), int(sizes.max())) if len(sizes) else ():
+            if not 1 <= size <= MAX_SEGMENT_SIZE:
+                raise CorruptManifest(f"a transformed chunk has {size} bytes, expected 1 to 2^31-1")
+        positions = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=positions[1:])
+        positions.setflags(write=False)
+        return cls(original_chunk_size, original_file_size, positions, fixed)
+
+    @property
+    def count(self) -> int:
+        """How many chunks there are."""
+        return len(self.positions) - 1
+
+    @property
+    def object_size(self) -> int:
+        """Bytes of the object, all chunks together."""
+        return int(self.positions[-1])
+
+    @property
+    def sizes(self) -> Sizes:
+        """Transformed sizes in bytes, int64 of shape (count,)."""
+        return np.diff(self.positions)
+
+    def chunk(self, number: int) -> Chunk:
+        """Chunk `number`, from 0. Raises IndexError outside."""
+        if not 0 <= number < self.count:
+            raise IndexError(f"chunk {number} of {self.count}")
+        begins = number * self.original_chunk_size
+        size = min(self.original_chunk_size, self.original_file_size - begins)
+        position = int(self.positions[number])
+        return Chunk(number, begins, size, position, int(self.positions[number + 1]) - position)
+
+    def range_of(self, begin: int, end: int) -> ObjectRange:
+        """What to fetch for the bytes [begin, end) of the segment; raises ValueError unless they are within it."""
+        if not 0 <= begin <= end <= self.original_file_size:
+            raise ValueError(f"bytes {begin} to {end} of a segment of {self.original_file_size}")
+        if begin == end:
+            return ObjectRange(0, 0, range(0), 0, 0)
+        first, last = begin // self.original_chunk_size, (end - 1) // self.original_chunk_size
+        return ObjectRange(
+            int(self.positions[first]),
+            int(self.positions[last + 1]),
+            range(first, last + 1),
+            begin - first * self.original_chunk_size,
+            end - begin,
+        )
+
+    def slices(self, begin: int, end: int) -> Iterator[ChunkSlice]:
+        """The same range chunk by chunk: which part of each belongs to it. Raises ValueError as `range_of`."""
+        for number in self.range_of(begin, end).chunks:
+            chunk = self.chunk(number)
+            skip = chunk.original_position
+            yield ChunkSlice(chunk, max(begin - skip, 0), min(end - skip, chunk.original_size))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ChunkIndex)
+            and (self.original_chunk_size, self.original_file_size, self.fixed)
+            == (other.original_chunk_size, other.original_file_size, other.fixed)
+            and np.array_equal(self.positions, other.positions)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.original_chunk_size, self.original_file_size, self.object_size))
+
+
+def chunk_count(original_chunk_size: int, original_file_size: int) -> int:
+    """How many chunks a segment of so many bytes makes. Raises CorruptManifest for sizes that no segment has."""
+    if original_chunk_size < 1:
+        raise CorruptManifest(f"originalChunkSize is {original_chunk_size}, expected at least 1 byte")
+    if not 0 <= original_file_size <= MAX_SEGMENT_SIZE:
+        raise CorruptManifest(f"originalFileSize is {original_file_size}, expected 0 to 2^31-1 bytes")
+    count = -(-original_file_size // original_chunk_size)
+    if count > MAX_CHUNKS:
+        raise CorruptManifest(f"the segment has {count} chunks, more than {MAX_CHUNKS} are taken for damage")
+    return count

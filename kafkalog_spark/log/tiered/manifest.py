@@ -1,0 +1,244 @@
+"""The manifest of a segment (`.rsm-manifest`): SegmentManifestV1 of Aiven's plugin, JSON in UTF-8.
+
+It says how the segment was cut and transformed, where its indexes lie in the `.indexes` object, and, since September
+2023, which segment it is. It is written last: where it is, the segment is whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kafkalog_spark.errors import CorruptManifest, UnsupportedFormat
+from kafkalog_spark.log.format.checkpoint import EpochEntry
+from kafkalog_spark.log.format.names import valid_topic_name
+from kafkalog_spark.log.format.partition_metadata import uuid_from_text, uuid_to_text
+from kafkalog_spark.log.tiered.chunk_index import ChunkIndex, chunk_count
+from kafkalog_spark.log.tiered.chunk_sizes import chunk_sizes_from_text, chunk_sizes_to_text
+from kafkalog_spark.log.tiered.json_fields import JsonFields
+from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
+
+VERSION = "1"
+
+INDEX_FIELDS = {
+    RemoteFile.OFFSET_INDEX: "offset",
+    RemoteFile.TIME_INDEX: "timestamp",
+    RemoteFile.PRODUCER_SNAPSHOT: "producerSnapshot",
+    RemoteFile.LEADER_EPOCHS: "leaderEpoch",
+    RemoteFile.TRANSACTION_INDEX: "transaction",
+}
+"""The manifest's names of the indexes, in the order in which they lie in the object."""
+
+
+class IndexPlace(NamedTuple):
+    """Where an index lies in the `.indexes` object, as it is there (encrypted): bytes."""
+
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEncryption:
+    """How chunks and indexes were encrypted: AES-256-GCM with one data key, itself encrypted with an RSA key pair.
+
+    key_id: which pair. wrapped_key: the encrypted data key. aad: additional authenticated data of every chunk.
+    """
+
+    key_id: str
+    wrapped_key: bytes = field(repr=False)
+    aad: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentManifest:
+    """What a manifest says.
+
+    indexes: by kind; None for a legacy manifest (before October 2023), whose indexes are objects of their own; without
+    a transaction index the kind is missing. segment: None before September 2023: then the key must do.
+    """
+
+    chunks: ChunkIndex
+    compressed: bool
+    encryption: SegmentEncryption | None
+    indexes: Mapping[RemoteFile, IndexPlace] | None
+    segment: RemoteSegment | None
+
+    @property
+    def plain(self) -> bool:
+        """The `.log` object is the segment, byte for byte."""
+        return not self.compressed and self.encryption is None
+
+
+def parse_manifest(data: bytes) -> SegmentManifest:
+    """Parse the object's bytes; fields that are not known are passed over.
+
+    Raises CorruptManifest, which names the field, and UnsupportedFormat for another version. The key is the caller's to
+    add (`at(path=...)`).
+    """
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptManifest(f"not JSON in UTF-8: {error}") from None
+    manifest = JsonFields(value, "")
+    version = manifest.text("version")
+    if version != VERSION:
+        raise UnsupportedFormat(f"manifest version {version[:20]!r}, only {VERSION!r} is known")
+    compressed = manifest.boolean("compression")
+    encryption = _encryption(manifest.optional("encryption"))
+    chunks = _chunk_index(manifest.fields("chunkIndex"))
+    if encryption is None and not compressed:
+        _expect_plain(chunks)
+    return SegmentManifest(
+        chunks,
+        compressed,
+        encryption,
+        _index_places(manifest.optional("segmentIndexes")),
+        _segment(manifest.optional("remoteLogSegmentMetadata"), chunks.original_file_size),
+    )
+
+
+def _chunk_index(index: JsonFields) -> ChunkIndex:
+    chunk_size, file_size = index.integer("originalChunkSize", 1), index.integer("originalFileSize")
+    kind = index.text("type")
+    if kind == "fixed":
+        return ChunkIndex.of_fixed(
+            chunk_size,
+            file_size,
+            index.integer("transformedChunkSize"),
+            index.integer("finalTransformedChunkSize"),
+        )
+    if kind == "variable":
+        sizes = chunk_sizes_from_text(index.text("transformedChunks"), chunk_count(chunk_size, file_size))
+        return ChunkIndex.of_variable(chunk_size, file_size, sizes)
+    raise UnsupportedFormat(f"chunkIndex.type is {kind[:20]!r}, 'fixed' and 'variable' are known")
+
+
+def _expect_plain(chunks: ChunkIndex) -> None:
+    if chunks.object_size != chunks.original_file_size:
+        raise CorruptManifest(
+            f"neither compressed nor encrypted, but {chunks.original_file_size} bytes became {chunks.object_size}",
+            hint="originalFileSize, the chunk sizes, compression or encryption is not what it was",
+        )
+
+
+def _encryption(encryption: JsonFields | None) -> SegmentEncryption | None:
+    if encryption is None:
+        return None
+    key_id, colon, wrapped = encryption.text("dataKey").rpartition(":")
+    if not colon or not key_id:
+        raise CorruptManifest("encryption.dataKey is not <key id>:<base64>")
+    return SegmentEncryption(
+        key_id,
+        _base64(wrapped, "encryption.dataKey"),
+        _base64(encryption.text("aad"), "encryption.aad"),
+    )
+
+
+def _base64(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CorruptManifest(f"{name} is not base64: {error}") from None
+
+
+def _index_places(indexes: JsonFields | None) -> dict[RemoteFile, IndexPlace] | None:
+    if indexes is None:
+        return None
+    places = {}
+    for file, name in INDEX_FIELDS.items():
+        given = indexes.optional(name) if file is RemoteFile.TRANSACTION_INDEX else indexes.fields(name)
+        if given is not None:
+            places[file] = IndexPlace(given.integer("position"), given.integer("size"))
+    return places
+
+
+def _segment(given: JsonFields | None, size: int) -> RemoteSegment | None:
+    if given is None:
+        return None
+    segment_id = given.fields("remoteLogSegmentId")
+    topic_id_partition = segment_id.fields("topicIdPartition")
+    topic_partition = topic_id_partition.fields("topicPartition")
+    start, end = given.integer("startOffset"), given.integer("endOffset", -1)
+    if end < start - 1:
+        raise CorruptManifest(f"remoteLogSegmentMetadata.endOffset {end} is below startOffset {start}")
+    epochs = given.fields("segmentLeaderEpochs").integers_by_number()
+    try:
+        partition = TopicIdPartition(
+            topic_partition.text("topic"),
+            uuid_from_text(topic_id_partition.text("topicId")),
+            topic_partition.integer("partition"),
+        )
+        if not valid_topic_name(partition.topic):
+            raise ValueError(f"{partition.topic[:60]!r} is no topic's name")
+        name = uuid_from_text(segment_id.text("id"))
+    except ValueError as error:
+        raise CorruptManifest(f"remoteLogSegmentMetadata.remoteLogSegmentId: {error}") from None
+    return RemoteSegment(
+        partition,
+        name,
+        start,
+        end,
+        tuple(EpochEntry(*epoch) for epoch in epochs),
+        size,
+        given.integer("maxTimestampMs", -1),
+        given.integer("brokerId", -1),
+        given.integer("eventTimestampMs", -1),
+    )
+
+
+def format_manifest(manifest: SegmentManifest) -> bytes:
+    """The object's bytes, fields as the plugin of today writes them."""
+    chunks = manifest.chunks
+    index: dict[str, Any] = {
+        "type": "fixed" if chunks.fixed else "variable",
+        "originalChunkSize": chunks.original_chunk_size,
+        "originalFileSize": chunks.original_file_size,
+    }
+    if chunks.fixed:
+        index["transformedChunkSize"] = int(chunks.sizes[0]) if chunks.count else 0
+        index["finalTransformedChunkSize"] = int(chunks.sizes[-1]) if chunks.count else 0
+    else:
+        index["transformedChunks"] = chunk_sizes_to_text(chunks.sizes)
+    value: dict[str, Any] = {"version": VERSION, "chunkIndex": index}
+    if manifest.indexes is not None:
+        value["segmentIndexes"] = {
+            name: manifest.indexes[file]._asdict() if file in manifest.indexes else None
+            for file, name in INDEX_FIELDS.items()
+        }
+    value["compression"] = manifest.compressed
+    if manifest.encryption is not None:
+        value["encryption"] = {
+            "dataKey": f"{manifest.encryption.key_id}:{_to_base64(manifest.encryption.wrapped_key)}",
+            "aad": _to_base64(manifest.encryption.aad),
+        }
+    if manifest.segment is not None:
+        value["remoteLogSegmentMetadata"] = _segment_fields(manifest.segment)
+    return json.dumps(value, separators=(",", ":")).encode("utf-8")
+
+
+def _to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _segment_fields(segment: RemoteSegment) -> dict[str, Any]:
+    partition = segment.partition
+    return {
+        "remoteLogSegmentId": {
+            "topicIdPartition": {
+                "topicId": uuid_to_text(partition.topic_id),
+                "topicPartition": {"topic": partition.topic, "partition": partition.partition},
+            },
+            "id": uuid_to_text(segment.segment_id),
+        },
+        "startOffset": segment.start_offset,
+        "endOffset": segment.end_offset,
+        "maxTimestampMs": segment.max_timestamp,
+        "brokerId": segment.broker_id,
+        "eventTimestampMs": segment.event_timestamp,
+        "segmentLeaderEpochs": {str(epoch): offset for epoch, offset in segment.leader_epochs},
+    }

@@ -1,0 +1,231 @@
+"""Object keys of the layouts in which segments lie remotely, taken apart and put together.
+
+| layout       | key, after a prefix                                                                          |
+|--------------|----------------------------------------------------------------------------------------------|
+| broker       | `<topic>-<partition>/<20 digits>.log` and the other files of a partition directory           |
+| aiven        | `<topic>-<topicId>/<partition>/<20 digits>-<segmentId>.log`, `.indexes`, `.rsm-manifest`     |
+| local-tiered | `<topic>-<partition>-<topicId>/<20 digits>-<segmentId>.log`, `.index`, `.timeindex`, ...     |
+
+Sources: ObjectKeyFactory of Aiven's plugin; RemoteLogSegmentFileset and RemoteTopicPartitionDirectory of Kafka's
+LocalTieredStorage. Ids are Kafka's Uuids (22 characters of URL-safe base64), which may hold `-` and `_` as topics may:
+so keys are read from the right. Aiven's `key.prefix` is put in front as it is; without a slash at its end it becomes a
+part of the topic's name to whoever does not know it, so it can be given.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT
+from kafkalog_spark.log.format.names import DirKind, parse_partition_dir, parse_segment_file, valid_topic_name
+from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, uuid_from_text, uuid_to_text
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
+
+LOCAL_TIERED_ROOT = "kafka-tiered-storage"
+"""The folder that LocalTieredStorage makes below rsm.config.dir."""
+
+_MAX_PARTITION = 2**31 - 1
+_MAX_OFFSET = 2**63 - 1
+
+
+class Layout(Enum):
+    """How keys are made; the values are those of the option `layout`."""
+
+    BROKER = "broker"
+    AIVEN = "aiven"
+    LOCAL_TIERED = "local-tiered"
+
+
+class RemoteFile(Enum):
+    """What one object of a segment holds. Values: suffixes of Aiven's keys, of today and of before October 2023."""
+
+    LOG = ".log"
+    MANIFEST = ".rsm-manifest"
+    INDEXES = ".indexes"
+    OFFSET_INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    PRODUCER_SNAPSHOT = ".snapshot"
+    TRANSACTION_INDEX = ".txnindex"
+    LEADER_EPOCHS = ".leader-epoch-checkpoint"
+
+
+_LOCAL_TIERED_SUFFIX = {
+    RemoteFile.LOG: ".log",
+    RemoteFile.OFFSET_INDEX: ".index",
+    RemoteFile.TIME_INDEX: ".timeindex",
+    RemoteFile.PRODUCER_SNAPSHOT: ".snapshot",
+    RemoteFile.TRANSACTION_INDEX: ".txnindex",
+    RemoteFile.LEADER_EPOCHS: ".leader_epoch_checkpoint",  # underscores
+}
+_AIVEN_FILE = {file.value: file for file in RemoteFile}
+_LOCAL_TIERED_FILE = {suffix: file for file, suffix in _LOCAL_TIERED_SUFFIX.items()}
+
+_COMPLETE = {
+    Layout.AIVEN: frozenset({RemoteFile.MANIFEST, RemoteFile.LOG}),  # the manifest is written last
+    Layout.LOCAL_TIERED: frozenset(_LOCAL_TIERED_SUFFIX) - {RemoteFile.TRANSACTION_INDEX},  # the snapshot last
+}
+"""Files that a whole segment has; the transaction index is there only when a transaction was aborted."""
+
+_ID = "[A-Za-z0-9_-]{22}"
+_AIVEN_KEY = re.compile(
+    rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>{_ID})/(?P<partition>0|[1-9][0-9]{{0,9}})/"
+    rf"(?P<start>[0-9]{{20}})-(?P<segment>{_ID})(?P<suffix>\.[a-z-]+)"
+)
+# Older LocalTieredStorage wrote offsets without padding.
+_LOCAL_TIERED_KEY = re.compile(
+    rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{{0,9}})-(?P<topic_id>{_ID})/"
+    rf"(?P<start>[0-9]{{1,20}})-(?P<segment>{_ID})(?P<suffix>\.[a-z_]+)"
+)
+_BROKER_SMALL_FILES = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
+
+
+class RemoteKey(NamedTuple):
+    """A key of a tiered layout, taken apart. prefix: what stands before the topic, with its slash if it has one."""
+
+    layout: Layout
+    prefix: str
+    partition: TopicIdPartition
+    start_offset: int
+    segment_id: uuid.UUID
+    file: RemoteFile
+
+
+class BrokerKey(NamedTuple):
+    """A key below a partition directory as a broker has it. `name` is that of the file."""
+
+    prefix: str
+    topic: str
+    partition: int
+    name: str
+
+
+def parse_aiven_key(key: str, key_prefix: str | None = None) -> RemoteKey | None:
+    """Take a key of Aiven's plugin apart; None for any other.
+
+    key_prefix: the plugin's `key.prefix`; keys that do not begin with it are others. Without it everything up to the
+    slash before the topic is the prefix.
+    """
+    return _parse(key, key_prefix, _AIVEN_KEY, Layout.AIVEN, _AIVEN_FILE, folders=2)
+
+
+def parse_local_tiered_key(key: str) -> RemoteKey | None:
+    """Take a key of LocalTieredStorage apart; None for any other."""
+    return _parse(key, None, _LOCAL_TIERED_KEY, Layout.LOCAL_TIERED, _LOCAL_TIERED_FILE, folders=1)
+
+
+def _parse(
+    key: str,
+    key_prefix: str | None,
+    form: re.Pattern[str],
+    layout: Layout,
+    files: dict[str, RemoteFile],
+    folders: int,
+) -> RemoteKey | None:
+    if key_prefix is None:
+        parts = key.rsplit("/", folders + 1)
+        key_prefix = f"{parts[0]}/" if len(parts) > folders + 1 else ""
+    if not key.startswith(key_prefix):
+        return None
+    found = form.fullmatch(key[len(key_prefix) :])
+    if not found or found["suffix"] not in files or not valid_topic_name(found["topic"]):
+        return None
+    partition, start = int(found["partition"]), int(found["start"])
+    if partition > _MAX_PARTITION or start > _MAX_OFFSET:
+        return None
+    return RemoteKey(
+        layout,
+        key_prefix,
+        TopicIdPartition(found["topic"], uuid_from_text(found["topic_id"]), partition),
+        start,
+        uuid_from_text(found["segment"]),
+        files[found["suffix"]],
+    )
+
+
+def parse_broker_key(key: str) -> BrokerKey | None:
+    """Take a key below a live partition directory apart; None for any other, directories being deleted included."""
+    path, _, name = key.rpartition("/")
+    prefix, slash, folder = path.rpartition("/")
+    directory = parse_partition_dir(folder)
+    if directory is None or directory.kind is not DirKind.LIVE:
+        return None
+    if parse_segment_file(name) is None and name not in _BROKER_SMALL_FILES:
+        return None
+    return BrokerKey(prefix + slash, directory.topic, directory.partition, name)
+
+
+def aiven_key(segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
+    """The key of one object of a segment, as Aiven's plugin makes it."""
+    partition = segment.partition
+    folder = f"{partition.topic}-{uuid_to_text(partition.topic_id)}/{partition.partition}"
+    return f"{key_prefix}{folder}/{segment.name}{file.value}"
+
+
+def local_tiered_key(segment: RemoteSegment, file: RemoteFile, prefix: str = "") -> str:
+    """The key of one file of a segment, as Kafka 4.3's LocalTieredStorage makes it.
+
+    Raises KeyError for files that the layout does not have: manifests and joined indexes.
+    """
+    partition = segment.partition
+    folder = f"{partition.topic}-{partition.partition}-{uuid_to_text(partition.topic_id)}"
+    return f"{prefix}{folder}/{segment.name}{_LOCAL_TIERED_SUFFIX[file]}"
+
+
+def layout_of(keys: Iterable[str], key_prefix: str | None = None) -> Layout | None:
+    """The layout that the keys are in; None when no key is of any. Keys that mean nothing are passed over.
+
+    Raises KafkalogError when two layouts lie below one prefix: then the option `layout` or a longer path must say
+    which is meant.
+    """
+    first: dict[Layout, str] = {}
+    for key in keys:
+        if parse_aiven_key(key, key_prefix):
+            first.setdefault(Layout.AIVEN, key)
+        elif parse_local_tiered_key(key):
+            first.setdefault(Layout.LOCAL_TIERED, key)
+        elif parse_broker_key(key):
+            first.setdefault(Layout.BROKER, key)
+    if len(first) > 1:
+        shown = ", ".join(f"{layout.value} ({key})" for layout, key in first.items())
+        raise KafkalogError(
+            f"the keys below this path are of several layouts: {shown}",
+            hint="give a longer path, or say which one is meant with the option layout",
+        )
+    return next(iter(first), None)
+
+
+class RemoteObjects(NamedTuple):
+    """The objects that a listing holds of one segment: file -> (key, size in bytes)."""
+
+    layout: Layout
+    partition: TopicIdPartition
+    start_offset: int
+    segment_id: uuid.UUID
+    objects: dict[RemoteFile, tuple[str, int]]
+
+    @property
+    def missing(self) -> frozenset[RemoteFile]:
+        """Files that a whole segment has and this one has not: it is being copied or deleted, or was abandoned."""
+        return _COMPLETE[self.layout] - self.objects.keys()
+
+
+def remote_objects(
+    listing: Iterable[tuple[str, int]], layout: Layout, key_prefix: str | None = None
+) -> list[RemoteObjects]:
+    """Gather the (key, size) of a listing by segment; in order of partition, start offset and segment id.
+
+    Other keys are left out.
+    """
+    found: dict[tuple[TopicIdPartition, int, uuid.UUID], RemoteObjects] = {}
+    for key, size in listing:
+        parts = parse_aiven_key(key, key_prefix) if layout is Layout.AIVEN else parse_local_tiered_key(key)
+        if parts is None or parts.layout is not layout:
+            continue
+        segment = (parts.partition, parts.start_offset, parts.segment_id)
+        found.setdefault(segment, RemoteObjects(layout, *segment, {})).objects[parts.file] = (key, size)
+    return [found[segment] for segment in sorted(found)]
