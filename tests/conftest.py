@@ -20,10 +20,13 @@ for name, value in JVM_FOR_TESTS.items():
 
 INTEROP = Path(__file__).parent / "interop"
 SPARK = Path(__file__).parent / "spark"
+OWN_SPARKS = SPARK / "processes"
+"""Tests whose Spark is a process that they start: they need no session of the run's, and may run alongside it."""
 
 # What one process works on for longest, after the Spark session's tests. Begun first, so that both processes end at
 # about the same time; the others fill the gaps as they come.
 LONG = (
+    "tests/spark/processes/",
     "tests/examples/test_examples.py",
     "tests/notebooks/test_explore.py",
     "tests/log/test_mutations.py",
@@ -45,9 +48,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_place)  # stable: within a file they stay in their order
 
 
+def shares_the_session(path: Path) -> bool:
+    """Whether a file's tests run in the process that has the one Spark session."""
+    return path.is_relative_to(SPARK) and not path.is_relative_to(OWN_SPARKS)
+
+
 def _place(item: pytest.Item) -> int:
     """When its turn is, among groups: the Spark session's tests first, then LONG in order, then the others."""
-    if item.path.is_relative_to(SPARK):
+    if shares_the_session(item.path):
         return -1
     return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
 
@@ -81,8 +89,9 @@ def _librdkafkas_threads() -> set[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With pytest-xdist (`-n 2`) the tests of one file share a process, and so do all below tests/spark: what a file
-    sets up for its tests is set up once, and there is one Spark session. Groups begin in the order of collection."""
+    """With pytest-xdist (`-n 4`) the tests of one file share a process, and so do those of the Spark session: what a
+    file sets up for its tests is set up once, and there is one Spark session. Groups begin in the order of
+    collection."""
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False  # by number of tests, which says nothing of how long they take
@@ -90,7 +99,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class BySession(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::", 1)[0]
-            return "spark" if Path(config.rootpath, path).is_relative_to(SPARK) else path
+            return "spark" if shares_the_session(Path(config.rootpath, path)) else path
 
     return BySession(config, log)
 

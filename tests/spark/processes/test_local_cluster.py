@@ -13,7 +13,7 @@ import pytest
 from tests.log.rows import plain_rows
 from tests.source.driver import read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.spark

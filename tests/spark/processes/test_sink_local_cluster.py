@@ -12,7 +12,7 @@ import pytest
 from tests.sink.sink_helpers import check_log, texts
 from tests.spark.sink_local_cluster import ROWS, TASKS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.spark
