@@ -22,7 +22,7 @@ from kafkalog_broker.storage.log_table import CallSoon, Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.read.directory_listing import log_files
 
 _log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ class CleanerManager:
         segments = [SegmentFacts(base, facts.st_size, lambda: NO_TIMESTAMP, lambda: 1) for base, facts in files.items()]
         end = segments[-1].base_offset
         checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
-        facts = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), 2**63 - 1, end, checkpoint)
+        facts = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), MAX_INT64, end, checkpoint)
         return cleanable(facts, policy, 2**62).is_due(policy)
 
     def _open(self, entry: LogEntry) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_spark.log.read.directory_listing import log_files
 
 
 class PartitionUsage(NamedTuple):
@@ -43,11 +42,3 @@ def directory_usage(log_dir: LogDirectory, partitions: Sequence[PartitionUsage])
     if not log_dir.is_online:
         return LogDirUsage(log_dir.path, log_dir.failure, -1, -1, ())
     return LogDirUsage(log_dir.path, None, total, usable, tuple(partitions))
-
-
-def log_bytes(directory: Path) -> int:
-    """Bytes of the .log files in a partition directory; 0 when it cannot be read."""
-    try:
-        return sum(facts.st_size for facts in log_files(directory).values())
-    except OSError:
-        return 0  # going away, or about to show up as failed where it is used

@@ -29,7 +29,7 @@ from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
 from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.directory_listing import log_files
+from kafkalog_spark.log.read.directory_listing import log_bytes
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
@@ -83,7 +83,7 @@ def check_log_dirs(
     for path in roots:
         if path in of_path or not names.parse_partition_dir(os.path.basename(path)):
             _check_listing(path, result.findings)
-    total = sum(map(_log_bytes, dirs.places.values()))
+    total = sum(log_bytes(place.directory) for place in dirs.places.values())
     done = 0
 
     def count(size: int) -> None:
@@ -216,11 +216,3 @@ def _check_topic_ids(dirs: LogDirs, result: CheckResult) -> None:
 
 def _parent(place: PartitionPlace) -> str:
     return os.path.dirname(place.directory)
-
-
-def _log_bytes(place: PartitionPlace) -> int:
-    """Bytes of the .log files; what goes away meanwhile has none."""
-    try:
-        return sum(facts.st_size for facts in log_files(place.directory).values())
-    except OSError:
-        return 0  # for progress only: the check itself tells what cannot be read

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from kafkalog_spark.log.format.layout import MAX_INT64
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -42,8 +42,6 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 MAX_TOPIC_NAME_LENGTH = 249
 """Characters; a directory name has 255 at most, and "-" and the partition follow."""
-
-_MAX_PARTITION = 2**31 - 1
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIR = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})")
@@ -135,7 +133,7 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
         name = renamed["name"]
         kind = DirKind(renamed["suffix"][1:])
     parts = _PARTITION_DIR.fullmatch(name)
-    if not parts or not valid_topic_name(parts["topic"]) or int(parts["partition"]) > _MAX_PARTITION:
+    if not parts or not valid_topic_name(parts["topic"]) or int(parts["partition"]) > MAX_INT32:
         return None
     if kind is DirKind.LIVE and parts["topic"] == CLUSTER_METADATA_TOPIC:
         kind = DirKind.METADATA

@@ -62,3 +62,12 @@ def log_files(directory: str | os.PathLike[str]) -> dict[int, os.stat_result]:
             with suppress(FileNotFoundError):  # gone since it was listed
                 found[file.base_offset] = entry.stat()
     return dict(sorted(found.items()))
+
+
+def log_bytes(directory: str | os.PathLike[str]) -> int:
+    """Bytes of the .log files in a partition's directory; 0 when it cannot be read: it is going away, or whoever opens
+    it says what is wrong."""
+    try:
+        return sum(facts.st_size for facts in log_files(directory).values())
+    except OSError:
+        return 0

@@ -12,9 +12,9 @@ from typing import Any
 
 import zstandard
 
-from kafkalog_spark.errors import CorruptChunk, KeyNotGiven
+from kafkalog_spark.errors import CorruptChunk
 from kafkalog_spark.log.tiered.chunk_index import Chunk, ChunkIndex, ObjectRange
-from kafkalog_spark.log.tiered.key_wrap import OPTION, KeyRing, needs_extra
+from kafkalog_spark.log.tiered.key_wrap import KeyRing, needs_extra
 from kafkalog_spark.log.tiered.manifest import IndexPlace, SegmentManifest
 
 IV_SIZE = 12
@@ -42,16 +42,12 @@ class ChunkCodec:
         encryption = manifest.encryption
         if encryption is None:
             return cls(manifest.compressed)
-        if keys is None:
-            raise KeyNotGiven(
-                f"the segment is encrypted, and the private key {encryption.key_id[:60]!r} is not given",
-                hint=f"give it with the option {OPTION}{encryption.key_id[:60]}",
-            )
+        data_key = (keys or KeyRing({})).data_key(encryption)
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
             raise needs_extra("cryptography") from None
-        return cls(manifest.compressed, AESGCM(keys.data_key(encryption)), encryption.aad)
+        return cls(manifest.compressed, AESGCM(data_key), encryption.aad)
 
     def chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
         """The original bytes of `chunk`, of which `data` is what lies in the object; without a transformation, `data`.

@@ -14,10 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptManifest
-from kafkalog_spark.log.tiered.chunk_sizes import MAX_CHUNKS, Sizes
-
-MAX_SEGMENT_SIZE = 2**31 - 1
-"""Bytes; positions in a segment are Java ints, and so are the sizes of transformed chunks."""
+from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE
+from kafkalog_spark.log.tiered.chunk_sizes import Sizes, expect_count
 
 
 class Chunk(NamedTuple):
@@ -162,6 +160,5 @@ def chunk_count(original_chunk_size: int, original_file_size: int) -> int:
     if not 0 <= original_file_size <= MAX_SEGMENT_SIZE:
         raise CorruptManifest(f"originalFileSize is {original_file_size}, expected 0 to 2^31-1 bytes")
     count = -(-original_file_size // original_chunk_size)
-    if count > MAX_CHUNKS:
-        raise CorruptManifest(f"the segment has {count} chunks, more than {MAX_CHUNKS} are taken for damage")
+    expect_count(count)
     return count

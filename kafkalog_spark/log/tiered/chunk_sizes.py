@@ -35,7 +35,7 @@ def decode_chunk_sizes(data: bytes) -> Sizes:
     if len(data) < 4:
         raise CorruptManifest(f"transformedChunks has {len(data)} bytes, a count has 4")
     (count,) = _U32.unpack_from(data)
-    _expect_count(count)
+    expect_count(count)
     if count < 2:
         _expect_size(data, 4 + 4 * count, count)
         return np.array([_U32.unpack_from(data, 4)[0]] if count else [], np.int64)
@@ -71,7 +71,7 @@ def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
 
     No more is decompressed than so many sizes take, whatever the text announces.
     """
-    _expect_count(expected)
+    expect_count(expected)
     most = _HEAD.size + 4 * expected + 4
     try:
         frame = base64.b64decode(text, validate=True)
@@ -94,7 +94,8 @@ def chunk_sizes_to_text(sizes: Sizes) -> str:
     return base64.b64encode(zstandard.ZstdCompressor().compress(encode_chunk_sizes(sizes))).decode("ascii")
 
 
-def _expect_count(count: int) -> None:
+def expect_count(count: int) -> None:
+    """Raise CorruptManifest for more than MAX_CHUNKS."""
     if count > MAX_CHUNKS:
         raise CorruptManifest(f"the segment has {count} chunks, more than {MAX_CHUNKS} are taken for damage")
 

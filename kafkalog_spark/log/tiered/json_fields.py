@@ -6,10 +6,9 @@ import re
 from typing import Any
 
 from kafkalog_spark.errors import CorruptManifest
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 
-_MOST = 2**63 - 1
 _EPOCH = re.compile(r"0|[1-9][0-9]{0,9}")
-_MAX_EPOCH = 2**31 - 1
 
 
 class JsonFields:
@@ -41,7 +40,7 @@ class JsonFields:
     def integer(self, name: str, least: int = 0) -> int:
         """An integer from `least` to 2^63 - 1."""
         value = int(self._get(name, int, "an integer"))
-        if not least <= value <= _MOST:
+        if not least <= value <= MAX_INT64:
             raise CorruptManifest(f"{self._full(name)} is {_shown(value)}, expected {least} to 2^63-1")
         return value
 
@@ -57,7 +56,7 @@ class JsonFields:
         """This object as {"epoch": offset}, by epoch."""
         found = []
         for name in self._value:
-            if not _EPOCH.fullmatch(name) or int(name) > _MAX_EPOCH:
+            if not _EPOCH.fullmatch(name) or int(name) > MAX_INT32:
                 raise CorruptManifest(f"{self._name} has the key {_shown(name)}, expected a leader epoch")
             found.append((int(name), self.integer(name)))
         return sorted(found)

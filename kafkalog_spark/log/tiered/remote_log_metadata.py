@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -58,7 +59,7 @@ NEXT_STATES = {
 
 
 MOST_ODDITIES = 100
-"""Events that are told in words; a topic that was damaged may hold millions."""
+"""Events that are kept in words; a topic that was damaged may hold millions."""
 
 
 class SegmentEvent(NamedTuple):
@@ -242,8 +243,9 @@ class RemoteLogState:
 
 def _updated(segment: RemoteSegment, event: SegmentUpdate) -> RemoteSegment:
     """RemoteLogSegmentMetadata.createWithUpdates: who said it last, when, and the plugin's bytes."""
-    return RemoteSegment(
-        segment.partition, segment.segment_id, segment.start_offset, segment.end_offset, segment.leader_epochs,
-        segment.size, segment.max_timestamp, event.broker_id, event.event_timestamp, event.custom_metadata,
-        segment.transaction_index_empty,
-    )  # fmt: skip
+    return replace(
+        segment,
+        broker_id=event.broker_id,
+        event_timestamp=event.event_timestamp,
+        custom_metadata=event.custom_metadata,
+    )

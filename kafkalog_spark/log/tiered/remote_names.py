@@ -22,15 +22,13 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.log.format.names import DirKind, parse_partition_dir, parse_segment_file, valid_topic_name
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, uuid_from_text, uuid_to_text
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 LOCAL_TIERED_ROOT = "kafka-tiered-storage"
 """The folder that LocalTieredStorage makes below rsm.config.dir."""
-
-_MAX_PARTITION = 2**31 - 1
-_MAX_OFFSET = 2**63 - 1
 
 
 class Layout(Enum):
@@ -135,7 +133,7 @@ def _parse(
     if not found or found["suffix"] not in files or not valid_topic_name(found["topic"]):
         return None
     partition, start = int(found["partition"]), int(found["start"])
-    if partition > _MAX_PARTITION or start > _MAX_OFFSET:
+    if partition > MAX_INT32 or start > MAX_INT64:
         return None
     return RemoteKey(
         layout,

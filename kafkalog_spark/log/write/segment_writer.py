@@ -16,15 +16,12 @@ from typing import Self
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE, NO_TIMESTAMP
 from kafkalog_spark.log.format.offset_index import OffsetIndexWriter
 from kafkalog_spark.log.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
 from kafkalog_spark.log.write.segment_headers import end_of_closed_segment, header_at
-
-MAX_SEGMENT_SIZE = 2**31 - 1
-"""Bytes; positions in an index are i32."""
 
 
 class SegmentWriter:

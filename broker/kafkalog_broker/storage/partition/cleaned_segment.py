@@ -20,10 +20,9 @@ import numpy.typing as npt
 from kafkalog_spark.errors import SegmentFull
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE, H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
-from kafkalog_spark.log.write.segment_writer import MAX_SEGMENT_SIZE
 
 
 class Piece(NamedTuple):
