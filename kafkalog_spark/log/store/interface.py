@@ -1,0 +1,80 @@
+"""What reading asks of a place where files lie: list a directory, read ranges of a file. Nothing else.
+
+Places are named by a path: an absolute one, or `scheme://bucket/key`. Both are put together and taken apart with
+os.path.join, dirname and basename.
+
+Errors are OSErrors, whose strerror says in plain words what was wrong, never a secret; the caller, who knows what the
+file is for, makes a sentence of it. FileNotFoundError, from any call, says that a file has gone, or is not the one that
+was listed: list again and go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+
+class FileFacts(NamedTuple):
+    """What a listing says of a file. size: bytes. version: another one whenever the bytes are others (an ETag)."""
+
+    size: int
+    version: str
+
+
+class Listing(Protocol):
+    """What lies in a directory."""
+
+    names: list[str]
+    """Of files and directories in it, in no order."""
+
+    def is_directory(self, name: str) -> bool:
+        """Of one of the names; False for one that has gone."""
+
+    @property
+    def files(self) -> Mapping[str, FileFacts]:
+        """By name; empty where finding out costs a call for each file (a local directory)."""
+
+
+class OpenFile(Protocol):
+    """A file open for reading. Used by one thread at a time."""
+
+    size: int
+    """Bytes it had when it was opened; what was appended since is not read."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes [position, position + size), fewer only at the end of the file. Raises OSError."""
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
+        file. Raises OSError."""
+
+    def has_changed(self) -> bool:
+        """Whether it has been written to, cut, replaced or removed since it was opened."""
+
+    def expect(self, position: int, until: int) -> None:
+        """[position, until) is going to be read from its beginning on: an object store fetches ahead. Bytes outside can
+        be read as well."""
+
+    def close(self) -> None:
+        """Close it; nothing where it is closed."""
+
+
+class Store(Protocol):
+    """Lists and reads. Small when pickled, and equal to another one that reads the same with the same credentials."""
+
+    remote: bool
+    """Whether each call is a request over a network: then they are few, in parallel, and known facts are passed on."""
+
+    def list(self, directory: str, after: str = "") -> Listing:
+        """What lies in a directory; of an object store, files whose names come after `after`, and all directories after
+        it. Raises FileNotFoundError (an object store: nothing begins with that prefix), NotADirectoryError, OSError."""
+
+    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
+        """Open a file. facts: what a listing said of it; an object store then needs no request, and reads only that
+        version. Raises FileNotFoundError, IsADirectoryError, OSError."""
+
+    def read_all(self, path: str, most: int) -> bytes:
+        """A small file's bytes, at most `most` of them. Raises FileNotFoundError, OSError."""
+
+    def exists(self, directory: str) -> bool:
+        """Whether the directory is there. Raises OSError where that cannot be known."""
