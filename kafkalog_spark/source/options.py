@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.read.record_schema import COLUMNS
@@ -41,6 +41,9 @@ from kafkalog_spark.source.option_names import (
 )
 from kafkalog_spark.source.subscription import NotSaid, Subscription
 
+if TYPE_CHECKING:
+    from kafkalog_spark.log.store.storage_options import StorageOptions
+
 __all__ = ["ReadOptions", "options_table", "parse_read_options", "warn_of"]
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
@@ -67,6 +70,7 @@ class ReadOptions:
     """
 
     paths: tuple[str, ...]
+    storage: StorageOptions | None
     subscription: Subscription
     start: Bound
     end: Bound
@@ -115,6 +119,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
     given.refuse()
     result = ReadOptions(
         paths=_paths(given, plain),
+        storage=None,
         subscription=subscription,
         start=start,
         end=end,

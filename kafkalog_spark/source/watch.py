@@ -1,8 +1,11 @@
-"""Whether a file or a directory has changed since it was looked at, at the price of one stat."""
+"""Whether a file or a directory has changed since it was looked at, at the price of one stat, or of one LIST."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+
+from kafkalog_spark.log.store.interface import FileFacts, Store
 
 COARSE_NS = 2_000_000_000
 """Of a file system that keeps whole seconds (NFS 3, ext3) or every other one (FAT)."""
@@ -41,3 +44,59 @@ class Watch:
     def forget(self) -> None:
         """Let the next call say that there is something new."""
         self._state = None
+
+
+class ListingWatch:
+    """A directory of an object store, and what a LIST said of it when it was last looked at.
+
+    There is no time of modification to ask for. So names, sizes and versions are compared, of a partition those from
+    its last segment on: what is written to a log shows there.
+    """
+
+    def __init__(self, store: Store, directory: str) -> None:
+        self._store = store
+        self.path = directory
+        self._after = ""
+        self._state: Mapping[str, FileFacts | None] | None = None
+
+    def changed(self, now_ns: int) -> bool:
+        """As Watch.changed. Raises OSError; FileNotFoundError where nothing is left of what is compared."""
+        listing = self._store.list(self.path, self._after)
+        state = _state_of(listing.names, listing.files, self._after)
+        changed, self._state = state != self._state, state
+        return changed
+
+    def saw(self, names: Iterable[str], files: Mapping[str, FileFacts], after: str = "") -> None:
+        """Compare, from now on, with this listing, and only names that come after `after`."""
+        self._after, self._state = after, _state_of(names, files, after)
+
+    def forget(self) -> None:
+        """As Watch.forget."""
+        self._state = None
+
+
+class Unchanged:
+    """A file whose changes show in its directory's ListingWatch."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def changed(self, now_ns: int) -> bool:
+        return False
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+
+def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) -> dict[str, FileFacts | None]:
+    return {name: files.get(name) for name in names if name > after}
+
+
+def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
+    """A watch of a directory, wherever it lies."""
+    return ListingWatch(store, directory) if store.remote else Watch(directory)
+
+
+def segment_watch(store: Store, path: str) -> Watch | Unchanged:
+    """A watch of a partition's last segment; that of its directory is asked first."""
+    return Unchanged(path) if store.remote else Watch(path)

@@ -33,6 +33,7 @@ from tests.source.given_options import read, read_stream, refused
 def test_defaults_of_a_batch() -> None:
     assert read() == ReadOptions(
         paths=("/logs",),
+        storage=None,
         subscription=NotSaid(),
         start=Earliest(),
         end=Latest(),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.log.format.control_record import control_type
-from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.log.format.producer_snapshot import parse_producer_snapshot
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.small_files import parsed_file
 from kafkalog_spark.log.read.transactions import TransactionState
 
 _MARKER_SIZE = 128
@@ -54,7 +55,7 @@ def _known_transactions(log: PartitionLog, end: int) -> tuple[int, TransactionSt
         if at < log.log_start_offset:
             break
         try:
-            entries = read_producer_snapshot(path)
+            entries = parsed_file(log.store, path, parse_producer_snapshot)
         except (CorruptLog, UnsupportedFormat, OSError):
             continue  # an older one, or the log itself, tells the same
         unfinished = {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
