@@ -97,23 +97,30 @@ def _walk(
         file = log.open_segment_at(offset)
         if file is None:
             return
-        with file:
-            reached, error = _walk_segment(file, offset, end, state, waiting)
-            position = 0
-            while error is not None:
-                tries = tries + 1 if reached <= offset else 0
-                if tries < LISTINGS and log.has_changed(file):
-                    break
-                if not file.pass_over_damage:
-                    raise error
-                dropped.append(error)
-                position = position if error.position is None else error.position
-                found = find_batch_behind(file, position, reached)
-                if found is None:
-                    error = None
-                else:
-                    position = found.position
-                    reached, error = _walk_segment(file, offset, end, state, waiting, found)
+        try:
+            with file:
+                reached, error = _walk_segment(file, offset, end, state, waiting)
+                position = 0
+                while error is not None:
+                    tries = tries + 1 if reached <= offset else 0
+                    if tries < LISTINGS and log.has_changed(file):
+                        break
+                    if not file.pass_over_damage:
+                        raise error
+                    dropped.append(error)
+                    position = position if error.position is None else error.position
+                    found = find_batch_behind(file, position, reached)
+                    if found is None:
+                        error = None
+                    else:
+                        position = found.position
+                        reached, error = _walk_segment(file, offset, end, state, waiting, found)
+        except FileNotFoundError as gone:  # an object that was replaced or deleted while it was read
+            tries += 1
+            if tries >= LISTINGS:
+                raise file.never_the_same(gone, tries) from gone
+            log.refresh()
+            continue
         if error is not None:
             offset = max(offset, reached)
         elif file.next_base_offset is None:
@@ -138,6 +145,8 @@ def _walk_segment(
     torn tail may begin.
     """
     position, offset = (file.locate(start), file.base_offset) if begin is None else (begin.position, begin.base_offset)
+    if waiting is None:
+        file.expect(position, end)
     try:
         for header in ordered_headers(file, position, offset):
             if header.base_offset >= end:

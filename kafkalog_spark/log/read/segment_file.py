@@ -45,8 +45,9 @@ class SegmentFile:
     """A segment's .log, open, with its indexes; the file is as large as it was when it was opened.
 
     file: the bytes. files: names in `directory`. next_base_offset: where the next segment begins, None for the last
-    one. pass_over_damage: whoever walks its headers goes on after damage instead of raising. `bytes_read` counts what
-    was read. Every read of an object that has gone or was replaced since it was listed raises FileNotFoundError.
+    one. remote: each read may be a request. pass_over_damage: whoever walks its headers goes on after damage instead of
+    raising. `bytes_read` counts what was read. Every read of an object that has gone or was replaced since it was
+    listed raises FileNotFoundError.
     """
 
     def __init__(
@@ -58,9 +59,11 @@ class SegmentFile:
         next_base_offset: int | None = None,
         topic_partition: str | None = None,
         *,
+        remote: bool = False,
         pass_over_damage: bool = False,
     ) -> None:
         self._file = file
+        self.remote = remote
         self._read_index = index_bytes
         self.pass_over_damage = pass_over_damage
         self.topic_partition = topic_partition
@@ -96,6 +99,7 @@ class SegmentFile:
             partial(_index_bytes, store, directory, facts),
             next_base_offset,
             topic_partition,
+            remote=store.remote,
             pass_over_damage=pass_over_damage,
         )
 
@@ -140,8 +144,16 @@ class SegmentFile:
         self.bytes_read += filled
         return filled
 
-    def expect(self, position: int, until: int) -> None:
-        """Bytes [position, until) are going to be read, see OpenFile; until: at most the file's size."""
+    def expect(self, position: int, end: int) -> None:
+        """The batches from `position` on are going to be read, up to that of offset `end`: of an object store, their
+        bytes are fetched ahead. How far that is, is asked of the offset index."""
+        if not self.remote:
+            return
+        until = self.size
+        if self.next_base_offset is None or end < self.next_base_offset:
+            _, positions = self.offset_index.entries_after(end)
+            # The first of them may begin before `end`, and is read; the second does not.
+            until = int(positions[1]) if len(positions) > 1 else self.size
         self._file.expect(position, min(until, self.size))
 
     def _unreadable(self, error: OSError, position: int) -> NotALogDirectory:
@@ -151,6 +163,15 @@ class SegmentFile:
             topic_partition=self.topic_partition,
             path=self.path,
             position=position,
+        )
+
+    def never_the_same(self, gone: FileNotFoundError, times: int) -> NotALogDirectory:
+        """The error for an object that was replaced again and again while it was read."""
+        return NotALogDirectory(
+            f"the segment was replaced {times} times while it was read: {gone.strerror}",
+            topic_partition=self.topic_partition,
+            path=self.path,
+            hint="read a copy that stays as it is",
         )
 
     @cached_property
