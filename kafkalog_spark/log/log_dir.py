@@ -27,7 +27,7 @@ from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.path_patterns import Place, expanded_paths
+from kafkalog_spark.log.read.path_patterns import Root, expanded_paths
 from kafkalog_spark.log.read.replicas import chosen_places
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LogDirs:
     """
 
     places: dict[tuple[str, int], PartitionPlace] = field(default_factory=dict)
-    roots: tuple[Place, ...] = ()
+    roots: tuple[Root, ...] = ()
     copies: dict[tuple[str, int], tuple[PartitionPlace, ...]] = field(default_factory=dict)
     partitions_only: bool = False
 
@@ -144,7 +144,7 @@ def _same_directory(one: PartitionPlace, other: PartitionPlace) -> bool:
         return False  # gone since it was listed
 
 
-def _places(root: Place) -> Iterator[PartitionPlace]:
+def _places(root: Root) -> Iterator[PartitionPlace]:
     path, store = root
     try:
         listing = store.list(path)

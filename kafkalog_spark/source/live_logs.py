@@ -18,7 +18,7 @@ from kafkalog_spark.log.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import LISTINGS
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.path_patterns import Place, expanded_paths, is_pattern
+from kafkalog_spark.log.read.path_patterns import Root, expanded_paths, is_pattern
 from kafkalog_spark.log.read.replicas import topic_id_of
 from kafkalog_spark.log.read.small_files import offset_checkpoint
 from kafkalog_spark.log.store.interface import Store
@@ -39,7 +39,7 @@ class LiveLogs:
         self._options = options
         self._clock_ns = clock_ns
         self._patterns = any(map(is_pattern, options.paths))
-        self._places: tuple[Place, ...] = ()
+        self._places: tuple[Root, ...] = ()
         self._watches: list[Watch | ListingWatch] = []
         self._dirs: LogDirs | None = None
         self._assigned: dict[frozenset[str], list[TopicPartition]] = {}

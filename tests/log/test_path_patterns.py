@@ -8,12 +8,12 @@ import pytest
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.path_patterns import Place, expanded_paths
+from kafkalog_spark.log.read.path_patterns import Root, expanded_paths
 from kafkalog_spark.log.store.local_store import LOCAL
 from tests.source.made_logs import append, numbers
 
 
-def paths_of(places: tuple[Place, ...]) -> tuple[str, ...]:
+def paths_of(places: tuple[Root, ...]) -> tuple[str, ...]:
     assert {place.store for place in places} == {LOCAL}
     return tuple(place.path for place in places)
 

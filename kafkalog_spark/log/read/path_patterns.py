@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,15 +12,13 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.format.names import DirKind, parse_partition_dir
 from kafkalog_spark.log.store.interface import Store
 from kafkalog_spark.log.store.local_store import LOCAL
+from kafkalog_spark.log.store.urls import is_local, normalised
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.store.storage_options import StorageOptions
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-"""A scheme. One letter and a colon is a drive to Windows only, where nothing here runs."""
 
-
-class Place(NamedTuple):
+class Root(NamedTuple):
     """A path, absolute or a URL without a slash at its end, and what reads there."""
 
     path: str
@@ -31,10 +28,10 @@ class Place(NamedTuple):
 def is_pattern(path: str) -> bool:
     """Whether a path stands for directories that have to be looked up: a directory of just that name comes first, so
     that `[` and `*` may be in a name. A URL with one is a pattern."""
-    return glob.has_magic(path) and (is_url(path) or not os.path.lexists(os.path.expanduser(path)))
+    return glob.has_magic(path) and (not is_local(path) or not os.path.lexists(os.path.expanduser(path)))
 
 
-def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOptions | None = None) -> tuple[Place, ...]:
+def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOptions | None = None) -> tuple[Root, ...]:
     """Places, each once, in the order given; those that a pattern finds sorted by name.
 
     `~` is the home directory of the user that runs this process. A pattern finds directories, and of partitions'
@@ -52,20 +49,15 @@ def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOpti
         if not in_use:
             raise NotALogDirectory("no directory matches the pattern", path=path)
         found.update((name, store) for name in in_use)
-    return tuple(Place(path, store) for path, store in found.items())
+    return tuple(Root(path, store) for path, store in found.items())
 
 
-def is_url(path: str) -> bool:
-    """Whether it begins with a scheme: `s3://bucket/logs`, `file:/data`."""
-    return _URL.match(path) is not None
+def _located(path: str, storage: StorageOptions | None) -> Root:
+    if is_local(path):
+        return Root(normalised(os.path.expanduser(path)), LOCAL)
+    from kafkalog_spark.log.store.stores import store_of  # the libraries of object stores only where they are wanted
 
-
-def _located(path: str, storage: StorageOptions | None) -> Place:
-    if not is_url(path):
-        return Place(os.path.abspath(os.path.expanduser(path)), LOCAL)
-    from kafkalog_spark.log.store.stores import located  # the libraries of object stores only where they are wanted
-
-    return Place(*located(path, storage))
+    return Root(normalised(path), store_of(path, storage))
 
 
 def _matches(path: str) -> list[str]:
