@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kafkalog_spark.log.store.interface import FileFacts, Store
 
@@ -46,29 +46,43 @@ class Watch:
         self._state = None
 
 
+PAGE = 1000
+"""Names that a LIST gives at once: up to so many, a whole listing costs no more than its tail does."""
+WHOLE_EVERY_NS = 60_000_000_000
+"""How often a larger directory is listed as a whole, which shows what retention has deleted: a trigger that reads where
+nothing is any more finds that out by itself."""
+
+
 class ListingWatch:
     """A directory of an object store, and what a LIST said of it when it was last looked at.
 
-    There is no time of modification to ask for. So names, sizes and versions are compared, of a partition those from
-    its last segment on: what is written to a log shows there.
+    There is no time of modification to ask for. So names, sizes and versions are compared; of a partition with more
+    names than one LIST gives, those from its last segment on, where what is written to a log shows.
     """
 
     def __init__(self, store: Store, directory: str) -> None:
         self._store = store
         self.path = directory
         self._after = ""
+        self._whole_since_ns = 0
         self._state: Mapping[str, FileFacts | None] | None = None
 
     def changed(self, now_ns: int) -> bool:
-        """As Watch.changed. Raises OSError; FileNotFoundError where nothing is left of what is compared."""
+        """As Watch.changed. Raises OSError; FileNotFoundError where nothing is left."""
+        if self._after and now_ns - self._whole_since_ns >= WHOLE_EVERY_NS:
+            self.forget()
+        if self._state is None:
+            self._after, self._whole_since_ns = "", now_ns
         listing = self._store.list(self.path, self._after)
         state = _state_of(listing.names, listing.files, self._after)
         changed, self._state = state != self._state, state
         return changed
 
-    def saw(self, names: Iterable[str], files: Mapping[str, FileFacts], after: str = "") -> None:
-        """Compare, from now on, with this listing, and only names that come after `after`."""
-        self._after, self._state = after, _state_of(names, files, after)
+    def saw(self, names: Sequence[str], files: Mapping[str, FileFacts], last: str) -> None:
+        """Compare with this listing of a partition from now on; `last`: with what the names of its last segment's files
+        begin."""
+        self._after = last if len(names) > PAGE else ""
+        self._state = _state_of(names, files, self._after)
 
     def forget(self) -> None:
         """As Watch.forget."""
