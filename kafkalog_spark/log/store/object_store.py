@@ -89,7 +89,7 @@ class ObjectStore:
             if below:
                 directories.add(name)
             else:
-                files[name] = FileFacts(found["size"], found["e_tag"] or "")
+                files[name] = _facts_of(found)
         return files, directories, bool(objects or prefixes)
 
     def _is_file(self, key: str, path: str) -> bool:
@@ -127,7 +127,7 @@ class ObjectStore:
             now = self._head(place_of(path).key, path)
         except FileNotFoundError:
             return True
-        return now.size != facts.size or bool(facts.version and now.version and now.version != facts.version)
+        return now != facts
 
     def _facts(self, key: str, path: str) -> FileFacts:
         try:
@@ -142,7 +142,7 @@ class ObjectStore:
 
     def _head(self, key: str, path: str) -> FileFacts:
         found = self.client.ask(path, lambda store: store.head(key), head=1)
-        return FileFacts(found["size"], found["e_tag"] or "")
+        return _facts_of(found)
 
     def read_all(self, path: str, most: int) -> bytes:
         """See Store. One GET. Raises FileNotFoundError, OSError."""
@@ -159,6 +159,11 @@ class ObjectStore:
         return bool(found) or not key
 
 
+def _facts_of(meta: Any) -> FileFacts:
+    """What the library says of an object. A store without ETags has the time of modification, like a weak one."""
+    return FileFacts(meta["size"], meta["e_tag"] or f'W/"{meta["last_modified"].isoformat()}"')
+
+
 def _list_level(store: Any, *, prefix: str) -> tuple[list[Any], list[str]]:
     found = store.list_with_delimiter(prefix)
     return found["objects"], found["common_prefixes"]
@@ -171,12 +176,12 @@ def _list_after(store: Any, *, prefix: str, offset: str) -> tuple[list[Any], lis
 def _get(store: Any, *, key: str, begin: int, end: int, facts: FileFacts) -> memoryview:
     """The bytes [begin, end) of the version that `facts` are of. Raises TryFailed."""
     options: dict[str, Any] = {"range": (begin, end)}
-    if facts.version and not facts.version.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
+    if not facts.version.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
         options["if_match"] = facts.version
     result = store.get(key, options=options)
     meta = result.meta
     # for stores that take no notice of If-Match
-    if meta["size"] != facts.size or (facts.version and meta["e_tag"] and meta["e_tag"] != facts.version):
+    if _facts_of(meta) != facts:
         raise TryFailed(REPLACED)
     data = memoryview(result.bytes())
     if len(data) != end - begin:
