@@ -14,6 +14,8 @@ import pytest
 from tests import golden_data, searches
 from tests.spark_session import JVM_FOR_TESTS, new_session
 
+pytest_plugins = ["tests.on_bucket"]
+
 searches.load_profile()
 for name, value in JVM_FOR_TESTS.items():
     os.environ.setdefault(name, value)  # also for the JVMs that examples, the notebook and killed queries start

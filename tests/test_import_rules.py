@@ -17,6 +17,8 @@ PACKAGE = ROOT / "kafkalog_spark"
 LOG_MAY_IMPORT = {"numpy", "numba", "llvmlite", "pyarrow", "lz4", "snappy", "cramjam", "zstandard", "crc32c"}
 # Encrypted segments: the extra [tiered], imported when the first of them is met.
 TIERED_MAY_IMPORT = {"cryptography", "Crypto"}
+# Buckets: the extra [object-store], imported with the first request; boto3 only for profiles.
+STORE_MAY_IMPORT = {"obstore", "fsspec", "boto3", "botocore"}
 
 # What planning needs must be there without waiting for numba; with these, everything in source/.
 LIGHT = [
@@ -61,7 +63,8 @@ def imported(path: Path) -> Iterator[str]:
     "path", sorted((PACKAGE / "log").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )
 def test_log_imports_only_arrays_codecs_and_our_errors(path: Path) -> None:
-    allowed = sys.stdlib_module_names | LOG_MAY_IMPORT | (TIERED_MAY_IMPORT if path.parent.name == "tiered" else set())
+    extras = {"tiered": TIERED_MAY_IMPORT, "store": STORE_MAY_IMPORT}.get(path.parent.name, set())
+    allowed = sys.stdlib_module_names | LOG_MAY_IMPORT | extras
     foreign = {
         name
         for name in imported(path)
@@ -97,7 +100,7 @@ def loaded_after(*names: str) -> dict[str, str]:
 import importlib, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
-    for heavy in ("numba", "pyspark", "pandas"):
+    for heavy in ("numba", "pyspark", "pandas", "obstore", "fsspec", "boto3"):
         if heavy in sys.modules:
             print(heavy, name)
 """
@@ -120,8 +123,8 @@ def test_planning_and_small_files_load_no_numba() -> None:
     assert "numba" not in loaded_after(*LIGHT, *modules(PACKAGE / "source"), *sink)
 
 
-def test_the_log_format_loads_no_pyspark() -> None:
-    assert "pyspark" not in loaded_after(*modules(PACKAGE / "log"))
+def test_the_log_format_loads_no_pyspark_and_no_client_of_an_object_store() -> None:
+    assert not {"pyspark", "obstore", "fsspec", "boto3"} & loaded_after(*modules(PACKAGE / "log")).keys()
 
 
 def test_a_kernel_does_load_numba() -> None:

@@ -27,13 +27,14 @@ from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.path_patterns import expanded_paths
+from kafkalog_spark.log.read.path_patterns import Root, expanded_paths
 from kafkalog_spark.log.read.replicas import chosen_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalog_spark.log.read.partition_scan import ScanRequest
+    from kafkalog_spark.log.store.storage_options import StorageOptions
 
 _MARKS = (META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE)
 """A directory with one of these is a log directory even when it holds no partition yet."""
@@ -44,40 +45,48 @@ class LogDirs:
     """The partitions of one or more log directories (Kafka's log.dirs), as they were listed.
 
     `places`: each partition, where it lies first. `copies`: all places of those that lie in several of the directories;
-    `place` says which of them to read. `paths`: absolute, patterns replaced by what they found. `partitions_only`:
-    whether every path is the directory of a single partition.
+    `place` says which of them to read. `roots`: what was opened, patterns replaced by what they found.
+    `partitions_only`: whether every root is the directory of a single partition.
     """
 
     places: dict[tuple[str, int], PartitionPlace] = field(default_factory=dict)
-    paths: tuple[str, ...] = ()
+    roots: tuple[Root, ...] = ()
     copies: dict[tuple[str, int], tuple[PartitionPlace, ...]] = field(default_factory=dict)
     partitions_only: bool = False
 
     @classmethod
-    def open(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> LogDirs:
+    def open(
+        cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], storage: StorageOptions | None = None
+    ) -> LogDirs:
         """List log directories, or single partition directories (which may be -stray, -future or -delete ones).
 
-        `~` and the wildcards of a shell are understood. Raises NotALogDirectory: a path is missing, unreadable or
-        neither of the two, or a pattern finds nothing.
+        Paths, and URLs of object stores (docs/object_storage.md), which `storage` says how to reach; `~` and the
+        wildcards of a shell are understood. Raises NotALogDirectory: a path is missing, unreadable or neither of the
+        two, or a pattern finds nothing; OptionError for a URL that nothing here reads.
         """
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
-        checked = expanded_paths(paths)
+        roots = expanded_paths(paths, storage)
         found: dict[tuple[str, int], list[PartitionPlace]] = {}
         partitions_only = True
-        for path in checked:
-            for place in _places(path):
-                partitions_only = partitions_only and place.directory == path
+        for root in roots:
+            for place in _places(root):
+                partitions_only = partitions_only and place.directory == root.path
                 others = found.setdefault((place.topic, place.partition), [])
-                if not any(_same_directory(place.directory, other.directory) for other in others):
+                if not any(_same_directory(place, other) for other in others):
                     others.append(place)
         ordered = sorted(found.items())
         return cls(
             {tp: places[0] for tp, places in ordered},
-            checked,
+            roots,
             {tp: tuple(places) for tp, places in ordered if len(places) > 1},
             partitions_only and bool(found),
         )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Of the roots: absolute paths, and URLs."""
+        return tuple(root.path for root in self.roots)
 
     @property
     def topics(self) -> dict[str, tuple[int, ...]]:
@@ -126,44 +135,45 @@ class LogDirs:
             yield from scan_partition(log, log.log_start_offset, end, request)
 
 
-def _same_directory(one: str, other: str) -> bool:
+def _same_directory(one: PartitionPlace, other: PartitionPlace) -> bool:
+    if one.directory == other.directory or one.store.remote or other.store.remote:
+        return one.directory == other.directory
     try:
-        return one == other or os.path.samefile(one, other)
+        return os.path.samefile(one.directory, other.directory)
     except OSError:
         return False  # gone since it was listed
 
 
-def _missing(path: str) -> NotALogDirectory:
-    return NotALogDirectory("does not exist", path=path)
-
-
-def _places(path: str) -> Iterator[PartitionPlace]:
+def _places(root: Root) -> Iterator[PartitionPlace]:
+    path, store = root
     try:
-        listing = sorted(os.listdir(path))
+        listing = store.list(path)
     except NotADirectoryError:
         raise NotALogDirectory(
             "is a file; give the log directory that holds the partition directories, or one of these", path=path
         ) from None
-    except FileNotFoundError:
-        raise _missing(path) from None
+    except FileNotFoundError as error:
+        # an object store says what it looked for: there are no directories in it
+        raise NotALogDirectory((error.strerror if store.remote else None) or "does not exist", path=path) from None
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
+    listed = sorted(listing.names)
     own = names.parse_partition_dir(os.path.basename(path))
     if own is not None and any(
-        name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listing
+        name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listed
     ):
-        yield PartitionPlace(own.topic, own.partition, path)
+        yield PartitionPlace(own.topic, own.partition, path, store)
         return
     found = False
-    for name in listing:
+    for name in listed:
         parsed = names.parse_partition_dir(name)
-        if parsed is None or not os.path.isdir(os.path.join(path, name)):
+        if parsed is None or not listing.is_directory(name):
             continue
         found = True
         if parsed.kind is DirKind.LIVE:
-            yield PartitionPlace(parsed.topic, parsed.partition, os.path.join(path, name))
-    if not found and own is None and not any(mark in listing for mark in _MARKS):
-        segments = any(names.parse_segment_file(name) for name in listing)
+            yield PartitionPlace(parsed.topic, parsed.partition, os.path.join(path, name), store)
+    if not found and own is None and not any(mark in listed for mark in _MARKS):
+        segments = any(names.parse_segment_file(name) for name in listed)
         raise NotALogDirectory(
             "is not a Kafka log directory: no <topic>-<partition> directory in it"
             + (", but segment files" if segments else ""),

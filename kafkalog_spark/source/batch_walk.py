@@ -3,7 +3,6 @@ whether there is anything to read in them. Headers only; the records are the tas
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
@@ -25,7 +24,7 @@ def bytes_of(log: PartitionLog, start: int, end: int) -> int:
         segment, following = log.segments[index], log.next_base_offset(index)
         try:
             if start <= segment.base_offset and following is not None and following <= end:
-                total += os.stat(os.path.join(log.directory, segment.log)).st_size
+                total += log.size_of(index)
                 continue
             with log.open_segment(index) as file:
                 begin = _position(file, start)

@@ -9,7 +9,7 @@ from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.source.watch import Watch
+from kafkalog_spark.source.watch import ListingWatch, Unchanged, Watch
 
 _NOT_YET = LogEnd(0, 0)
 
@@ -25,8 +25,8 @@ class LiveLog:
     place: PartitionPlace
     log: PartitionLog
     topic_id: uuid.UUID | None
-    directory: Watch
-    segment: Watch
+    directory: Watch | ListingWatch
+    segment: Watch | Unchanged
     log_start: int = 0
     log_end: LogEnd = _NOT_YET
     readers_end: int = 0

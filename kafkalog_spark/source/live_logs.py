@@ -14,18 +14,22 @@ from functools import partial
 
 from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.log.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.log.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace, offset_checkpoint
-from kafkalog_spark.log.read.path_patterns import expanded_paths, is_pattern
+from kafkalog_spark.log.read.partition_log import LISTINGS
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.path_patterns import Root, expanded_paths, is_pattern
 from kafkalog_spark.log.read.replicas import topic_id_of
+from kafkalog_spark.log.read.small_files import offset_checkpoint
+from kafkalog_spark.log.store.interface import Store
 from kafkalog_spark.source.assigned_places import open_log_dirs
 from kafkalog_spark.source.live_copies import LiveCopies
 from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.parallel import for_each_place
 from kafkalog_spark.source.subscription import assigned_partitions
-from kafkalog_spark.source.watch import Watch
+from kafkalog_spark.source.watch import ListingWatch, Watch, directory_watch, segment_watch
 
 
 class LiveLogs:
@@ -35,8 +39,8 @@ class LiveLogs:
         self._options = options
         self._clock_ns = clock_ns
         self._patterns = any(map(is_pattern, options.paths))
-        self._paths: tuple[str, ...] = ()
-        self._watches: list[Watch] = []
+        self._places: tuple[Root, ...] = ()
+        self._watches: list[Watch | ListingWatch] = []
         self._dirs: LogDirs | None = None
         self._assigned: dict[frozenset[str], list[TopicPartition]] = {}
         self._checkpoints: dict[str, _Checkpoints] = {}
@@ -62,12 +66,19 @@ class LiveLogs:
             assigned = assigned_partitions(self._options.subscription, dirs.places, gone)
             self._copies.check(dirs, assigned)
             self._assigned = {gone: assigned}
+        alone = [dirs.places[tp] for tp in self._assigned[gone] if tp not in dirs.copies]
+        for place in alone:  # before the logs: a checkpoint that is read later could be ahead of what was seen of them
+            self._checkpoints_of(place).look(now)
+        looked_at = for_each_place(
+            lambda place: self._look_at(place, self._logs.get((place.topic, place.partition)), now), alone
+        )
+        found = {(place.topic, place.partition): live for place, live in zip(alone, looked_at, strict=True)}
         logs: dict[TopicPartition, LiveLog] = {}
         for tp in self._assigned[gone]:
             if tp in dirs.copies:
                 live = self._copies.look(dirs.copies[tp], self._logs.get(tp), partial(self._look_at, now=now))
             else:
-                live = self._look_at(dirs.places[tp], self._logs.get(tp), now)
+                live = found[tp]
             if live is not None:
                 logs[tp] = live
         self._copies.report()
@@ -76,9 +87,10 @@ class LiveLogs:
 
     def _listed(self, now: int) -> LogDirs:
         if self._patterns or not self._watches:
-            paths = expanded_paths(self._options.paths)
-            if paths != self._paths:
-                self._paths, self._watches = paths, [Watch(path) for path in paths]
+            places = expanded_paths(self._options.paths, self._options.storage)
+            if places != self._places:
+                self._places = places
+                self._watches = [directory_watch(store, path) for path, store in places]
         try:
             changed = [watch.changed(now) for watch in self._watches]  # all of them: `any` would stop at the first
         except OSError:
@@ -91,24 +103,28 @@ class LiveLogs:
 
     def _look_at(self, place: PartitionPlace, live: LiveLog | None, now: int) -> LiveLog | None:
         """None when the partition has been deleted since its log directory was listed."""
-        parent = os.path.dirname(place.directory)
-        checkpoints = self._checkpoints.get(parent)
-        if checkpoints is None:
-            checkpoints = self._checkpoints[parent] = _Checkpoints(parent)
         try:
-            # before the log: a checkpoint that is read later could be ahead of what was seen of the log
+            checkpoints = self._checkpoints_of(place)
             checkpoints.look(now)
             return _look_at_log(place, live, checkpoints, self._options, now)
         except NotALogDirectory:
-            if os.path.exists(place.directory) or not os.path.isdir(parent):
+            if place.exists() or not place.store.exists(place.log_dir):
                 raise
             return None
 
+    def _checkpoints_of(self, place: PartitionPlace) -> _Checkpoints:
+        found = self._checkpoints.get(place.log_dir)
+        if found is None:
+            found = self._checkpoints[place.log_dir] = _Checkpoints(place.store, place.log_dir)
+        return found
+
 
 class _Checkpoints:
-    """Recovery points and log starts of a log directory, read again when the files have changed."""
+    """Recovery points and log starts of a log directory, read again when the files have changed; of an object store,
+    which would be asked as often for that, at every look."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, store: Store, directory: str) -> None:
+        self._store = store
         self._directory = directory
         self._files = {
             name: Watch(os.path.join(directory, name))
@@ -122,8 +138,8 @@ class _Checkpoints:
             return  # for another partition, in this look
         for name, file in self._files.items():
             try:
-                if file.changed(now):
-                    self._offsets[name] = offset_checkpoint(self._directory, name)
+                if self._store.remote or file.changed(now):
+                    self._offsets[name] = offset_checkpoint(self._store, self._directory, name)
             except OSError:
                 file.forget()
                 self._offsets[name] = {}
@@ -156,15 +172,12 @@ def _look_at_log(
             live.log.check_not_gone()
             live.topic_id = topic_id_of(place)
         return _with_end(live, options, now)
-    directory = Watch(place.directory)
+    directory = directory_watch(place.store, place.directory)
     try:
         directory.changed(now)
     except OSError:
         pass  # PartitionLog says what is wrong
-    log = PartitionLog(
-        place.topic,
-        place.partition,
-        place.directory,
+    log = place.open_unread(
         recovery_point=recovery_point,
         log_start_checkpoint=log_start,
         pass_over_damage=options.mode == "DROPMALFORMED",
@@ -178,7 +191,7 @@ def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:
     for attempt in range(LISTINGS):
         path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
         if live.segment.path != path:
-            live.segment = Watch(path)
+            live.segment = segment_watch(log.store, path)
         try:
             live.segment.changed(now)
             live.log_end = log.log_end
@@ -198,6 +211,9 @@ def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:
             continue
         live.log_start = log.log_start_offset
         log.check_not_gone()
+        if isinstance(live.directory, ListingWatch) and log.segments:
+            last = segment_name(log.segments[-1].base_offset)
+            live.directory.saw(log.names, log.facts, last)
         return live
     raise NotALogDirectory(
         "the last segment is listed and cannot be opened: it does not exist",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from functools import partial
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.source.bounds import LogView
 from kafkalog_spark.source.options import ReadOptions
 
@@ -17,15 +17,21 @@ _log = logging.getLogger(__name__)
 
 
 def opened_view(
-    place: PartitionPlace, options: ReadOptions, *, fixed_end: int | None = None, known_end: LogEnd | None = None
+    place: PartitionPlace,
+    options: ReadOptions,
+    *,
+    fixed_end: int | None = None,
+    known_end: LogEnd | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> tuple[PartitionLog, LogView] | None:
     """The partition, opened as the read's `mode` wants it, and its view.
 
-    `fixed_end`, `known_end`: those of the task's Split. None, with a warning, for a partition that was deleted since it
-    was listed, where failOnDataLoss is false; otherwise that raises NotALogDirectory.
+    `fixed_end`, `known_end`: those of the task's Split. `checkpoints`: see PartitionPlace.open. None, with a warning,
+    for a partition that was deleted since it was listed, where failOnDataLoss is false; otherwise that raises
+    NotALogDirectory.
     """
     try:
-        log = place.open(pass_over_damage=options.mode == "DROPMALFORMED", known_end=known_end)
+        log = place.open(pass_over_damage=options.mode == "DROPMALFORMED", known_end=known_end, checkpoints=checkpoints)
         view = LogView(
             log_start=log.log_start_offset,
             log_end=_end_for_readers(log, options, fixed_end),
@@ -33,7 +39,7 @@ def opened_view(
         )
         log.check_not_gone()
     except NotALogDirectory as gone:
-        if options.fail_on_data_loss or os.path.exists(place.directory):
+        if options.fail_on_data_loss or place.exists():
             raise
         _log.warning("%s", gone)
         return None

@@ -90,7 +90,8 @@ PLAIN_OPTIONS = (
         values.paths,
         None,
         "What `.load(...)` is given: a log directory, several (`log.dirs`) by comma or as a JSON list, or one "
-        "partition's directory. Local, or `file:`; `~` and wildcards (`*`, `?`, `[a-c]`) are understood.",
+        "partition's directory. Local, or `file:`; `~` and wildcards (`*`, `?`, `[a-c]`) are understood. Or the URL of "
+        "one in an object store: `s3://`, `gs://`, `abfss://`, `hdfs://` (docs/object_storage.md).",
     ),
     Option("paths", values.paths, None, 'What Spark makes of `.load(["/a", "/b"])`.'),
     Option(

@@ -9,6 +9,7 @@ import warnings
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.format.layout import MAX_INT64
 from kafkalog_spark.log.read.record_schema import COLUMN_TYPES
+from kafkalog_spark.log.store.urls import is_local, normalised
 from kafkalog_spark.option_text import (
     Parser,
     boolean,
@@ -30,9 +31,6 @@ from kafkalog_spark.source.offsets_json import parse_offsets, parse_partitions, 
 from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern
 
 __all__ = ["Parser", "boolean", "byte_size", "choice", "duration_ms", "positive_int", "positive_long"]
-
-
-_ONLY_LOCAL = "only local directories can be read"
 
 
 def topics(name: str, text: str) -> Subscribe:
@@ -109,8 +107,15 @@ def columns(name: str, text: str) -> tuple[str, ...]:
     return chosen
 
 
+def _location(name: str, text: str) -> str:
+    """A local path as it is given, `file:` taken off; or the URL of a directory in an object store, normalised."""
+    if is_local(text) or text[:5].lower() == "file:":
+        return local_path(name, text, "it names no directory of this machine, and no bucket")
+    return normalised(text)
+
+
 def paths(name: str, text: str) -> tuple[str, ...]:
-    """Local directories: one, several by comma, or a JSON list (what Spark makes of load(["a", "b"]))."""
+    """Directories, local or as URLs: one, several by comma, or a JSON list (what Spark makes of load(["a", "b"]))."""
     if text.startswith("["):
         try:
             given = json.loads(text)
@@ -123,9 +128,7 @@ def paths(name: str, text: str) -> tuple[str, ...]:
             )
     else:
         given = [part.strip() for part in text.split(",")]
-    result = tuple(
-        dict.fromkeys(local_path(name, part, "only local directories can be read") for part in given if part)
-    )
+    result = tuple(dict.fromkeys(_location(name, part) for part in given if part))
     if not result:
         raise OptionError(f"option '{name}' names no path: '{text}'")
     return result

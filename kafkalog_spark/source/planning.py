@@ -17,6 +17,7 @@ from itertools import islice
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.source.assigned_places import open_log_dirs, places_to_read
 from kafkalog_spark.source.bounds import LogView, OffsetRange, cut_range, resolve_bounds
 from kafkalog_spark.source.filters import RowFilter
@@ -24,6 +25,7 @@ from kafkalog_spark.source.log_view import ends_before_last_segment, opened_view
 from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.packing import pack_size, packed
+from kafkalog_spark.source.parallel import for_each_place
 from kafkalog_spark.source.range_calculator import split_ranges
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts, segment_facts
 from kafkalog_spark.source.subscription import assigned_partitions
@@ -64,8 +66,9 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     # finding the end of a log of which nothing is wanted would be for nothing
     wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
     places = places_to_read(options, dirs, wanted)
-    for tp, place in places.items():
-        found = opened_view(place, options)
+    checkpoints = Checkpoints()
+    opened = for_each_place(lambda place: opened_view(place, options, checkpoints=checkpoints), places.values())
+    for tp, found in zip(places, opened, strict=True):
         if found is not None:
             logs[tp], views[tp] = found
     ranges = resolve_bounds(
@@ -76,7 +79,11 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
         on_no_match=options.on_no_match,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    facts = {r.topic_partition: segment_facts(logs[r.topic_partition], r, row_filter, options) for r in ranges}
+    of_place = {places[r.topic_partition]: r for r in ranges}
+    found_facts = for_each_place(
+        lambda place: segment_facts(logs[place.topic, place.partition], of_place[place], row_filter, options), of_place
+    )
+    facts = dict(zip((r.topic_partition for r in ranges), found_facts, strict=True))
     return splits_of(ranges, facts, places, logs, options, row_filter)
 
 

@@ -60,7 +60,10 @@ def segment_facts(
             with log.open_segment(index) as file:
                 first = max(start, base)
                 position = 0
-                if by_time:
+                if by_time and file.remote:
+                    if not facts and following is not None and _index_says_before(file, row_filter.timestamp_from_ms):
+                        continue
+                elif by_time:
                     position, offset = _time_position(file, row_filter.timestamp_from_ms)
                     if following is not None and _all_before(file, position, row_filter.timestamp_from_ms):
                         continue
@@ -108,6 +111,16 @@ def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
     return position == file.size
 
 
+def _index_says_before(file: SegmentFile, timestamp: int) -> bool:
+    """Whether the time index of a closed segment, where each look is a request, ends before `timestamp` ms.
+
+    It is believed where nothing but entries is in it: a broker adds the largest timestamp when it closes a segment, and
+    what was copied before that has zeros at its end.
+    """
+    index = file.time_index
+    return index.whole and index.last is not None and index.last.timestamp < timestamp
+
+
 def _worth_reading(file: SegmentFile) -> int:
     """Bytes that planning reads of a segment to save a task from reading it: an index that is missing must not make it
     read the log."""
@@ -125,7 +138,11 @@ def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
 
 
 def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) -> Iterator[Cut]:
-    """Batch boundaries about `largest` bytes apart; each an index entry that the batch there proves."""
+    """Batch boundaries about `largest` bytes apart; each an index entry that the batch there proves.
+
+    Where each look is a request, the offset after an entry's: one batch is read by two tasks then, and each takes its
+    own records of it.
+    """
     if file.size - position <= largest:
         return
     if start > file.base_offset and not position:
@@ -136,11 +153,15 @@ def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) 
         if entry is None:
             return
         position = max(entry.position, position + largest)
-        header = file.proven_entry(entry)
-        if header is None or header.magic < 2:
-            continue  # a wrapper's header does not say its first offset
-        if header.base_offset >= end:
+        if file.remote:  # unproven: the task proves where it begins, and reads by offsets
+            base_offset = entry.offset + 1
+        else:
+            header = file.proven_entry(entry)
+            if header is None or header.magic < 2:
+                continue  # a wrapper's header does not say its first offset
+            base_offset = header.base_offset
+        if base_offset >= end:
             return
-        if header.base_offset > reached:
-            reached = header.base_offset
+        if base_offset > reached:
+            reached = base_offset
             yield Cut(reached, file.base_offset, entry.position)

@@ -9,7 +9,6 @@ before and partitions. Neither commit of the last batch nor stop can be relied o
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -173,15 +172,9 @@ def _opened(split: Split, options: ReadOptions) -> PartitionLog:
     """
     place = split.place
     try:
-        log = PartitionLog(
-            place.topic,
-            place.partition,
-            place.directory,
-            pass_over_damage=options.mode == "DROPMALFORMED",
-            known_end=split.known_end,
-        )
+        log = place.open_unread(pass_over_damage=options.mode == "DROPMALFORMED", known_end=split.known_end)
     except NotALogDirectory as gone:
-        if os.path.exists(place.directory) or not os.path.isdir(os.path.dirname(place.directory)):
+        if place.exists() or not place.store.exists(place.log_dir):
             raise
         raise deleted({(place.topic, place.partition)}) from gone
     _check_topic(split)

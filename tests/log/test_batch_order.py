@@ -14,6 +14,7 @@ from kafkalog_spark.log.read.batch_order import follower_lies, ordered_headers
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.store.local_store import LOCAL
 from tests.log.batch_builder import batch
 from tests.log.damaged_log import check_place, log_path, open_log, patched, read_all, records, write_segments
 from tests.log.rows import plain_rows
@@ -117,7 +118,7 @@ def test_a_follower_that_was_moved_does_not_end_a_range_that_ends_before_it(tmp_
 def test_headers_are_given_up_to_a_torn_tail(tail: bytes, tmp_path: Path) -> None:
     path = log_path(write_segments(tmp_path, {0: b"".join(PARTS[:5]) + tail}))
     found: list[int] = []
-    with SegmentFile(str(path.parent), SegmentFiles(0, path.name)) as file:
+    with SegmentFile.open(LOCAL, str(path.parent), SegmentFiles(0, path.name)) as file:
         try:
             for header in ordered_headers(file, 0, 0):
                 found.append(header.base_offset)

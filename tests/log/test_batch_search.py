@@ -11,6 +11,7 @@ from kafkalog_spark.log.format.names import SegmentFiles
 from kafkalog_spark.log.read import batch_search
 from kafkalog_spark.log.read.batch_search import find_batch
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.store.local_store import LOCAL
 from tests.log.batch_builder import V2Record, batch
 from tests.log.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, write_segments
 
@@ -19,7 +20,7 @@ PAGE = bytes(4096)
 
 def opened(root: Path, data: bytes) -> SegmentFile:
     path = log_path(write_segments(root, {0: data}))
-    return SegmentFile(str(path.parent), SegmentFiles(0, path.name))
+    return SegmentFile.open(LOCAL, str(path.parent), SegmentFiles(0, path.name))
 
 
 @pytest.mark.parametrize("behind", [b"", b"\x00", PAGE, b"\xff" * 100, AFTER, AFTER[:40], HONEST[:-1] + b"!"])

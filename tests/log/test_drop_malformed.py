@@ -17,6 +17,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.store.local_store import LOCAL
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from tests.golden_data import KAFKA_4_3
 from tests.log.encoded_batches import encode_batches
@@ -71,7 +72,7 @@ DAMAGES = [
 
 
 def batches_of(path: Path) -> list[BatchHeader]:
-    with SegmentFile(str(path.parent), SegmentFiles(int(path.name[:20]), path.name)) as file:
+    with SegmentFile.open(LOCAL, str(path.parent), SegmentFiles(int(path.name[:20]), path.name)) as file:
         return list(file.headers())
 
 

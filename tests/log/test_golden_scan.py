@@ -14,6 +14,7 @@ from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, las
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.store.local_store import LOCAL
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.rows import ALL_COLUMNS, plain_rows
 
@@ -56,7 +57,7 @@ def test_batch_headers_are_those_that_dump_log_segments_printed(golden_log: Gold
     for path in golden_log.segments():
         dumped = golden_log.batches(path)
         base = int(path.name[:20])
-        with SegmentFile(str(path.parent), SegmentFiles(base, path.name)) as file:
+        with SegmentFile.open(LOCAL, str(path.parent), SegmentFiles(base, path.name)) as file:
             headers = list(file.headers())
         assert [(h.position, h.size, h.last_offset, h.magic, h.crc) for h in headers] == [
             (d.position, d.size, d.last_offset, d.magic, d.crc) for d in dumped

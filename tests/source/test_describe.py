@@ -19,6 +19,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.local_only("messages and plans name local paths")
 def test_partitions_offsets_and_directories(logs: Path) -> None:
     found = kafkalog_spark.describe(logs, subscribe="orders", startingOffsets='{"orders":{"0":10,"1":-2}}')
     assert str(found).splitlines() == [

@@ -65,6 +65,7 @@ def test_partitions_without_news_are_neither_listed_nor_opened(many: Path, touch
     assert touched == []
 
 
+@pytest.mark.local_only("counts what is opened")
 def test_a_look_costs_what_has_changed(many: Path, touched: list[str]) -> None:
     logs = live(many)
     for _ in range(2):
@@ -77,6 +78,7 @@ def test_a_look_costs_what_has_changed(many: Path, touched: list[str]) -> None:
     assert {Path(path).relative_to(many).parts[0] for path in touched} == {"t-7", "t-8"}
 
 
+@pytest.mark.local_only("counts what is opened")
 def test_the_offset_index_is_not_read_for_what_was_appended(many: Path, touched: list[str]) -> None:
     logs = live(many)
     for _ in range(2):

@@ -14,6 +14,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS
+from kafkalog_spark.log.store.storage_options import StorageOptions
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
     LATEST,
@@ -33,6 +34,7 @@ from tests.source.given_options import read, read_stream, refused
 def test_defaults_of_a_batch() -> None:
     assert read() == ReadOptions(
         paths=("/logs",),
+        storage=StorageOptions(),
         subscription=NotSaid(),
         start=Earliest(),
         end=Latest(),

@@ -34,6 +34,7 @@ def failure(scan: Callable[[], Any]) -> KafkalogError:
     return caught.value
 
 
+@pytest.mark.local_only("messages and plans name local paths")
 def test_a_damaged_batch_names_partition_file_position_and_offset(three: Path) -> None:
     log = three / "t-0" / f"{10:020d}.log"
     flip(log, 100)
@@ -55,6 +56,7 @@ def test_a_batch_beyond_the_limit_names_the_option_that_raises_it(tmp_path: Path
     assert str(error).endswith("raise the option maxDecompressedBatchBytes if such batches are meant to be there")
 
 
+@pytest.mark.local_only("messages and plans name local paths")
 def test_a_segment_that_cannot_be_opened_is_named(three: Path) -> None:
     log = three / "t-0" / f"{10:020d}.log"
     log.unlink()
@@ -109,6 +111,7 @@ def test_a_missing_path_is_named_by_the_first_query_when_there_is_a_schema(tmp_p
     assert str(failure(load.scan)) == f"{tmp_path / 'missing'}: does not exist"
 
 
+@pytest.mark.local_only("messages and plans name local paths")
 def test_a_path_that_is_no_log_directory_is_named_by_the_load(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     error = failure(lambda: Load(tmp_path / "docs"))

@@ -98,6 +98,7 @@ def test_loss_that_is_not_to_fail_is_logged(three: Path, caplog: pytest.LogCaptu
     assert any("t-0" in record.getMessage() and "[5, 30)" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.local_only("messages and plans name local paths")
 def test_a_topic_deleted_after_planning_is_an_error(three: Path) -> None:
     scan = Load(three).scan()
     delete_partition(three, "t", 0)
@@ -115,6 +116,7 @@ def test_a_topic_deleted_after_planning_is_left_out_when_loss_is_not_to_fail(thr
     assert len(left) < len(everything)
 
 
+@pytest.mark.local_only("replaces a call of os")
 @pytest.mark.parametrize("while_planning", [True, False])
 def test_a_partition_deleted_between_its_listing_and_its_end_is_left_out_when_loss_is_not_to_fail(
     three: Path, while_planning: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -95,6 +95,7 @@ def test_closed_segments_older_than_a_pushed_timestamp_are_left_out(log_dir: Pat
     assert [(s.range.start, s.range.end, s.range.end_is_latest) for s in splits] == [(60, 100, True)]
 
 
+@pytest.mark.local_only("planning asks less where each look is a request")
 def test_the_time_index_moves_the_start_to_the_batch_after_its_entry(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, RECORDS))  # record n has FIRST_TIMESTAMP + n, ten to a batch
     for ms in (69, 70, 71):
@@ -104,6 +105,7 @@ def test_the_time_index_moves_the_start_to_the_batch_after_its_entry(tmp_path: P
         assert scan.read()["offset"].to_pylist() == [*range(ms, 100)]
 
 
+@pytest.mark.local_only("planning asks less where each look is a request")
 def test_closed_segments_behind_the_last_wanted_timestamp_are_left_out(tmp_path: Path, opened: list[int]) -> None:
     times = [[50] * 10, [99] * 10, [10] * 10, [20] * 10]
     write_batches(tmp_path, "t", 0, [Batch(numbers(0, 10), t, roll_first=True) for t in times])

@@ -154,6 +154,7 @@ def test_a_topic_that_waits_for_its_removal_is_deleted(topic: Path) -> None:
     assert lost(query.trigger) == "Partitions Set(t-0) have been deleted."
 
 
+@pytest.mark.local_only("an empty directory is nothing in a bucket")
 def test_a_vanished_log_directory_is_not_taken_for_deleted_topics(topic: Path) -> None:
     query = started(topic, failOnDataLoss=False)
     hidden = topic.with_name("hidden")
@@ -291,6 +292,7 @@ def test_a_logged_batch_that_the_log_no_longer_holds(topic: Path) -> None:
     assert forgiving.trigger() == [numbers(30, 33)]
 
 
+@pytest.mark.local_only("messages and plans name local paths")
 def test_corrupt_batches_are_named_and_the_repaired_log_goes_on(topic: Path) -> None:
     query = started(topic)
     append(topic, "t", 0, numbers(30, 50), roll_first=True, batch=5)

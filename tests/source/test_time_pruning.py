@@ -93,6 +93,7 @@ UNHELPFUL: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.local_only("planning asks less where each look is a request")
 def test_with_its_indexes_planning_finds_the_batch_of_a_pushed_timestamp(log_dir: Path, bytes_read: list[int]) -> None:
     scan = since(log_dir, 1777)
     assert [split.range.start for split in scan.splits] == [1770]
@@ -113,6 +114,7 @@ def test_indexes_that_do_not_help_make_planning_read_no_more_than_it_could_save(
     assert scan.read()["offset"].to_pylist() == [*range(1777, SEGMENTS * RECORDS)]
 
 
+@pytest.mark.local_only("planning asks less where each look is a request")
 def test_damage_that_a_pushed_timestamp_meets_is_left_to_the_task(tmp_path: Path) -> None:
     for start in (0, 10, 20):
         append(tmp_path, "t", 0, ["x"] * 10, timestamps=[FIRST_TIMESTAMP + start] * 10, batch=1, roll_first=True)
@@ -129,6 +131,7 @@ def test_damage_that_a_pushed_timestamp_meets_is_left_to_the_task(tmp_path: Path
     assert since(tmp_path, 15, mode="DROPMALFORMED").read()["offset"].to_pylist() == [*range(20, 30)]
 
 
+@pytest.mark.local_only("planning asks less where each look is a request")
 def test_a_closed_segment_that_ends_inside_a_batch_is_left_to_the_task(tmp_path: Path) -> None:
     """The batch that is cut could be the latest one: leaving the segment out would hide the damage."""
     for start in (0, 10, 20):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
@@ -23,16 +23,21 @@ from kafkalog_spark.log.format.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     TopicPartition,
-    read_offset_checkpoint,
+    parse_offset_checkpoint,
 )
 from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
 from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.directory_listing import log_bytes
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
+from kafkalog_spark.log.read.small_files import parsed_file
+from kafkalog_spark.log.store.interface import Store
+
+if TYPE_CHECKING:
+    from kafkalog_spark.log.store.storage_options import StorageOptions
 
 CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
@@ -62,6 +67,7 @@ class CheckResult:
 
 def check_log_dirs(
     paths: Iterable[str | os.PathLike[str]],
+    storage: StorageOptions | None = None,
     *,
     closed: bool = False,
     records: bool = False,
@@ -72,18 +78,18 @@ def check_log_dirs(
 
     closed: the brokers were stopped cleanly, so that a torn tail or a padded index is an error; a directory with a
     clean-shutdown marker is taken so anyway. records: decode them, too: a valid CRC does not say that they can be read.
-    on_bytes: called with (bytes done, bytes in all) as it goes on. Raises NotALogDirectory when a path is none, or
-    where a partition lies in two of them: each is checked by itself.
+    storage: how object stores among the paths are reached. on_bytes: called with (bytes done, bytes in all) as it goes
+    on. Raises NotALogDirectory when a path is none, or where a partition lies in two of them: each is checked alone.
     """
-    dirs = LogDirs.open(paths)
-    roots = dirs.paths
+    dirs = LogDirs.open(paths, storage)
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
-    of_path = {path: _read_dir(path, result.findings) for path in {_parent(place) for place in dirs.places.values()}}
-    for path in roots:
+    parents = {place.log_dir: place.store for place in dirs.places.values()}
+    of_path = {path: _read_dir(path, store, result.findings) for path, store in parents.items()}
+    for path, store in dirs.roots:
         if path in of_path or not names.parse_partition_dir(os.path.basename(path)):
-            _check_listing(path, result.findings)
-    total = sum(log_bytes(place.directory) for place in dirs.places.values())
+            _check_listing(path, store, result.findings)
+    total = sum(map(_bytes_of, dirs.places.values()))
     done = 0
 
     def count(size: int) -> None:
@@ -93,7 +99,7 @@ def check_log_dirs(
             on_bytes(done, total)
 
     for key, place in dirs.places.items():
-        said = of_path[_parent(place)]
+        said = of_path[place.log_dir]
         log = _open(place, said, result.findings)
         if log is not None:
             check = PartitionCheck(log, result.findings, closed or said.closed, count, records)
@@ -121,19 +127,20 @@ class _Dir:
     checkpoints: Mapping[str, Mapping[TopicPartition, int]]
 
 
-def _read_dir(path: str, findings: Findings) -> _Dir:
-    closed = os.path.exists(os.path.join(path, names.CLEAN_SHUTDOWN_FILE))
+def _read_dir(path: str, store: Store, findings: Findings) -> _Dir:
+    closed = names.CLEAN_SHUTDOWN_FILE in store.list(path).names
     checkpoints = {}
     for name in CHECKPOINTS:
-        checkpoints[name] = _read(findings, lambda file: dict(read_offset_checkpoint(file)), path, name) or {}
-    _read(findings, read_meta_properties, path, META_PROPERTIES_FILE)
+        checkpoints[name] = _read(findings, store, os.path.join(path, name), parse_offset_checkpoint) or {}
+    _read(findings, store, os.path.join(path, META_PROPERTIES_FILE), parse_meta_properties)
     return _Dir(closed, checkpoints)
 
 
-def _read(findings: Findings, read: Callable[[str], T], path: str, name: str) -> T | None:
-    file = os.path.join(path, name)
+def _read(findings: Findings, store: Store, file: str, parse: Callable[[bytes], T]) -> T | None:
     try:
-        return read(file)
+        return parsed_file(store, file, parse)
+    except FileNotFoundError:
+        return None
     except (CorruptFile, UnsupportedFormat) as error:
         findings.add_error(error, file)
     except OSError as error:
@@ -141,33 +148,44 @@ def _read(findings: Findings, read: Callable[[str], T], path: str, name: str) ->
     return None
 
 
-def _check_listing(path: str, findings: Findings) -> None:
-    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-        if entry.is_dir():
-            parsed = names.parse_partition_dir(entry.name)
-            if parsed is None and entry.name not in _KAFKAS_DIRS:
+def _check_listing(path: str, store: Store, findings: Findings) -> None:
+    listing = store.list(path)
+    for name in sorted(listing.names):
+        file = os.path.join(path, name)
+        if listing.is_directory(name):
+            parsed = names.parse_partition_dir(name)
+            if parsed is None and name not in _KAFKAS_DIRS:
                 what = "is no partition's directory (<topic>-<partition>): Apache Kafka does not start with it"
-                findings.add(Severity.ERROR, entry.path, Fault(what))
+                findings.add(Severity.ERROR, file, Fault(what))
             elif parsed is not None and parsed.kind not in (DirKind.LIVE, DirKind.METADATA):
-                findings.add(Severity.NOTE, entry.path, Fault(f"is not looked at: a -{parsed.kind.value} directory"))
-        elif entry.name.endswith(TEMPORARY_SUFFIX):
-            findings.add(Severity.NOTE, entry.path, Fault("is left over from a crash"))
-        elif entry.name not in _KAFKAS and not entry.name.startswith(_OWN_PREFIX):
-            findings.add(Severity.NOTE, entry.path, Fault("is no file of a broker"))
+                findings.add(Severity.NOTE, file, Fault(f"is not looked at: a -{parsed.kind.value} directory"))
+        elif name.endswith(TEMPORARY_SUFFIX):
+            findings.add(Severity.NOTE, file, Fault("is left over from a crash"))
+        elif name not in _KAFKAS and not name.startswith(_OWN_PREFIX):
+            findings.add(Severity.NOTE, file, Fault("is no file of a broker"))
+
+
+def _bytes_of(place: PartitionPlace) -> int:
+    """Bytes of a partition's .log files; 0 when it cannot be listed: whoever opens it says what is wrong."""
+    if not place.store.remote:
+        return log_bytes(place.directory)
+    try:
+        files = place.store.list(place.directory).files
+    except OSError:
+        return 0
+    return sum(facts.size for name, facts in files.items() if name.endswith(names.LOG_SUFFIX))
 
 
 def _open(place: PartitionPlace, said: _Dir, findings: Findings) -> PartitionLog | None:
     key = (place.topic, place.partition)
     try:
-        return PartitionLog(
-            *key,
-            place.directory,
+        return place.open_unread(
             recovery_point=said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
             log_start_checkpoint=said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
             pass_over_damage=True,
         )
     except KafkalogError as error:
-        if os.path.isdir(place.directory):
+        if place.exists():
             findings.add_error(error, place.directory, f"{place.topic}-{place.partition}")
         return None
 
@@ -180,7 +198,7 @@ def _check_checkpoints(path: str, said: _Dir, dirs: LogDirs, result: CheckResult
         file = os.path.join(path, name)
         for key, offset in offsets.items():
             found = result.partitions.get(key)
-            of_here = key in dirs.places and _parent(dirs.places[key]) == path
+            of_here = key in dirs.places and dirs.places[key].log_dir == path
             if found is None or not of_here or found.gone or found.is_damaged:
                 continue
             # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
@@ -212,7 +230,3 @@ def _check_topic_ids(dirs: LogDirs, result: CheckResult) -> None:
                     Fault("the topic id", expected=f"that of partition {first}, {known}", got=found.topic_id),
                     f"{topic}-{partition}",
                 )
-
-
-def _parent(place: PartitionPlace) -> str:
-    return os.path.dirname(place.directory)

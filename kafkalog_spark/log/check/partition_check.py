@@ -14,13 +14,14 @@ from kafkalog_spark.log.check.producer_check import ProducerCheck
 from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, parse_leader_epochs
 from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
 from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
-from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, read_producer_snapshot
+from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata, uuid_to_text
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.small_files import parsed_file
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.check.record_check import RecordCheck
@@ -173,16 +174,19 @@ class PartitionCheck:
     def _topic_id(self) -> str | None:
         path = self._path(PARTITION_METADATA_FILE)
         try:
-            metadata = read_partition_metadata(path)
+            return uuid_to_text(parsed_file(self.log.store, path, parse_partition_metadata).topic_id)
+        except FileNotFoundError:
+            return None
         except CorruptLog as error:
             self.findings.add_error(error, path, self.log.name)
             return None
-        return None if metadata is None else uuid_to_text(metadata.topic_id)
 
     def _read_epochs(self) -> list[EpochEntry]:
         path = self._path(LEADER_EPOCH_CHECKPOINT)
         try:
-            return read_leader_epochs(path)
+            return parsed_file(self.log.store, path, parse_leader_epochs)
+        except FileNotFoundError:
+            return []
         except (CorruptLog, UnsupportedFormat) as error:
             self.findings.add_error(error, path, self.log.name)
             return []
@@ -191,7 +195,8 @@ class PartitionCheck:
         for offset, name in names.producer_snapshots(self.log.names):
             path = self._path(name)
             try:
-                self._snapshots.append((offset, path, read_producer_snapshot(path)))
+                entries = parsed_file(self.log.store, path, parse_producer_snapshot)
+                self._snapshots.append((offset, path, entries))
             except FileNotFoundError:
                 continue
             except (CorruptLog, UnsupportedFormat) as error:

@@ -11,9 +11,9 @@ from kafkalog_spark.log.check.batch_check import BatchCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.format import offset_index, time_index
-from kafkalog_spark.log.format.index_file import read_entries
 from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction, load_transaction_index
+from kafkalog_spark.log.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction, parse_transaction_index
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.log_end import judge_tail
@@ -78,7 +78,9 @@ class SegmentCheck:
             return []
         path = os.path.join(file.directory, name)
         try:
-            return load_transaction_index(path, file.base_offset)
+            return parse_transaction_index(file.read_index(name, TRANSACTION_ENTRY_SIZE), file.base_offset)
+        except FileNotFoundError:
+            return []
         except CorruptIndex as error:
             self.findings.add_error(error, path, self.topic_partition)
             return []
@@ -169,7 +171,10 @@ class SegmentCheck:
                 self.topic_partition,
             )
             return b""
-        return read_entries(os.path.join(file.directory, name), entry_size)
+        try:
+            return file.read_index(name, entry_size)
+        except FileNotFoundError:
+            return b""
 
     def _padding(self, path: str, size: int) -> None:
         if size:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from typing import ClassVar, Self
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
@@ -40,22 +41,27 @@ def check_last_offset(relative: int, base_offset: int, position: int) -> None:
 
 
 def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
-    """The file's bytes, without most of the zeros that pad it; empty when there is no such file.
+    """As entries_of; empty when there is no such file. Raises OSError for every trouble but a missing file."""
+    try:
+        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+            return entries_of(lambda _, size: file.read(size), entry_size)
+    except FileNotFoundError:
+        return b""
+
+
+def entries_of(read: Callable[[int, int], bytes], entry_size: int) -> bytes:
+    """An index file's bytes, without most of the zeros that pad it. read: gives the bytes at (position, size), called
+    from the file's beginning on.
 
     Reading stops after the first piece that ends in an entry of zeros: what follows is padding, up to 10 MiB of it.
-    Raises OSError for every trouble but a missing file.
     """
     pieces: list[bytes] = []
     size = 0
-    try:
-        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
-            while size < _MAX_FILE_SIZE and (piece := file.read(_READ_SIZE)):
-                pieces.append(piece)
-                size += len(piece)
-                if not any(piece[-entry_size:]):
-                    break
-    except FileNotFoundError:
-        return b""
+    while size < _MAX_FILE_SIZE and (piece := read(size, _READ_SIZE)):
+        pieces.append(piece)
+        size += len(piece)
+        if len(piece) < _READ_SIZE or not any(piece[-entry_size:]):
+            break
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

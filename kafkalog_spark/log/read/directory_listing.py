@@ -1,47 +1,13 @@
-"""What lies in a log directory, and in a partition's while a broker renames files in it.
-
-A listing is no moment's picture: the system hands names out piece by piece, and a file that is renamed from a place not
-yet reached to one already passed is in none of them. Compaction renames a `.log.swap` to `.log` exactly so, and what
-has not been listed would look like a gap that compaction has left: records would be lost without a word.
-"""
+"""What lies in a local log directory: partitions' directories, and the .log files in one of them."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.names import DELETED_SUFFIX, LOG_SUFFIX, PartitionDir
-
-_QUIET_NS = 1_000_000_000
-"""A directory that nobody has changed for so long is listed once: far above the clock's ticks, which times of
-modification come in."""
-_LISTINGS = 100
-"""A swap takes milliseconds, and there is one in seconds: the second listing is like the first."""
-
-
-def settled_listing(directory: str) -> list[str]:
-    """As os.listdir, and taken again until two in a row agree, where files may be being renamed. Raises OSError.
-
-    `.deleted` files, whose coming and going tells nothing, may be missing.
-    """
-    before = os.stat(directory).st_mtime_ns
-    listed = os.listdir(directory)
-    for _ in range(_LISTINGS):
-        after = os.stat(directory).st_mtime_ns
-        if after == before and time.time_ns() - after > _QUIET_NS:
-            break
-        previous, listed = listed, os.listdir(directory)
-        if _that_count(listed) == _that_count(previous):
-            break
-        before = after
-    return listed
-
-
-def _that_count(names: list[str]) -> set[str]:
-    return {name for name in names if not name.endswith(DELETED_SUFFIX)}
+from kafkalog_spark.log.format.names import LOG_SUFFIX, PartitionDir
 
 
 def partition_dirs(log_dir: str | os.PathLike[str]) -> Iterator[tuple[PartitionDir, str]]:

@@ -6,7 +6,6 @@ look at never loads Numba.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import (
     BELIEVED,
     BatchHeader,
-    Read,
     announced_batch,
     check_crc,
     computed_crc,
@@ -29,6 +27,7 @@ from kafkalog_spark.log.format.batch_header import (
 from kafkalog_spark.log.format.checksum import crc32c
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.log.store.interface import RangeReader
 
 Table = npt.NDArray[np.int64]
 
@@ -82,7 +81,7 @@ class Window:
 
 
 def header_windows(
-    fd: int, end: int, start: int = 0, *, plain: bool | None = None, buffer: Scratch | None = None
+    file: RangeReader, end: int, start: int = 0, *, plain: bool | None = None, buffer: Scratch | None = None
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
     """The batches between the positions `start` and `end` of an open file, as windows of good ones.
 
@@ -93,12 +92,12 @@ def header_windows(
     """
     if plain is None:
         plain = buffer is None and end - start < _PLAIN_BELOW
-    return _plain_windows(fd, start, end) if plain else _swept_windows(fd, start, end, buffer)
+    return _plain_windows(file, start, end) if plain else _swept_windows(file, start, end, buffer)
 
 
-def _plain_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, KafkalogError | None]]:
+def _plain_windows(file: RangeReader, start: int, end: int) -> Iterator[tuple[Window, KafkalogError | None]]:
     """All of it as one window: it is small."""
-    data = memoryview(os.pread(fd, end - start, start))
+    data = memoryview(file.read(start, end - start))
     rows, position = [], 0
     wrong: KafkalogError | None = None
     try:
@@ -115,7 +114,7 @@ def _plain_windows(fd: int, start: int, end: int) -> Iterator[tuple[Window, Kafk
 
 
 def _swept_windows(
-    fd: int, start: int, end: int, buffer: Scratch | None = None
+    file: RangeReader, start: int, end: int, buffer: Scratch | None = None
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
     from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
@@ -129,7 +128,7 @@ def _swept_windows(
     try:
         while position < end:
             want, large = min(max(size, large), end - position), 0
-            filled = os.preadv(fd, [buffer.room(0, want)], position)
+            filled = file.read_into(position, buffer.room(0, want))
             if filled < want:  # the file became shorter
                 end = position + filled
             frozen, view = buffer.read_only(), buffer.view
@@ -153,22 +152,18 @@ def _swept_windows(
             if position < end and (at == 0 or position + (filled - at) >= end):
                 # What is left begins no batch that is whole in the buffer: a large one, or the end of the file.
                 try:
-                    header = announced_batch(_of(fd), position, end, BELIEVED if wants_bytes else 0)
+                    header = announced_batch(file.read, position, end, BELIEVED if wants_bytes else 0)
                 except (CorruptBatch, UnsupportedFormat) as error:
                     yield Window(table[:0], view[:0], position), error
                     return
                 if wants_bytes:
                     large = header.size
                 else:
-                    head = memoryview(os.pread(fd, layout.RECORDS_AT, position))
+                    head = memoryview(file.read(position, layout.RECORDS_AT))
                     yield Window(np.array([(*header, 1, 0)], np.int64), head, position), None
                     position = header.end
     finally:
         buffer.shrink(size)
-
-
-def _of(fd: int) -> Read:
-    return lambda position, size: os.pread(fd, size, position)
 
 
 def check_large(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.log.format.control_record import control_type
-from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.log.format.producer_snapshot import parse_producer_snapshot
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.small_files import parsed_file
 from kafkalog_spark.log.read.transactions import TransactionState
 
 _MARKER_SIZE = 128
@@ -54,7 +55,7 @@ def _known_transactions(log: PartitionLog, end: int) -> tuple[int, TransactionSt
         if at < log.log_start_offset:
             break
         try:
-            entries = read_producer_snapshot(path)
+            entries = parsed_file(log.store, path, parse_producer_snapshot)
         except (CorruptLog, UnsupportedFormat, OSError):
             continue  # an older one, or the log itself, tells the same
         unfinished = {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
@@ -96,23 +97,30 @@ def _walk(
         file = log.open_segment_at(offset)
         if file is None:
             return
-        with file:
-            reached, error = _walk_segment(file, offset, end, state, waiting)
-            position = 0
-            while error is not None:
-                tries = tries + 1 if reached <= offset else 0
-                if tries < LISTINGS and log.has_changed(file):
-                    break
-                if not file.pass_over_damage:
-                    raise error
-                dropped.append(error)
-                position = position if error.position is None else error.position
-                found = find_batch_behind(file, position, reached)
-                if found is None:
-                    error = None
-                else:
-                    position = found.position
-                    reached, error = _walk_segment(file, offset, end, state, waiting, found)
+        try:
+            with file:
+                reached, error = _walk_segment(file, offset, end, state, waiting)
+                position = 0
+                while error is not None:
+                    tries = tries + 1 if reached <= offset else 0
+                    if tries < LISTINGS and log.has_changed(file):
+                        break
+                    if not file.pass_over_damage:
+                        raise error
+                    dropped.append(error)
+                    position = position if error.position is None else error.position
+                    found = find_batch_behind(file, position, reached)
+                    if found is None:
+                        error = None
+                    else:
+                        position = found.position
+                        reached, error = _walk_segment(file, offset, end, state, waiting, found)
+        except FileNotFoundError as gone:  # an object that was replaced or deleted while it was read
+            tries += 1
+            if tries >= LISTINGS:
+                raise file.never_the_same(gone, tries) from gone
+            log.refresh()
+            continue
         if error is not None:
             offset = max(offset, reached)
         elif file.next_base_offset is None:
@@ -137,6 +145,8 @@ def _walk_segment(
     torn tail may begin.
     """
     position, offset = (file.locate(start), file.base_offset) if begin is None else (begin.position, begin.base_offset)
+    if waiting is None:
+        file.expect(position, end)
     try:
         for header in ordered_headers(file, position, offset):
             if header.base_offset >= end:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
+from collections.abc import Mapping
 from functools import cached_property
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.log.format.names import SegmentFiles, live_segments, producer_snapshots
-from kafkalog_spark.log.read.directory_listing import settled_listing
 from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, still_there
-from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
+from kafkalog_spark.log.store.interface import FileFacts, Store
+from kafkalog_spark.log.store.local_store import LOCAL
 
 LISTINGS = 10
 """A listing is taken again when a file it names has gone; the cleaner is never that often in a reader's way."""
@@ -29,11 +31,13 @@ class PartitionLog:
     must have been read before this object is made: a checkpoint that is older than the log is never ahead of it.
     pass_over_damage: the log ends after its last good batch even when damage lies before that.
     known_end: where the log ended once, as a hint.
+    names, facts: what the last listing of the directory said.
     gone: the directory was deleted after this object was made, as of the last refresh.
     Raises NotALogDirectory when the directory is not there or cannot be read.
     """
 
     names: list[str]
+    facts: Mapping[str, FileFacts]
     segments: list[SegmentFiles]
 
     def __init__(
@@ -41,6 +45,7 @@ class PartitionLog:
         topic: str,
         partition: int,
         directory: str,
+        store: Store = LOCAL,
         *,
         recovery_point: int | None = None,
         log_start_checkpoint: int | None = None,
@@ -50,11 +55,13 @@ class PartitionLog:
         self.topic = topic
         self.partition = partition
         self.directory = directory
+        self.store = store
         self.recovery_point = recovery_point
         self.pass_over_damage = pass_over_damage
         self.gone = False
         self._known_end = known_end
         self._log_start_checkpoint = log_start_checkpoint
+        self.facts = NO_FACTS
         self._list()
 
     @property
@@ -69,9 +76,10 @@ class PartitionLog:
         try:
             self._list()
         except NotALogDirectory:
-            if os.path.exists(self.directory):
+            if self.store.exists(self.directory):
                 raise
             self.gone = True
+            self.facts = NO_FACTS
             self._take([], [])
 
     def follow(self, *, recovery_point: int | None, log_start_checkpoint: int | None) -> None:
@@ -99,10 +107,11 @@ class PartitionLog:
     def _list(self) -> None:
         for attempt in range(LISTINGS):
             try:
-                names = settled_listing(self.directory)
-                self._take(names, live_segments(names, self._end_of_swap))
+                listing = self.store.list(self.directory)
+                self.facts = listing.files
+                self._take(listing.names, live_segments(listing.names, self._end_of_swap))
             except FileNotFoundError as error:
-                if attempt < LISTINGS - 1 and os.path.isdir(self.directory):
+                if attempt < LISTINGS - 1 and self.store.exists(self.directory):
                     continue  # a .swap lost its suffix after it was listed
                 raise self._unreadable(error) from error
             except OSError as error:
@@ -115,7 +124,8 @@ class PartitionLog:
         self._bases = [segment.base_offset for segment in segments]
 
     def _end_of_swap(self, name: str) -> int:
-        with SegmentFile(self.directory, SegmentFiles(int(name[:20]), name), topic_partition=self.name) as file:
+        files = SegmentFiles(int(name[:20]), name)
+        with SegmentFile.open(self.store, self.directory, files, None, self.name, facts=self.facts) as file:
             return find_log_end(file, pass_over_damage=self.pass_over_damage).offset
 
     def _unreadable(self, error: OSError) -> NotALogDirectory:
@@ -144,11 +154,13 @@ class PartitionLog:
         """Open a segment of the listing. Raises FileNotFoundError when it has gone since, NotALogDirectory when it is
         there and cannot be opened."""
         try:
-            return SegmentFile(
+            return SegmentFile.open(
+                self.store,
                 self.directory,
                 self.segments[index],
                 self.next_base_offset(index),
                 self.name,
+                facts=self.facts,
                 pass_over_damage=self.pass_over_damage,
             )
         except FileNotFoundError:
@@ -158,8 +170,14 @@ class PartitionLog:
                 f"the segment cannot be opened: {error.strerror}",
                 topic_partition=self.name,
                 path=os.path.join(self.directory, self.segments[index].log),
-                hint="whoever reads the log needs the permission to",
+                hint="whoever reads the log needs the permission to" if isinstance(error, PermissionError) else None,
             ) from error
+
+    def size_of(self, index: int) -> int:
+        """Bytes of a segment's .log. Raises FileNotFoundError when it has gone since it was listed."""
+        name = self.segments[index].log
+        known = self.facts.get(name)
+        return os.stat(os.path.join(self.directory, name)).st_size if known is None else known.size
 
     def open_segment_at(self, offset: int) -> SegmentFile | None:
         """Open the segment that holds `offset`, or would, listing again while segments vanish; None when there is none.

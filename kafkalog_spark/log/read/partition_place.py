@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 
-from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.checkpoint import (
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    read_offset_checkpoint,
-)
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
-
-_log = logging.getLogger(__name__)
+from kafkalog_spark.log.read.small_files import Checkpoints
+from kafkalog_spark.log.store.interface import Store
+from kafkalog_spark.log.store.local_store import LOCAL
 
 
 @dataclass(frozen=True)
@@ -25,29 +19,51 @@ class PartitionPlace:
     topic: str
     partition: int
     directory: str
+    store: Store = LOCAL
 
-    def open(self, *, pass_over_damage: bool = False, known_end: LogEnd | None = None) -> PartitionLog:
-        """Read the checkpoints, then the partition; see PartitionLog. Raises NotALogDirectory."""
-        parent = os.path.dirname(self.directory)
-        key = (self.topic, self.partition)
+    def open(
+        self,
+        *,
+        pass_over_damage: bool = False,
+        known_end: LogEnd | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> PartitionLog:
+        """Read the checkpoints, then the partition; see PartitionLog. checkpoints: those read before. Raises
+        NotALogDirectory."""
         # Checkpoints first: read later, they could be ahead of what was seen of the log.
-        recovery_points = offset_checkpoint(parent, RECOVERY_POINT_CHECKPOINT)
-        log_starts = offset_checkpoint(parent, LOG_START_OFFSET_CHECKPOINT)
-        return PartitionLog(
-            self.topic,
-            self.partition,
-            self.directory,
-            recovery_point=recovery_points.get(key),
-            log_start_checkpoint=log_starts.get(key),
+        said, parent, tp = checkpoints or Checkpoints(), self.log_dir, (self.topic, self.partition)
+        return self.open_unread(
+            recovery_point=said.recovery_point(self.store, parent, tp),
+            log_start_checkpoint=said.log_start(self.store, parent, tp),
             pass_over_damage=pass_over_damage,
             known_end=known_end,
         )
 
+    def open_unread(
+        self,
+        *,
+        recovery_point: int | None = None,
+        log_start_checkpoint: int | None = None,
+        pass_over_damage: bool = False,
+        known_end: LogEnd | None = None,
+    ) -> PartitionLog:
+        """Open the partition with what the caller knows of the checkpoints. Raises NotALogDirectory."""
+        return PartitionLog(
+            self.topic,
+            self.partition,
+            self.directory,
+            self.store,
+            recovery_point=recovery_point,
+            log_start_checkpoint=log_start_checkpoint,
+            pass_over_damage=pass_over_damage,
+            known_end=known_end,
+        )
 
-def offset_checkpoint(directory: str, name: str) -> dict[tuple[str, int], int]:
-    """A checkpoint file; a damaged one is as good as none, as it is for a broker (LogManager), but not a secret."""
-    try:
-        return dict(read_offset_checkpoint(os.path.join(directory, name)))
-    except (CorruptFile, UnsupportedFormat, OSError) as error:
-        _log.warning("checkpoint not used: %s", error)
-        return {}
+    @property
+    def log_dir(self) -> str:
+        """The log directory that it lies in."""
+        return os.path.dirname(self.directory)
+
+    def exists(self) -> bool:
+        """Whether its directory is there."""
+        return self.store.exists(self.directory)

@@ -103,11 +103,21 @@ def scan_partition(
                 if offset >= end:
                     break
             rows.set_offset_range(offset, end)
-            state = ScanState(*_begin(file, offset, request, position_hint))
-            state.done = state.next_offset >= end  # by their timestamps no batch is wanted: what follows is not ours
+            state, changed = ScanState(0, offset), True
             statistics.segments += 1
             try:
+                state.position, state.next_offset = _begin(file, offset, request, position_hint)
+                state.done = (
+                    state.next_offset >= end
+                )  # by their timestamps no batch is wanted: what follows is not ours
+                if not state.done:
+                    file.expect(state.position, end)
                 tries, changed = yield from _scan_file(log, scanner, file, state, request, statistics, offset, tries)
+            except FileNotFoundError as gone:  # an object that was replaced or deleted while it was read
+                tries = tries + 1 if state.next_offset <= offset else 0
+                if tries >= LISTINGS:
+                    raise file.never_the_same(gone, tries) from gone
+                log.refresh()
             finally:
                 statistics.bytes_read += file.bytes_read
         position_hint = None
@@ -263,14 +273,21 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
         control_records=True,
         drop_malformed=log.pass_over_damage,
     )
-    offset, end = log.log_start_offset, log.log_end_offset
+    offset, end, tries = log.log_start_offset, log.log_end_offset, 0
     while offset < end:
         file = log.open_segment_at(offset)
         if file is None:
             return None
-        with file:
-            until = end if file.next_base_offset is None else min(file.next_base_offset, end)
-            skip = file.next_base_offset is not None and _all_before(file, timestamp_ms)
+        try:
+            with file:
+                until = end if file.next_base_offset is None else min(file.next_base_offset, end)
+                skip = file.next_base_offset is not None and _all_before(file, timestamp_ms)
+        except FileNotFoundError as gone:
+            tries += 1
+            if tries >= LISTINGS:
+                raise file.never_the_same(gone, tries) from gone
+            log.refresh()
+            continue
         if not skip:
             start = max(offset, file.base_offset)
             for batch in scan_partition(log, start, until, request, on_loss=_not_the_answer):

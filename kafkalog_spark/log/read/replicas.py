@@ -9,16 +9,14 @@ that the cluster has given up, and of these the furthest log end, since a follow
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
-from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, read_partition_metadata, uuid_to_text
+from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.read.small_files import cluster_id, leader_epochs, topic_id
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.read.partition_place import PartitionPlace
@@ -90,13 +88,8 @@ def refuse_copies(copies: Mapping[TopicPartition, Sequence[PartitionPlace]], wan
 
 
 def leader_epoch(place: PartitionPlace) -> int:
-    """The last epoch in leader-epoch-checkpoint, NO_EPOCH without one; a damaged file is logged, and as good as none,
-    as it is to a broker."""
-    try:
-        epochs = read_leader_epochs(os.path.join(place.directory, LEADER_EPOCH_CHECKPOINT))
-    except (CorruptFile, UnsupportedFormat, OSError) as error:
-        _log.warning("leader epochs not used: %s", error)
-        return NO_EPOCH
+    """The last epoch in leader-epoch-checkpoint, NO_EPOCH without one."""
+    epochs = leader_epochs(place.store, place.directory)
     return epochs[-1].epoch if epochs else NO_EPOCH
 
 
@@ -105,7 +98,7 @@ def chosen_copy(places: Sequence[PartitionPlace], *, pass_over_damage: bool = Fa
 
     Opens the logs only where epochs do not decide. Raises what finding the end of such a log raises.
     """
-    there = [place for place in places if os.path.isdir(place.directory)]
+    there = [place for place in places if place.exists()]
     epochs = [leader_epoch(place) for place in there]
     if not there:
         return None
@@ -117,7 +110,7 @@ def chosen_copy(places: Sequence[PartitionPlace], *, pass_over_damage: bool = Fa
             try:
                 log_end = place.open(pass_over_damage=pass_over_damage).log_end_offset
             except NotALogDirectory:
-                if os.path.exists(place.directory):
+                if place.exists():
                     raise
                 continue
         copies.append(Copy(place, epochs[index], log_end))
@@ -170,37 +163,25 @@ def check_one_topic(
         of_topic.setdefault(tp[0], []).extend(copies.get(tp, (places[tp],)))
     clusters: dict[str, str | None] = {}
     for found in of_topic.values():
-        parents = {os.path.dirname(place.directory) for place in found}
+        parents = {place.log_dir: place.store for place in found}
         if len(parents) == 1:
             continue
         ids = [(place, topic_id_of(place)) for place in found]
-        named = [(place, f"topic id {uuid_to_text(topic_id)}") for place, topic_id in ids if topic_id is not None]
+        named = [(place, f"topic id {uuid_to_text(known)}") for place, known in ids if known is not None]
         if len({mark for _, mark in named}) > 1:
             _refuse_two_topics(named)
         if len(named) < len(ids):
-            for parent in parents - clusters.keys():
-                clusters[parent] = _cluster_id(parent)
-            known = [(place, clusters[os.path.dirname(place.directory)]) for place in found]
-            of_cluster = [(place, f"cluster {cluster}") for place, cluster in known if cluster is not None]
+            for parent in parents.keys() - clusters.keys():
+                clusters[parent] = cluster_id(parents[parent], parent)
+            of_parent = [(place, clusters[place.log_dir]) for place in found]
+            of_cluster = [(place, f"cluster {cluster}") for place, cluster in of_parent if cluster is not None]
             if len({mark for _, mark in of_cluster}) > 1:
                 _refuse_two_topics(of_cluster)
 
 
 def topic_id_of(place: PartitionPlace) -> uuid.UUID | None:
     """What partition.metadata says; None where it says nothing."""
-    try:
-        metadata = read_partition_metadata(os.path.join(place.directory, PARTITION_METADATA_FILE))
-    except (KafkalogError, OSError):
-        return None  # damaged: offsets alone tell whether the topic is the same
-    return None if metadata is None else metadata.topic_id
-
-
-def _cluster_id(directory: str) -> str | None:
-    try:
-        meta = read_meta_properties(os.path.join(directory, META_PROPERTIES_FILE))
-    except (KafkalogError, OSError):
-        return None
-    return None if meta is None else meta.cluster_id
+    return topic_id(place.store, place.directory)
 
 
 def _refuse_two_topics(marked: Sequence[tuple[PartitionPlace, str]]) -> None:

@@ -1,15 +1,11 @@
-"""One segment's files, open for reading: bytes, headers, and where in the .log an offset is to be looked for.
-
-Reads are preads into memory of our own. A mapped file would end the process with SIGBUS when a recovering broker
-truncates it, and would count towards the worker's memory page by page.
-"""
+"""One segment's files, open for reading: bytes, headers, and where in the .log an offset is to be looked for."""
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,11 +20,14 @@ from kafkalog_spark.log.format.batch_header import (
     parse_header,
     parse_prefix,
 )
-from kafkalog_spark.log.format.index_file import read_entries
+from kafkalog_spark.log.format.index_file import entries_of
 from kafkalog_spark.log.format.names import SegmentFiles
 from kafkalog_spark.log.format.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
 from kafkalog_spark.log.format.time_index import TimeIndex, parse_time_index
 from kafkalog_spark.log.read.header_windows import Window, header_windows
+from kafkalog_spark.log.store.interface import FileFacts, OpenFile, Store
+
+NO_FACTS: Mapping[str, FileFacts] = MappingProxyType({})
 
 _JUMP_READ = 128
 """Bytes read at a header when batches are large: a header with the record of a control batch."""
@@ -38,23 +37,34 @@ _LARGE_BATCH = 4 << 10
 """From this batch size on, jumping from header to header touches less than reading through."""
 
 
+IndexBytes = Callable[[str, int], bytes]
+"""Called with an index file's name and the size of an entry: its bytes, see entries_of. Raises OSError."""
+
+
 class SegmentFile:
     """A segment's .log, open, with its indexes; the file is as large as it was when it was opened.
 
-    pass_over_damage: whoever walks its headers goes on after damage instead of raising.
-    Raises FileNotFoundError at once when the .log has been renamed or removed, NotALogDirectory when it is a directory
-    or a pipe. `bytes_read` counts what was read.
+    file: the bytes. files: names in `directory`. next_base_offset: where the next segment begins, None for the last
+    one. remote: each read may be a request. pass_over_damage: whoever walks its headers goes on after damage instead of
+    raising. `bytes_read` counts what was read. Every read of an object that has gone or was replaced since it was
+    listed raises FileNotFoundError.
     """
 
     def __init__(
         self,
+        file: OpenFile,
         directory: str,
         files: SegmentFiles,
+        index_bytes: IndexBytes,
         next_base_offset: int | None = None,
         topic_partition: str | None = None,
         *,
+        remote: bool = False,
         pass_over_damage: bool = False,
     ) -> None:
+        self._file = file
+        self.remote = remote
+        self._read_index = index_bytes
         self.pass_over_damage = pass_over_damage
         self.topic_partition = topic_partition
         self.directory = directory
@@ -63,18 +73,38 @@ class SegmentFile:
         self.next_base_offset = next_base_offset
         self.path = os.path.join(directory, files.log)
         self.bytes_read = 0
-        # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
-        self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
-        self._opened = os.fstat(self._fd)
-        self.size = self._opened.st_size
-        if not stat.S_ISREG(self._opened.st_mode):
-            self.close()
-            raise NotALogDirectory("is not a regular file", topic_partition=topic_partition, path=self.path)
+        self.size = file.size
+
+    @classmethod
+    def open(
+        cls,
+        store: Store,
+        directory: str,
+        files: SegmentFiles,
+        next_base_offset: int | None = None,
+        topic_partition: str | None = None,
+        *,
+        facts: Mapping[str, FileFacts] = NO_FACTS,
+        pass_over_damage: bool = False,
+    ) -> SegmentFile:
+        """Open a segment where it lies. facts: what the listing said, by name.
+
+        Raises FileNotFoundError when the .log has been renamed or removed, OSError when it cannot be opened or is no
+        regular file.
+        """
+        return cls(
+            store.open(os.path.join(directory, files.log), facts.get(files.log)),
+            directory,
+            files,
+            partial(_index_bytes, store, directory, facts),
+            next_base_offset,
+            topic_partition,
+            remote=store.remote,
+            pass_over_damage=pass_over_damage,
+        )
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
 
     def __enter__(self) -> SegmentFile:
         return self
@@ -84,14 +114,7 @@ class SegmentFile:
 
     def has_changed(self) -> bool:
         """Whether the .log has been written to, cut, replaced or removed since it was opened."""
-        try:
-            now = os.stat(self.path)
-        except OSError:
-            return True
-        then = self._opened
-        return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (
-            then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns,
-        )  # fmt: skip
+        return self._file.has_changed()
 
     @property
     def is_last(self) -> bool:
@@ -101,12 +124,9 @@ class SegmentFile:
     def read(self, position: int, size: int) -> bytes:
         """The bytes [position, position + size), fewer only at the end of the file."""
         try:
-            data = os.pread(self._fd, size, position)
-            while 0 < len(data) < size:
-                more = os.pread(self._fd, size - len(data), position + len(data))
-                if not more:
-                    break
-                data += more
+            data = self._file.read(position, size)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise self._unreadable(error, position) from error
         self.bytes_read += len(data)
@@ -115,17 +135,26 @@ class SegmentFile:
     def read_into(self, position: int, target: memoryview) -> int:
         """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
         file."""
-        filled = 0
-        while filled < len(target):
-            try:
-                count = os.preadv(self._fd, [target[filled:]], position + filled)
-            except OSError as error:
-                raise self._unreadable(error, position + filled) from error
-            if count == 0:
-                break
-            filled += count
+        try:
+            filled = self._file.read_into(position, target)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._unreadable(error, position) from error
         self.bytes_read += filled
         return filled
+
+    def expect(self, position: int, end: int) -> None:
+        """The batches from `position` on are going to be read, up to that of offset `end`: of an object store, their
+        bytes are fetched ahead. How far that is, is asked of the offset index."""
+        if not self.remote:
+            return
+        until = self.size
+        if self.next_base_offset is None or end < self.next_base_offset:
+            _, positions = self.offset_index.entries_after(end)
+            # The first of them may begin before `end`, and is read; the second does not.
+            until = int(positions[1]) if len(positions) > 1 else self.size
+        self._file.expect(position, min(until, self.size))
 
     def _unreadable(self, error: OSError, position: int) -> NotALogDirectory:
         """A failing disk is neither a torn tail nor a wrong hint: nothing that asks for those catches this."""
@@ -134,6 +163,15 @@ class SegmentFile:
             topic_partition=self.topic_partition,
             path=self.path,
             position=position,
+        )
+
+    def never_the_same(self, gone: FileNotFoundError, times: int) -> NotALogDirectory:
+        """The error for an object that was replaced again and again while it was read."""
+        return NotALogDirectory(
+            f"the segment was replaced {times} times while it was read: {gone.strerror}",
+            topic_partition=self.topic_partition,
+            path=self.path,
+            hint="read a copy that stays as it is",
         )
 
     @cached_property
@@ -151,9 +189,14 @@ class SegmentFile:
         if name is None:
             return b""
         try:
-            data = read_entries(os.path.join(self.directory, name), entry_size)
+            return self.read_index(name, entry_size)
         except OSError:
             return b""  # an index is a hint: without it the .log is read from its first byte
+
+    def read_index(self, name: str, entry_size: int) -> bytes:
+        """The bytes of one of its index files, without most of the zeros that pad it. Raises FileNotFoundError,
+        OSError."""
+        data = self._read_index(name, entry_size)
         self.bytes_read += len(data)
         return data
 
@@ -264,10 +307,12 @@ class SegmentFile:
     def windows(self, position: int = 0) -> Iterator[tuple[Window, KafkalogError | None]]:
         """Every batch from `position` on as header tables, CRCs checked; see header_windows. Raises NotALogDirectory
         when the file cannot be read."""
-        windows = header_windows(self._fd, self.size, position)
+        windows = header_windows(self._file, self.size, position)
         while True:
             try:
                 found = next(windows, None)
+            except FileNotFoundError:
+                raise
             except OSError as error:
                 raise self._unreadable(error, position) from error
             if found is None:
@@ -277,3 +322,11 @@ class SegmentFile:
     def blame(self, error: KafkalogError) -> KafkalogError:
         """Tell the error where it happened."""
         return error.at(topic_partition=self.topic_partition, path=self.path)
+
+
+def _index_bytes(store: Store, directory: str, facts: Mapping[str, FileFacts], name: str, entry_size: int) -> bytes:
+    file = store.open(os.path.join(directory, name), facts.get(name))
+    try:
+        return entries_of(file.read, entry_size)
+    finally:
+        file.close()

@@ -35,11 +35,8 @@ class Listing(Protocol):
         """By name; empty where finding out costs a call for each file (a local directory)."""
 
 
-class OpenFile(Protocol):
-    """A file open for reading. Used by one thread at a time."""
-
-    size: int
-    """Bytes it had when it was opened; what was appended since is not read."""
+class RangeReader(Protocol):
+    """Reads ranges of a file."""
 
     def read(self, position: int, size: int) -> bytes:
         """The bytes [position, position + size), fewer only at the end of the file. Raises OSError."""
@@ -47,6 +44,13 @@ class OpenFile(Protocol):
     def read_into(self, position: int, target: memoryview) -> int:
         """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
         file. Raises OSError."""
+
+
+class OpenFile(RangeReader, Protocol):
+    """A file open for reading. Used by one thread at a time."""
+
+    size: int
+    """Bytes it had when it was opened; what was appended since is not read."""
 
     def has_changed(self) -> bool:
         """Whether it has been written to, cut, replaced or removed since it was opened."""

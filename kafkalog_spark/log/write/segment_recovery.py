@@ -21,6 +21,7 @@ from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
 from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.log.store.local_store import DescriptorFile
 from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
 
 
@@ -124,7 +125,7 @@ def ordered_windows(
     """`header_windows` of a segment, which also end where offsets do not rise; what is wrong says file, position and
     offset. Raises OffsetOverflow."""
     next_offset = base_offset
-    for window, wrong in header_windows(fd, end, start, plain=plain, buffer=buffer):
+    for window, wrong in header_windows(DescriptorFile(fd), end, start, plain=plain, buffer=buffer):
         table = window.table
         good = in_order(table, base_offset, next_offset)
         if good < len(table):
@@ -152,7 +153,7 @@ def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         end = os.fstat(fd).st_size
-        for window, wrong in header_windows(fd, end):
+        for window, wrong in header_windows(DescriptorFile(fd), end):
             if len(window.table):
                 next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
                 wanted = window.table[window.table[:, H.LAST_OFFSET] >= from_offset]

@@ -21,6 +21,7 @@ from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window, header_windows
+from kafkalog_spark.log.store.local_store import DescriptorFile
 
 _COPIED = 1 << 20  # bytes at once
 
@@ -51,7 +52,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
         found = os.fstat(fd)
         pieces.append(CleanedSegment(directory, base_offset, index_interval_bytes))
         next_offset = base_offset
-        for window, _ in header_windows(fd, found.st_size):
+        for window, _ in header_windows(DescriptorFile(fd), found.st_size):
             for begun, ended, base in _runs(window, pieces[-1].base_offset, next_offset):
                 if base != pieces[-1].base_offset:
                     pieces.append(CleanedSegment(directory, base, index_interval_bytes))

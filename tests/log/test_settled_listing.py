@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.read.directory_listing import settled_listing
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.store.settled_listing import settled_listing
 
 A, B, C = "00000000000000000000.log", "00000000000000000100.log", "00000000000000000200.log"
 

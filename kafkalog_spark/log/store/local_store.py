@@ -1,0 +1,130 @@
+"""Files of this machine, or of what it has mounted.
+
+Reads are preads into memory of our own. A mapped file would end the process with SIGBUS when a recovering broker
+truncates it, and would count towards the worker's memory page by page.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kafkalog_spark.log.store.interface import FileFacts, Listing, OpenFile
+from kafkalog_spark.log.store.settled_listing import settled_listing
+
+_NO_FACTS: Mapping[str, FileFacts] = MappingProxyType({})
+NOT_REGULAR = "is not a regular file"
+
+
+class DescriptorFile:
+    """Reads of a file descriptor that somebody else opened and closes."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, position: int, size: int) -> bytes:
+        """See OpenFile."""
+        data = os.pread(self._fd, size, position)
+        while 0 < len(data) < size:
+            more = os.pread(self._fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """See OpenFile."""
+        filled = 0
+        while filled < len(target):
+            count = os.preadv(self._fd, [target[filled:]], position + filled)
+            if count == 0:
+                break
+            filled += count
+        return filled
+
+
+class LocalFile(DescriptorFile):
+    """A file open for reading. Raises FileNotFoundError, OSError with NOT_REGULAR for a directory or a pipe."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
+        super().__init__(os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)))
+        self._opened = os.fstat(self._fd)
+        self.size = self._opened.st_size
+        if not stat.S_ISREG(self._opened.st_mode):
+            self.close()
+            raise OSError(errno.EINVAL, NOT_REGULAR, path)
+
+    def has_changed(self) -> bool:
+        """See OpenFile."""
+        try:
+            now = os.stat(self._path)
+        except OSError:
+            return True
+        then = self._opened
+        return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (
+            then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns,
+        )  # fmt: skip
+
+    def expect(self, position: int, until: int) -> None:
+        """The system reads ahead by itself."""
+
+    def close(self) -> None:
+        """See OpenFile."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class LocalListing:
+    """The names in a directory; what they are is asked one by one."""
+
+    files = _NO_FACTS
+
+    def __init__(self, directory: str, names: list[str]) -> None:
+        self._directory = directory
+        self.names = names
+
+    def is_directory(self, name: str) -> bool:
+        """See Listing."""
+        return os.path.isdir(os.path.join(self._directory, name))
+
+
+class LocalStore:
+    """This machine's file system: see Store."""
+
+    remote = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalStore)
+
+    def __hash__(self) -> int:
+        return hash(LocalStore)
+
+    def __repr__(self) -> str:
+        return "LocalStore()"
+
+    def list(self, directory: str, after: str = "") -> Listing:
+        """See Store."""
+        names = settled_listing(directory)
+        return LocalListing(directory, [name for name in names if name > after] if after else names)
+
+    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
+        """See Store."""
+        return LocalFile(path)
+
+    def read_all(self, path: str, most: int) -> bytes:
+        """See Store."""
+        with open(path, "rb") as file:
+            return file.read(most)
+
+    def exists(self, directory: str) -> bool:
+        """See Store."""
+        return os.path.exists(directory)
+
+
+LOCAL = LocalStore()

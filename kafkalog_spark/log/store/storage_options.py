@@ -1,0 +1,273 @@
+"""What a user said about storage: credentials, endpoint, how patient to be. Parsed once, without any library.
+
+Nothing said is fine: then the environment, the profile or the machine's role decide, as for other clients.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.store.storage_names import (
+    CLIENT_NAMES,
+    FSSPEC_PREFIX,
+    HADOOP_NAMES,
+    HADOOP_PREFIX,
+    LIBRARY_NAMES,
+    LIBRARY_PREFIX,
+    OUR_NAMES,
+    PUBLIC_VALUES,
+    S3_NAMES,
+    SPARK_PREFIX,
+    library_name,
+)
+
+_ANONYMOUS = frozenset({"AnonymousAWSCredentialsProvider", "AnonymousCredentialsProvider"})
+_DEFAULT_CHAIN = frozenset({
+    "DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider", "SimpleAWSCredentialsProvider",
+    "TemporaryAWSCredentialsProvider", "EnvironmentVariableCredentialsProvider", "IAMInstanceCredentialsProvider",
+    "InstanceProfileCredentialsProvider", "EC2ContainerCredentialsProviderWrapper", "ContainerCredentialsProvider",
+    "WebIdentityTokenCredentialsProvider", "WebIdentityTokenFileCredentialsProvider", "ProfileCredentialsProvider",
+    "ProfileAWSCredentialsProvider",
+})  # fmt: skip
+"""Classes of Hadoop and of both AWS SDKs that look where we look anyway."""
+
+MAX_RETRIES = 10
+RETRY_TIMEOUT = 120.0
+"""Seconds. Long enough for a bucket that answers SlowDown while it splits its partitions; Spark runs a task that failed
+once more anyway."""
+
+
+class Hidden:
+    """A text that no repr, log or traceback shows; compared, hashed and pickled as the text."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hidden) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash((Hidden, self.text))
+
+    def __reduce__(self) -> tuple[type[Hidden], tuple[str]]:
+        return Hidden, (self.text,)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long to go on after failures that may pass. seconds: from the first try on; no try begins after that."""
+
+    tries: int = MAX_RETRIES + 1
+    seconds: float = RETRY_TIMEOUT
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What a client of one bucket is made with. config, client: names and values as the library takes them. profile:
+    of AWS; None for the default one. Its repr shows no value."""
+
+    config: Mapping[str, Hidden]
+    client: Mapping[str, Hidden]
+    retry: RetryPolicy
+    profile: str | None = None
+
+
+Values = tuple[tuple[str, Hidden], ...]
+
+
+@dataclass(frozen=True, repr=False)
+class StorageOptions:
+    """Options about storage, by name, sorted. Equal ones make equal clients; pickles carry the secrets, because workers
+    need them; reprs do not.
+
+    hadoop: what followed fs.s3a., also `bucket.NAME.…`. library: what followed storage., as the library calls it.
+    fsspec: arguments of an fsspec file system.
+    """
+
+    hadoop: Values = ()
+    library: Values = ()
+    fsspec: Values = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StorageOptions:
+        """Those of `options` that are about storage; others are left alone. Raises OptionError for an unknown name
+        after `fs.s3a.` or `storage.`, with the nearest one, and for values that cannot be used. What Spark was
+        configured with (`spark.hadoop.fs.s3a.…`) may hold names without a meaning here, and yields to the same name
+        without that prefix."""
+        hadoop: dict[str, str] = {}
+        of_spark: dict[str, str] = {}
+        library: dict[str, str] = {}
+        fsspec: dict[str, str] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            if lower.startswith(SPARK_PREFIX + HADOOP_PREFIX):
+                rest = lower.removeprefix(SPARK_PREFIX + HADOOP_PREFIX)
+                if _hadoop_name(rest) is not None:
+                    of_spark[rest] = value
+            elif lower.startswith(HADOOP_PREFIX):
+                rest = lower.removeprefix(HADOOP_PREFIX)
+                if _hadoop_name(rest) is None:
+                    raise _unknown(name, HADOOP_PREFIX, rest, HADOOP_NAMES)
+                hadoop[rest] = value
+            elif lower.startswith(FSSPEC_PREFIX):
+                fsspec[name[len(FSSPEC_PREFIX) :]] = value  # arguments of Python functions: case matters
+            elif lower.startswith(LIBRARY_PREFIX):
+                known = library_name(lower.removeprefix(LIBRARY_PREFIX))
+                if known is None:
+                    raise _unknown(name, LIBRARY_PREFIX, lower.removeprefix(LIBRARY_PREFIX), LIBRARY_NAMES)
+                library[known] = value
+        made = cls(_hidden({**of_spark, **hadoop}), _hidden(library), _hidden(fsspec))
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        """Raise for values that cannot be used, now and not in a task."""
+        buckets = {_bucket_of(name) for name, _ in self.hadoop}
+        for bucket in buckets | {""}:
+            self.for_s3(bucket)
+
+    def for_s3(self, bucket: str) -> ClientSettings:
+        """Settings of an S3 client. What is said for one bucket takes precedence over what is said for all, and
+        `storage.…` over both. Raises OptionError."""
+        said = {name: value.text for name, value in self.hadoop if not name.startswith("bucket.")}
+        prefix = f"bucket.{bucket}."
+        for name, value in self.hadoop:
+            if name.startswith(prefix) and name.removeprefix(prefix) in HADOOP_NAMES:
+                said[name.removeprefix(prefix)] = value.text
+        config = {**_from_hadoop(said, bucket), **self._library(S3_NAMES)}
+        return self._settings(config)
+
+    def for_others(self, names: frozenset[str]) -> ClientSettings:
+        """Settings of a client of Google's or Azure's store, which knows these names. Raises OptionError."""
+        return self._settings(self._library(names))
+
+    def _library(self, names: frozenset[str]) -> dict[str, str]:
+        return {name: value.text for name, value in self.library if name in names}
+
+    def _settings(self, config: dict[str, str]) -> ClientSettings:
+        client = self._library(CLIENT_NAMES)
+        if config.get("endpoint", config.get("base_url", "")).startswith("http://"):
+            client.setdefault("allow_http", "true")
+        ours = self._library(frozenset(OUR_NAMES))
+        policy = RetryPolicy(
+            1 + int(_number("max_retries", ours.get("max_retries", str(MAX_RETRIES)))),
+            _number("retry_timeout", ours.get("retry_timeout", str(RETRY_TIMEOUT))),
+        )
+        return ClientSettings(dict(_hidden(config)), dict(_hidden(client)), policy, ours.get("profile"))
+
+    def __repr__(self) -> str:
+        parts = [
+            *_shown(HADOOP_PREFIX, self.hadoop),
+            *_shown(LIBRARY_PREFIX, self.library),
+            *_shown(FSSPEC_PREFIX, self.fsspec),
+        ]
+        return f"StorageOptions({', '.join(parts)})"
+
+
+def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
+    """The library's names for what was said after fs.s3a."""
+    config: dict[str, str] = {}
+    for hadoop, name in (("access.key", "access_key_id"), ("secret.key", "secret_access_key"),
+                         ("session.token", "session_token"), ("endpoint.region", "region")):  # fmt: skip
+        if said.get(hadoop):
+            config[name] = said[hadoop]
+    for one, other in (("access.key", "secret.key"), ("secret.key", "access.key")):
+        if said.get(one) and not said.get(other):
+            raise OptionError(f"fs.s3a.{one} is given without fs.s3a.{other}")
+    secure = _boolean("connection.ssl.enabled", said.get("connection.ssl.enabled", "true"))
+    path_style = said.get("path.style.access")
+    endpoint = said.get("endpoint", "")
+    if endpoint:
+        scheme, mark, host = endpoint.rpartition("://")
+        scheme = scheme.lower() if mark else ("https" if secure else "http")
+        host = host.rstrip("/")
+        if path_style is not None and not _boolean("path.style.access", path_style) and bucket:
+            host = f"{bucket}.{host}"  # the library wants it so
+        config["endpoint"] = f"{scheme}://{host}"
+    if path_style is not None:
+        config["virtual_hosted_style_request"] = str(not _boolean("path.style.access", path_style)).lower()
+    if _anonymous(said.get("aws.credentials.provider", "")):
+        config["skip_signature"] = "true"
+    return config
+
+
+def _anonymous(providers: str) -> bool:
+    """Whether requests are not to be signed, by the classes in fs.s3a.aws.credentials.provider."""
+    names = [name.strip() for name in providers.split(",") if name.strip()]
+    simple = [name.rpartition(".")[2].rpartition("$")[2] for name in names]
+    for full, name in zip(names, simple, strict=True):
+        if name not in _ANONYMOUS | _DEFAULT_CHAIN:
+            raise OptionError(
+                f"fs.s3a.aws.credentials.provider names {full}, which runs in a JVM only",
+                hint="leave it out for the default chain (environment, profile, role), give "
+                "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider for a public bucket, or keys as "
+                "fs.s3a.access.key, fs.s3a.secret.key and fs.s3a.session.token",
+            )
+    if not simple or not _ANONYMOUS & set(simple):
+        return False
+    if len(simple) > 1:
+        raise OptionError(
+            "fs.s3a.aws.credentials.provider names the anonymous provider among others",
+            hint="give it alone for a public bucket, or leave it out",
+        )
+    return True
+
+
+def _hadoop_name(rest: str) -> str | None:
+    """Which of HADOOP_NAMES `rest` ends in: alone, or after `bucket.NAME.`; None when it is neither."""
+    if rest in HADOOP_NAMES:
+        return rest
+    if rest.startswith("bucket."):
+        for name in HADOOP_NAMES:
+            if rest.endswith("." + name) and len(rest) > len(f"bucket..{name}"):
+                return name
+    return None
+
+
+def _bucket_of(name: str) -> str:
+    """NAME of `bucket.NAME.…`; empty for a name about all buckets."""
+    ending = _hadoop_name(name)
+    if ending is None or ending == name:
+        return ""
+    return name.removeprefix("bucket.").removesuffix("." + ending)
+
+
+def _unknown(name: str, prefix: str, rest: str, known: Iterable[str]) -> OptionError:
+    near = difflib.get_close_matches(rest, sorted(known), n=1)
+    hint = f"did you mean {prefix}{near[0]}?" if near else f"known are {prefix}{{{','.join(sorted(known))}}}"
+    return OptionError(f"there is no option {name}", hint=hint)
+
+
+def _hidden(values: Mapping[str, str]) -> Values:
+    return tuple((name, Hidden(values[name])) for name in sorted(values))
+
+
+def _shown(prefix: str, values: Values) -> list[str]:
+    return [
+        f"{prefix}{name}={value.text if (_hadoop_name(name) or name) in PUBLIC_VALUES else value!r}"
+        for name, value in values
+    ]
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise OptionError(f"option 'fs.s3a.{name}' must be true or false, got '{text}'")
+    return text.lower() == "true"
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1e6:
+        raise OptionError(f"option 'storage.{name}' must be a number from 0 on, got '{text}'")
+    return number

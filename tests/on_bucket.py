@@ -1,0 +1,64 @@
+"""The tests of the reader once more, with their directories read through an S3 server: `pytest --on-bucket`.
+
+Tests write directories and give their paths. Here each path of a directory becomes that of the same directory in a
+bucket whose top is the machine's root, just before it is opened; so nothing of a test knows. What is about a local
+directory alone is marked `local_only`, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.log.read import path_patterns
+from kafkalog_spark.log.store.storage_options import StorageOptions
+from tests.object_store.s3_server import S3Server, versitygw
+
+OPTION = "--on-bucket"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(OPTION, action="store_true", help="read the directories of tests/log and tests/source through S3")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption(OPTION):
+        return
+    if versitygw() is None:
+        raise pytest.UsageError(f"{OPTION} needs versitygw, which serves a directory; it is built with Go")
+    for item in items:
+        marker = item.get_closest_marker("local_only")
+        if marker is not None:
+            item.add_marker(pytest.mark.skip(reason=f"about local directories: {marker.args[0]}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if not request.config.getoption(OPTION):
+        yield
+        return
+    top = tmp_path_factory.mktemp("buckets")
+    (top / "machine").symlink_to("/")
+    real = path_patterns._located
+    with S3Server(top) as server, pytest.MonkeyPatch.context() as patch:
+        storage = StorageOptions.of(
+            {
+                "fs.s3a.access.key": server.access_key,
+                "fs.s3a.secret.key": server.secret_key,
+                "fs.s3a.endpoint": server.endpoint,
+                "fs.s3a.endpoint.region": server.region,
+                "fs.s3a.path.style.access": "true",
+            }
+        )
+
+        def located(path: str, given: StorageOptions | None) -> path_patterns.Root:
+            root = real(path, given)
+            if root.store.remote or not os.path.isdir(root.path) or not any(Path(root.path).iterdir()):
+                return root  # an empty directory is nothing in a bucket
+            return real(f"s3://machine{root.path}", storage)
+
+        patch.setattr(path_patterns, "_located", located)
+        yield
