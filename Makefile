@@ -62,6 +62,10 @@ test: java setup ## the tests that take minutes at most (some of them: TEST=test
 test-broker: setup ## the tests of the broker and of the log format, without Java
 	$(PYTEST) -m "not slow and not interop and not spark" tests/broker tests/log $(ARGS)
 
+.PHONY: test-bucket
+test-bucket: setup ## the reader's tests once more, their directories read through an S3 server (needs Go, which builds it once)
+	$(PYTEST) --on-bucket -m "not slow and not interop and not spark" tests/log tests/source $(ARGS)
+
 .PHONY: test-slow
 test-slow: java setup ## the long ones: searches with all their examples, kills in loops, big logs
 	HYPOTHESIS_PROFILE=full $(RUN) -m pytest -m "(slow or hypothesis) and not interop" $(TEST) $(ARGS)

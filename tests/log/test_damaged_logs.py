@@ -185,6 +185,7 @@ def test_a_torn_tail_does_not_keep_the_last_stable_offset_from_being_found(tmp_p
 # ---- what real Kafka wrote
 
 
+@pytest.mark.local_only("messages name local paths")
 @pytest.mark.parametrize("where", ["middle", "last"])
 @pytest.mark.parametrize("topic", ["codec-none", "codec-lz4", "transactions", "java-zstd", "compacted"])
 def test_a_wrong_crc_in_a_golden_log_is_an_error(

@@ -48,6 +48,7 @@ def _places(*log_dirs: Path) -> LogDirs:
     return LogDirs.open(log_dirs)
 
 
+@pytest.mark.local_only("counts what is opened")
 def test_a_copy_of_an_older_epoch_is_not_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     old = copy_of(tmp_path / "a", *TP, numbers(0, 9), epoch=1)
     new = copy_of(tmp_path / "b", *TP, numbers(0, 5), epoch=2)
@@ -69,12 +70,14 @@ def test_the_way_in_without_spark_reads_each_partition_once(tmp_path: Path) -> N
     assert dirs.topics == {"orders": (0,)}
 
 
+@pytest.mark.local_only("a bucket has no links")
 def test_the_same_directory_under_two_names_is_no_copy(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", *TP, numbers(0, 5))
     (tmp_path / "link").symlink_to(tmp_path / "a")
     assert _places(tmp_path / "a", tmp_path / "link", tmp_path / "a" / "orders-0").copies == {}
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_many_choices_are_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for partition in range(8):
         copy_of(tmp_path / "a", "t", partition, numbers(0, 2))
@@ -87,6 +90,7 @@ def test_many_choices_are_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert f"{tmp_path}/b/t-0 (no leader epoch, log end 3), not {tmp_path}/a/t-0 (no leader epoch, log end 2)" in line
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_replicas_error_names_both_places(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", *TP, numbers(0, 5))
     copy_of(tmp_path / "b", *TP, numbers(0, 5))
@@ -99,6 +103,7 @@ def test_replicas_error_names_both_places(tmp_path: Path) -> None:
     assert chosen_places(dirs.places, dirs.copies, [], "error") == {}
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_topic_ids_tell_two_clusters_apart(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", *TP, numbers(0, 5), topic_id=IDS[0])
     copy_of(tmp_path / "b", "orders", 1, numbers(0, 5), topic_id=IDS[1])  # no copy: a partition of another topic

@@ -25,6 +25,7 @@ def test_a_clean_directory_gives_a_summary_and_0(golden: Path, capsys: pytest.Ca
     assert told.err == ""
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_errors_give_a_line_each_and_1(golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     root = golden_copy("kafka-4.3.0", "codec-none-0")
     (path,) = (root / "codec-none-0").glob("*.log")
@@ -50,6 +51,7 @@ def test_the_records_of_real_logs_are_found_good(golden: Path, capsys: pytest.Ca
     assert capsys.readouterr().out.endswith("0 errors, 0 notes\n")
 
 
+@pytest.mark.local_only("messages name local paths")
 @pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD])
 @pytest.mark.parametrize("filler", [1, 3000])
 def test_records_says_which_batches_with_a_valid_crc_cannot_be_read(

@@ -287,6 +287,7 @@ TABLE = [
 ]
 
 
+@pytest.mark.local_only("messages name local paths")
 @pytest.mark.parametrize("damage", TABLE, ids=lambda damage: damage.name)
 def test_damage_is_told_with_its_place(golden_copy: Callable[..., Path], damage: Damage) -> None:
     root = golden_copy("kafka-4.3.0", damage.partition)
@@ -300,6 +301,7 @@ def test_damage_is_told_with_its_place(golden_copy: Callable[..., Path], damage:
         assert any(line.startswith(f"error: {damage.partition} {place}") for line in lines), "\n".join(lines)
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_what_cannot_be_read_is_told_and_the_other_partitions_are_checked(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", "segments-0", "segments-1", "segments-2")
     epochs = root / "segments-0" / "leader-epoch-checkpoint"
@@ -329,6 +331,7 @@ def test_batches_behind_damage_are_checked_too(golden_copy: Callable[..., Path])
     assert result.partitions["segments", 1].log_end_offset == 6000
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_a_sequence_that_comes_twice_is_told(tmp_path: Path) -> None:
     twice = b"".join(batch(first, records(first), producer_id=5, producer_epoch=0, base_sequence=0) for first in (0, 5))
     directory = write_segments(tmp_path, {0: twice})
@@ -351,6 +354,7 @@ def test_sequences_may_wrap_begin_anywhere_and_follow_gaps_of_compaction(tmp_pat
     assert check_log_dirs([directory]).findings.errors == 0
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_of_one_file_only_some_findings_are_told_and_the_rest_counted(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", TRANSACTIONS)
     path = file(root, TRANSACTIONS, 4, ".timeindex")
@@ -372,6 +376,7 @@ def test_a_directory_that_was_killed_is_no_error_until_it_is_said_to_be_closed(g
     assert any("after a clean stop" in line for line in lines)
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_two_ids_of_one_topic_are_told(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", "segments-0", "segments-1")
     other = root / "segments-1" / "partition.metadata"

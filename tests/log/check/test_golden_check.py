@@ -99,6 +99,7 @@ def test_no_changed_byte_of_many_stays_unseen(golden_copy: Callable[..., Path], 
     assert unseen(golden_copy("kafka-4.3.0", partition), partition, 2000) == []
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_a_log_cut_anywhere_is_an_error_when_closed_and_a_torn_tail_when_not(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", "codec-none-0", crashed=False)
     log = next(one for one in golden_data.golden_logs("kafka-4.3.0", "codec-none") if not one.crashed)
