@@ -26,6 +26,7 @@ NAMES = (
     "attacks",
     "selective",
     "many_partitions",
+    "object_store",
     "streaming",
     "spark_write",
     "spark_read",

@@ -3,7 +3,9 @@ later."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import pyspark
@@ -21,7 +23,13 @@ from kafkalog_spark.spark_errors import first_line
 
 
 class KafkaLogDataSource(DataSource):
-    """Kafka's segment files as a table; options: docs/options.md and docs/sink.md."""
+    """Kafka's segment files as a table; options: docs/options.md and docs/sink.md.
+
+    application_options: what the application says about storage, which yields to the options of a load or a write; set
+    by register().
+    """
+
+    application_options: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
     def name(cls) -> str:
@@ -94,10 +102,14 @@ class KafkaLogDataSource(DataSource):
             return ProducerStreamWriter(options, schema)
         return KafkaLogStreamWriter(options, schema, self.options)
 
+    @property
+    def _all_options(self) -> dict[str, str]:
+        return {**self.application_options, **self.options}
+
     @cached_property
     def _load_options(self) -> Any:
         # Spark keeps this object as it is after schema(), so a load parses once, and warns once. With a schema of the
         # user's own it does not ask for ours, and every query parses.
         from kafkalog_spark.source.load_options import LoadOptions
 
-        return LoadOptions.parse(self.options)
+        return LoadOptions.parse(self._all_options)

@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.store.storage_names import is_storage_option
+from kafkalog_spark.log.store.storage_options import HiddenOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kafkalog_spark.datasource import KafkaLogDataSource
 
 _KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # SparkContext.PACKAGE_EXTENSIONS
 _log = logging.getLogger(__name__)
@@ -36,7 +40,7 @@ def register(spark: SparkSession) -> None:
     python = _missing_python(spark)
     if python is None:
         _give_wheel_to_workers(spark)
-        spark.dataSource.register(KafkaLogDataSource)
+        spark.dataSource.register(with_storage_of(spark, KafkaLogDataSource))
         return
     why = f"the workers' Python, {python!r} (PYSPARK_PYTHON), is not to be found from the driver's {os.getcwd()}"
     if not _finds_it_by_itself(spark):
@@ -46,6 +50,19 @@ def register(spark: SparkSession) -> None:
             "register (docs/clusters.md)",
         )
     _log.warning("not registered, since Spark finds format('kafkalog') by itself: %s", why)
+
+
+def with_storage_of(spark: SparkSession, source: type[KafkaLogDataSource]) -> type[KafkaLogDataSource]:
+    """The source with what the application was configured with for S3 (`spark.hadoop.fs.s3a.…`), which Spark shows to
+    no source in Python; the source as it is where there is none, or no SparkContext to ask (Spark Connect)."""
+    if not hasattr(spark, "_jsparkSession"):
+        return source
+    said = {name: value for name, value in spark.sparkContext.getConf().getAll() if is_storage_option(name)}
+    if not said:
+        return source
+    # Named as if it were of the main module, so that it is pickled with what it holds, and not by its name.
+    holds = {"application_options": HiddenOptions(said), "__module__": "__main__", "__doc__": source.__doc__}
+    return type(source.__name__, (source,), holds)
 
 
 def _give_wheel_to_workers(spark: SparkSession) -> None:

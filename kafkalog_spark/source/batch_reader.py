@@ -21,6 +21,7 @@ from kafkalog_spark.source.joined import joined
 from kafkalog_spark.source.log_view import opened_view
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split, plan, tasks_of
+from kafkalog_spark.source.request_log import requests_logged
 from kafkalog_spark.source.spark_schema import ArrowShape
 from kafkalog_spark.spark_errors import first_line, first_line_of
 from kafkalog_spark.worker_process import until_spark_has_enough
@@ -104,8 +105,10 @@ def rows_of_splits(
     # the kernels are loaded where records are decoded, and nowhere else
     from kafkalog_spark.log.read.scan_space import ScanSpace
 
-    space = ScanSpace()
-    yield from until_spark_has_enough(joined(chain.from_iterable(rows_of(split, request, space) for split in splits)))
+    space, splits = ScanSpace(), list(splits)
+    with requests_logged(f"a task of {len(splits)} splits", (split.place.store for split in splits)):
+        rows = chain.from_iterable(rows_of(split, request, space) for split in splits)
+        yield from until_spark_has_enough(joined(rows))
 
 
 def scan_range(

@@ -28,6 +28,7 @@ from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.offset_range_limit import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.parallel import for_each_place
+from kafkalog_spark.source.request_log import requests_logged
 from kafkalog_spark.source.subscription import assigned_partitions
 from kafkalog_spark.source.watch import ListingWatch, Watch, directory_watch, segment_watch
 
@@ -59,7 +60,10 @@ class LiveLogs:
         UnknownPartition for a topic asked for by name that has never been there, CorruptBatch where the end of a log
         cannot be distinguished from damage.
         """
-        now = self._clock_ns()
+        with requests_logged("a look at the logs of a stream", (root.store for root in self._places)):
+            return self._look(self._clock_ns(), may_be_gone)
+
+    def _look(self, now: int, may_be_gone: Collection[str]) -> Mapping[TopicPartition, LiveLog]:
         dirs = self._listed(now)
         gone = frozenset(may_be_gone)
         if gone not in self._assigned:

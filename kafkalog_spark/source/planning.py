@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
@@ -27,6 +28,7 @@ from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.packing import pack_size, packed
 from kafkalog_spark.source.parallel import for_each_place
 from kafkalog_spark.source.range_calculator import split_ranges
+from kafkalog_spark.source.request_log import requests_logged
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts, segment_facts
 from kafkalog_spark.source.subscription import assigned_partitions
 
@@ -60,6 +62,11 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     CorruptBatch where the end of a log cannot be distinguished from damage.
     """
     dirs = open_log_dirs(options)
+    with requests_logged("planning", (root.store for root in dirs.roots)):
+        return _plan(dirs, options, row_filter)
+
+
+def _plan(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     assigned = assigned_partitions(options.subscription, dirs.places)
     logs: dict[TopicPartition, PartitionLog] = {}
     views: dict[TopicPartition, LogView] = {}

@@ -6,7 +6,7 @@ Nothing said is fine: then the environment, the profile or the machine's role de
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
@@ -59,6 +59,25 @@ class Hidden:
 
     def __reduce__(self) -> tuple[type[Hidden], tuple[str]]:
         return Hidden, (self.text,)
+
+
+class HiddenOptions(Mapping[str, str]):
+    """Options that may hold secrets: a mapping that no repr shows."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def __getitem__(self, name: str) -> str:
+        return self._options[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __repr__(self) -> str:
+        return f"HiddenOptions({', '.join(self._options)})"
 
 
 @dataclass(frozen=True)
