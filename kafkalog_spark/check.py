@@ -15,9 +15,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
+from kafkalog_spark.log.store.storage_names import is_storage_option
+from kafkalog_spark.log.store.storage_options import StorageOptions
 
 CLEAN, ERRORS, WRONG_USAGE = 0, 1, 2
 
@@ -32,7 +34,18 @@ def parser() -> argparse.ArgumentParser:
         "clean-shutdown marker says that there was no crash. Exit codes: 0 no errors, 1 errors, 2 wrong usage.",
     )
     made.add_argument(
-        "paths", nargs="+", metavar="DIR", help="a log directory (log.dirs), or one partition's directory"
+        "paths",
+        nargs="+",
+        metavar="DIR",
+        help="a log directory (log.dirs), or one partition's directory; also a URL: s3://bucket/logs",
+    )
+    made.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="about an object store, such as fs.s3a.endpoint=http://minio:9000 (docs/object_storage.md); secrets are "
+        "better said by the environment or the profile",
     )
     made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
     made.add_argument(
@@ -55,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             result = check_log_dirs(
                 arguments.paths,
+                _storage(arguments.option),
                 closed=arguments.closed,
                 records=arguments.records,
                 on_finding=tell,
@@ -65,6 +79,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             return WRONG_USAGE
     print(summary(result, time.monotonic() - begun))
     return ERRORS if result.findings.errors else CLEAN
+
+
+def _storage(given: Sequence[str]) -> StorageOptions:
+    """What --option says. Raises OptionError."""
+    options: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not is_storage_option(name):
+            raise OptionError("--option takes NAME=VALUE, where NAME begins with fs.s3a. or storage.")
+        options[name] = value
+    return StorageOptions.of(options)
 
 
 def summary(result: CheckResult, seconds: float) -> str:
