@@ -138,9 +138,9 @@ def failure_of(error: BaseException, asked: Asked) -> Failure:
     """What an exception of the library means. Only its class and the marks in its text that are in the tables here are
     looked at."""
     text = str(error)
-    status_mark, code_mark, kind_mark = _STATUS.search(text), _CODE.search(text), _KIND.search(text)
+    status_mark, kind_mark = _STATUS.search(text), _KIND.search(text)
     status = int(status_mark[1]) if status_mark else 0
-    code = next((group for group in code_mark.groups() if group), "") if code_mark else ""
+    code = _code(text)
     names = {"bucket": asked.bucket, "place": asked.place}
     if _of_credentials(text):
         return _NO_CREDENTIALS
@@ -158,6 +158,18 @@ def failure_of(error: BaseException, asked: Asked) -> Failure:
     return _without_status(error, text, kind_mark[1] if kind_mark else "", names)
 
 
+def object_is_missing(error: BaseException) -> bool:
+    """Whether the object is not there, and not its bucket or the user."""
+    text = str(error)
+    return isinstance(error, FileNotFoundError) and _code(text) in ("", "NoSuchKey", "BlobNotFound")
+
+
+def _code(text: str) -> str:
+    """The code in an answer's body; empty without one."""
+    mark = _CODE.search(text)
+    return next((group for group in mark.groups() if group), "") if mark else ""
+
+
 def _of_credentials(text: str) -> bool:
     """Whether it was the request for credentials that failed: it goes to another server than all others."""
     return "Error performing" in text and any(
@@ -169,6 +181,8 @@ def _without_status(error: BaseException, text: str, kind: str, names: dict[str,
     if "incorrectly configured region" in text:
         number, sentence = _BY_CODE["PermanentRedirect"]
         return Failure(number, sentence.format(**names))
+    if "BadScheme" in text or "URL scheme is not allowed" in text:
+        return Failure(errno.EINVAL, "the endpoint is http://, and storage.allow_http=false forbids that")
     if kind:
         number, sentence = _BY_KIND[kind]
         return Failure(number, sentence.format(**names), transient=True, answered=False)
@@ -181,6 +195,4 @@ def _without_status(error: BaseException, text: str, kind: str, names: dict[str,
         return Failure(errno.EINVAL, _STRANGE_KEY)
     if isinstance(error, OSError) and error.errno:
         return Failure(error.errno, os.strerror(error.errno))
-    if "URL scheme is not allowed" in text or "HTTPS" in text:
-        return Failure(errno.EINVAL, "the endpoint is http://: give storage.allow_http=true, or an https:// one")
     return Failure(errno.EIO, f"the request failed in the library ({name})", transient=name == "GenericError")

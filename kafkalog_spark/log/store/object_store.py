@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -132,13 +131,13 @@ class ObjectStore:
     def _facts(self, key: str, path: str) -> FileFacts:
         try:
             return self._head(key, path)
-        except FileNotFoundError:
-            if self.exists(path):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
-            raise
-        except OSError:
-            self.exists(path)  # the answer to a HEAD has no body, so this one knows better what is wrong
-            raise
+        except OSError as error:
+            failed = error
+        # the answer to a HEAD has no body: this one says more exactly what is wrong
+        directory = failed.errno in (errno.ENOENT, errno.EACCES, errno.EINVAL) and self.exists(path)
+        if directory and failed.errno == errno.ENOENT:
+            raise IsADirectoryError(errno.EISDIR, "is a directory, not an object", path)
+        raise failed
 
     def _head(self, key: str, path: str) -> FileFacts:
         found = self.client.ask(path, lambda store: store.head(key), head=1)

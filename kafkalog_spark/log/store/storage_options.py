@@ -252,7 +252,7 @@ def _hidden(values: Mapping[str, str]) -> Values:
 
 def _shown(prefix: str, values: Values) -> list[str]:
     return [
-        f"{prefix}{name}={value.text if (_hadoop_name(name) or name) in PUBLIC_VALUES else value!r}"
+        f"{prefix}{name}={value.text if (_hadoop_name(name) or name) in PUBLIC_VALUES else repr(value)}"
         for name, value in values
     ]
 
