@@ -144,7 +144,7 @@ def test_wrong_settings_have_a_sentence_each(s3: S3Server, more: dict[str, str],
     if not s3.serves_files:
         pytest.skip("moto takes any credentials")
     more = {name: value.format(closed=closed_port()) for name, value in more.items()}
-    for read in ways_to_read(s3_store(s3, **more)):
+    for read in ways_to_read(s3_store(s3, more=more)):
         with pytest.raises(kind, match=said) as caught:
             read()
         expect_no_canary(caught.value)
@@ -223,7 +223,7 @@ def test_anonymous_requests_are_not_signed(s3: S3Server, proxy: FaultProxy) -> N
 
 
 def test_an_http_endpoint_that_nobody_allowed(s3: S3Server) -> None:
-    store = s3_store(s3, **{"storage.allow_http": "false"})
+    store = s3_store(s3, more={"storage.allow_http": "false"})
     with pytest.raises(OSError, match=r"storage\.allow_http") as caught:
         store.list("s3://tier/x")
     assert caught.value.errno == errno.EINVAL
@@ -240,7 +240,7 @@ def test_what_may_pass_is_tried_again_and_then_reported(s3: S3Server, proxy: Fau
     assert patient.open("s3://tier/errors/1.log", facts).read(0, 9) == b"1" * 9
     if kind is not FaultKind.RESET:  # a connection that was idle may be reset before a request is sent
         assert proxy.count("GET") == 3
-    impatient = s3_store(s3, proxy, **{"storage.max_retries": "2"})
+    impatient = s3_store(s3, proxy, more={"storage.max_retries": "2"})
     proxy.plan = lambda request: Fault(kind, 1000)
     with pytest.raises(OSError, match=r"127.0.0.1.*\(3 tries\)") as caught:
         impatient.open("s3://tier/errors/1.log", facts).read(0, 9)

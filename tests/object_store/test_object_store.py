@@ -163,13 +163,13 @@ def test_an_object_that_vanishes_while_it_is_read(store: ObjectStore, writer: Ob
 
 def test_clients_are_shared_within_a_process(s3: S3Server) -> None:
     assert s3_store(s3).client is s3_store(s3).client
-    assert s3_store(s3).client is not s3_store(s3, **{"storage.max_retries": "3"}).client
+    assert s3_store(s3).client is not s3_store(s3, more={"storage.max_retries": "3"}).client
 
 
 def test_counts_of_all_buckets_together(s3: S3Server, writer: ObjectWriter, top: str) -> None:
     before = all_counts()
     writer.put(f"{top}/a", b"123")
-    assert s3_store(s3, **{"storage.max_retries": "4"}).read_all(f"{top}/a", 9) == b"123"
+    assert s3_store(s3, more={"storage.max_retries": "4"}).read_all(f"{top}/a", 9) == b"123"
     difference = all_counts() - before
     assert difference == RequestCounts(get=1, put=1, bytes_read=3, bytes_written=3)
     assert (difference.requests, str(difference)) == (2, "1 GET, 1 PUT; 3 bytes read, 3 written")

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_spark.log.store import object_writer
-from kafkalog_spark.log.store.object_client import ObjectClient
+from kafkalog_spark.log.store.object_client import ObjectClient, TryFailed
 from kafkalog_spark.log.store.object_writer import PART, ObjectWriter
 from tests.object_store.buckets import s3_store
 from tests.object_store.fault_proxy import Fault, FaultKind, FaultProxy, at
@@ -79,7 +79,7 @@ def test_a_put_that_failed_is_sent_again(writer: ObjectWriter, proxy: FaultProxy
 @pytest.mark.parametrize("mine", [True, False], ids=["mine", "another writer's"])
 def test_an_answer_that_was_lost(s3: S3Server, top: str, mine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first try wrote the object, or another writer did meanwhile; in both cases the second try finds one."""
-    writer = ObjectWriter(s3_store(s3, **{"storage.max_retries": "5"}))
+    writer = ObjectWriter(s3_store(s3, more={"storage.max_retries": "5"}))
     real = object_writer._create
     tries = 0
 
@@ -103,7 +103,7 @@ def test_a_store_that_keeps_the_promise(writer: ObjectWriter, top: str) -> None:
 
 
 def test_a_store_without_conditional_puts_is_refused(s3: S3Server, top: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = ObjectWriter(s3_store(s3, **{"storage.max_retries": "6"}))
+    writer = ObjectWriter(s3_store(s3, more={"storage.max_retries": "6"}))
 
     def overwriting(library: object, key: str, data: bytes) -> bool:
         object_writer._put(library, key=key, data=data, large=False)
@@ -116,7 +116,7 @@ def test_a_store_without_conditional_puts_is_refused(s3: S3Server, top: str, mon
 
 
 def test_a_store_that_refuses_conditional_puts(s3: S3Server, top: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = ObjectWriter(s3_store(s3, **{"storage.max_retries": "7"}))
+    writer = ObjectWriter(s3_store(s3, more={"storage.max_retries": "7"}))
 
     def refusing(self: ObjectClient, path: str, call: Callable, **more: object) -> object:
         class Library:
@@ -125,7 +125,7 @@ def test_a_store_that_refuses_conditional_puts(s3: S3Server, top: str, monkeypat
 
         try:
             return call(Library())
-        except object_writer.TryFailed as failed:
+        except TryFailed as failed:
             raise failed.failure.error(path) from None
 
     monkeypatch.setattr(ObjectClient, "ask", refusing)

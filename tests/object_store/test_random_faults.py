@@ -25,7 +25,7 @@ def read_through(s3: S3Server, proxy: FaultProxy, seed: int, share: float, most:
     proxy.plan = at_random(seed, share, most, longest_delay=0.01)
     # a client of its own: what one has learnt (that the store answers) is not known to the next
     patience = {"storage.max_retries": "20", "storage.retry_timeout": f"{100 + seed}"}
-    store = s3_store(s3, proxy, **{**patience, **options})
+    store = s3_store(s3, proxy, more={**patience, **options})
     facts = store.list("s3://tier/faults").files["0.log"]
     file = store.open(PATH, facts)
     for begin in range(0, len(DATA), STEP):
