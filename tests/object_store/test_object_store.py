@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
@@ -15,7 +16,7 @@ from kafkalog_spark.log.store import object_file
 from kafkalog_spark.log.store.interface import FileFacts
 from kafkalog_spark.log.store.object_client import all_counts
 from kafkalog_spark.log.store.object_file import PIECE
-from kafkalog_spark.log.store.object_store import ObjectStore
+from kafkalog_spark.log.store.object_store import ObjectStore, _facts_of
 from kafkalog_spark.log.store.object_writer import ObjectWriter
 from kafkalog_spark.log.store.request_counts import RequestCounts
 from tests.object_store.buckets import s3_store
@@ -159,6 +160,15 @@ def test_an_object_that_vanishes_while_it_is_read(store: ObjectStore, writer: Ob
     file.expect(5 * MB, 8 * MB)
     with pytest.raises(FileNotFoundError):
         file.read_into(5 * MB, memoryview(bytearray(MB)))
+
+
+def test_a_store_without_etags_has_versions_by_the_second() -> None:
+    """A listing gives milliseconds, the header Last-Modified of a GET seconds."""
+    listed = {"size": 5, "e_tag": None, "last_modified": datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)}
+    got = {"size": 5, "e_tag": None, "last_modified": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)}
+    later = {"size": 5, "e_tag": None, "last_modified": datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC)}
+    assert _facts_of(listed) == _facts_of(got) == FileFacts(5, 'W/"2026-01-02T03:04:05+00:00"')
+    assert _facts_of(later) != _facts_of(got)
 
 
 def test_clients_are_shared_within_a_process(s3: S3Server) -> None:
