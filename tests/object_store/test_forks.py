@@ -32,7 +32,7 @@ def read(who):
         print(who, len(data), own, store.counts().get, flush=True)
         file.close()
     except OSError as error:
-        print(who, error, flush=True)
+        print(who, error.strerror, flush=True)
 
 def in_fork(who):
     child = os.fork()

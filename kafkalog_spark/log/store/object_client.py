@@ -6,6 +6,7 @@ are equal, so that tasks of one worker go on with open connections.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -65,7 +66,7 @@ class ObjectClient:
 
         Raises OSError with a sentence that holds nothing of the library's text.
         """
-        _expect_own_threads()
+        _expect_own_threads(path)
         retrying = Retrying(self._settings.retry, self._known)
         while True:
             self.tally.add(**kind)
@@ -120,7 +121,7 @@ def all_counts() -> RequestCounts:
         return total
 
 
-def _expect_own_threads() -> None:
+def _expect_own_threads(path: str) -> None:
     """The library starts threads with its first request, and a fork has none of them: a request there would wait for
     ever. Spark's daemon makes none before it forks."""
     global _used_in
@@ -128,8 +129,10 @@ def _expect_own_threads() -> None:
         _used_in = os.getpid()
     elif _used_in != os.getpid():
         raise OSError(
+            errno.ENOTSUP,
             "this process was forked from one that had read from an object store, which does not work in a fork: start "
-            "processes by spawn or forkserver (multiprocessing.set_start_method)"
+            "processes by spawn or forkserver (multiprocessing.set_start_method)",
+            path,
         )
 
 
