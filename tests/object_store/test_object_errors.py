@@ -101,6 +101,13 @@ def test_other_errors_of_the_library() -> None:
     assert failure_of(OSError(errno.ENOSPC, "CANARY"), ASKED).errno == errno.ENOSPC
 
 
+@pytest.mark.parametrize(("vendor", "advice"), [("gs", "storage.service_account"), ("abfss", "storage.account_key")])
+def test_advice_is_about_the_store_that_was_asked(vendor: str, advice: str) -> None:
+    sentence = failure_of(answered(401), Asked("b", "", vendor)).sentence
+    assert advice in sentence
+    assert "fs.s3a" not in sentence
+
+
 def closed_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -73,6 +73,29 @@ def test_endpoints(given: dict[str, str], endpoint: str) -> None:
     assert s3(given)["endpoint"] == endpoint
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"fs.s3a.endpoint": "s3.amazonaws.com"}, {}),
+        (
+            {"fs.s3a.endpoint": "https://s3.amazonaws.com/", "fs.s3a.endpoint.region": "eu-west-1"},
+            {"region": "eu-west-1"},
+        ),
+        (
+            {"fs.s3a.endpoint": "s3.us-gov-west-1.amazonaws.com"},
+            {"endpoint": "https://s3.us-gov-west-1.amazonaws.com", "region": "us-gov-west-1"},
+        ),
+        (
+            {"fs.s3a.endpoint": "s3.cn-north-1.amazonaws.com.cn"},
+            {"endpoint": "https://s3.cn-north-1.amazonaws.com.cn", "region": "cn-north-1"},
+        ),
+        ({"fs.s3a.endpoint": "s3.example.com"}, {"endpoint": "https://s3.example.com"}),
+    ],
+)
+def test_endpoints_of_aws_say_the_region(given: dict[str, str], expected: dict[str, str]) -> None:
+    assert s3(given) == expected
+
+
 def test_the_more_particular_takes_precedence() -> None:
     given = {
         "spark.hadoop.fs.s3a.endpoint": "of-spark",

@@ -23,7 +23,6 @@ from kafkalog_spark.log.store.object_writer import ObjectWriter
 from kafkalog_spark.log.store.storage_options import StorageOptions
 from kafkalog_spark.log.store.urls import place_of
 from tests.object_store.buckets import s3_store
-from tests.object_store.s3_server import S3Server
 
 BODY = bytes(range(256)) * 1200  # 300 kB: several pieces
 FILES = {
@@ -49,10 +48,9 @@ class Tree:
         return f"{self.top}/{name}"
 
 
-def in_bucket(s3: S3Server) -> Tree:
-    store = s3_store(s3)
+def in_bucket(store: ObjectStore) -> Tree:
     writer = ObjectWriter(store)
-    return Tree(store, f"s3://tier/{uuid4().hex}", writer.put, lambda path: writer.delete([path]))
+    return Tree(store, f"{store.scheme}://tier/{uuid4().hex}", writer.put, lambda path: writer.delete([path]))
 
 
 def with_arrow(folder: Path) -> Tree:
@@ -89,10 +87,12 @@ def on_disk(folder: Path) -> Tree:
     return Tree(LOCAL, str(folder), arrow.write, lambda path: os.unlink(path))
 
 
-@pytest.fixture(params=["local", "s3", "arrow", "fsspec"])
+@pytest.fixture(params=["local", "s3", "gs", "arrow", "fsspec"])
 def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Tree:
     if request.param == "s3":
-        made = in_bucket(request.getfixturevalue("s3"))
+        made = in_bucket(s3_store(request.getfixturevalue("s3")))
+    elif request.param == "gs":
+        made = in_bucket(request.getfixturevalue("gs"))
     elif request.param == "fsspec":
         made = with_fsspec()
     else:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.store.client_settings import client_of, settings_of
+from kafkalog_spark.log.store.client_settings import client_of, settings_of, vendor_of
 from kafkalog_spark.log.store.object_errors import Asked, Failure, failure_of
 from kafkalog_spark.log.store.request_counts import RequestCounts, RequestTally
 from kafkalog_spark.log.store.retrying import Retrying
@@ -45,7 +45,7 @@ class ObjectClient:
         endpoint = self._settings.config.get("endpoint", self._settings.config.get("base_url"))
         host = urlsplit(endpoint.text) if endpoint is not None else None
         shown = "" if host is None else (host.hostname or "") + (f":{host.port}" if host.port else "")
-        self._asked = Asked(bucket.partition("@")[0], shown)
+        self._asked = Asked(bucket.partition("@")[0], shown, vendor_of(scheme))
         self._known = False
 
     @cached_property
