@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafkalog_spark.log.store.object_store import ObjectStore
+from kafkalog_spark.log.store.storage_options import StorageOptions
 from tests.object_store.fault_proxy import FaultProxy
 from tests.object_store.s3_server import S3Server, available
 
@@ -19,6 +21,17 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with S3Server(tmp_path_factory.mktemp("s3") / "buckets") as server:
         server.make_bucket("tier")
         yield server
+
+
+@pytest.fixture(scope="session")
+def gs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """The bucket `tier` as Google's client reads it: its XML interface is S3's as far as reading goes, so moto can
+    answer. It takes no notice of Google's condition for puts."""
+    with S3Server(tmp_path_factory.mktemp("gs") / "buckets", moto=True) as server:
+        server.make_bucket("tier")
+        # with a token it asks nobody for one
+        given = {"storage.base_url": server.endpoint, "storage.bearer_token": "token-of-the-tests"}
+        yield ObjectStore("gs", "tier", StorageOptions.of(given))
 
 
 @pytest.fixture

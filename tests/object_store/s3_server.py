@@ -66,10 +66,12 @@ def available() -> str | None:
 
 
 class S3Server:
-    """One server over `directory`, whose folders are buckets. Started and stopped as a context manager."""
+    """One server over `directory`, whose folders are buckets. Started and stopped as a context manager. moto: that
+    server in any case; it takes whatever credentials a client has."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, moto: bool = False) -> None:
         self.directory = directory
+        self._binary = None if moto else versitygw()
         self.access_key, self.secret_key, self.region = ACCESS_KEY, SECRET_KEY, REGION
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -82,7 +84,7 @@ class S3Server:
     @property
     def serves_files(self) -> bool:
         """Files below `directory` are objects (versitygw); moto keeps its objects in memory."""
-        return versitygw() is not None
+        return self._binary is not None
 
     def __enter__(self) -> Self:
         reason = available()
@@ -92,7 +94,7 @@ class S3Server:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        binary = versitygw()
+        binary = self._binary
         if binary is not None:
             # Attributes of objects go into a folder of their own: not every file system has extended attributes.
             # (versitygw compares names as text: this one must not begin with the directory's.)

@@ -6,6 +6,7 @@ Everything but the making of the file system works with any of Arrow's; the test
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Any
 from kafkalog_spark.log.store.interface import FileFacts, Listing, OpenFile
 from kafkalog_spark.log.store.object_file import Buffer, ObjectFile
 from kafkalog_spark.log.store.object_store import ObjectListing
+from kafkalog_spark.log.store.plain_errors import asked
 from kafkalog_spark.log.store.urls import place_of
 
 
@@ -27,7 +29,7 @@ class HadoopStore:
 
     @property
     def _files(self) -> ArrowFiles:
-        return _hadoop(self.scheme, self.authority)
+        return _hadoop(self.scheme, self.authority, os.getpid())
 
     def list(self, directory: str, after: str = "") -> Listing:
         """See Store."""
@@ -47,8 +49,8 @@ class HadoopStore:
 
 
 @lru_cache
-def _hadoop(scheme: str, authority: str) -> ArrowFiles:
-    """Shared in a process, and used in the one that made it only: a JVM does not survive a fork."""
+def _hadoop(scheme: str, authority: str, process: int) -> ArrowFiles:
+    """Shared in a process, and not used in a fork of it."""
     from pyarrow.fs import HadoopFileSystem
 
     try:
@@ -74,12 +76,13 @@ class ArrowFiles:
     def list(self, directory: str, after: str = "") -> Listing:
         from pyarrow.fs import FileSelector, FileType
 
-        found = self._files.get_file_info(self._place(directory))
+        found = self._info(directory)
         if found.type == FileType.NotFound:
             raise FileNotFoundError(errno.ENOENT, "there is no such directory", directory)
         if found.type == FileType.File:
             raise NotADirectoryError(errno.ENOTDIR, "is a file, not a directory", directory)
-        infos = self._files.get_file_info(FileSelector(self._place(directory), allow_not_found=True))
+        selector = FileSelector(self._place(directory), allow_not_found=True)
+        infos = asked(directory, lambda: self._files.get_file_info(selector))
         return ObjectListing(
             {
                 info.base_name: FileFacts(info.size, _version(info))
@@ -93,10 +96,10 @@ class ArrowFiles:
         now = self._facts(path)
         if facts is not None and now != facts:
             raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
-        source = self._files.open_input_file(self._place(path))
+        source = asked(path, lambda: self._files.open_input_file(self._place(path)))
 
         def fetch(begin: int, end: int) -> Buffer:
-            data = source.read_at(end - begin, begin)
+            data = asked(path, lambda: source.read_at(end - begin, begin))
             if len(data) < end - begin:
                 raise FileNotFoundError(errno.ENOENT, "the file was cut or replaced while it was read", path)
             return memoryview(data)
@@ -112,7 +115,7 @@ class ArrowFiles:
     def _facts(self, path: str) -> FileFacts:
         from pyarrow.fs import FileType
 
-        info = self._files.get_file_info(self._place(path))
+        info = self._info(path)
         if info.type == FileType.NotFound:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
         if info.type == FileType.Directory:
@@ -121,14 +124,21 @@ class ArrowFiles:
 
     def read_all(self, path: str, most: int) -> bytes:
         self._facts(path)
-        with self._files.open_input_file(self._place(path)) as source:
-            data: bytes = source.read(most)
-            return data
+
+        def read() -> bytes:
+            with self._files.open_input_file(self._place(path)) as source:
+                data: bytes = source.read(most)
+                return data
+
+        return asked(path, read)
 
     def exists(self, directory: str) -> bool:
         from pyarrow.fs import FileType
 
-        return bool(self._files.get_file_info(self._place(directory)).type == FileType.Directory)
+        return bool(self._info(directory).type == FileType.Directory)
+
+    def _info(self, path: str) -> Any:
+        return asked(path, lambda: self._files.get_file_info(self._place(path)))
 
 
 def _version(info: Any) -> str:

@@ -29,6 +29,11 @@ _AWS_KEYS_ELSEWHERE = (
 """Environment that the library reads itself."""
 
 
+def vendor_of(scheme: str) -> str:
+    """`s3`, `gs` or `abfss`: whose protocol is spoken."""
+    return "s3" if scheme in S3_SCHEMES else "gs" if scheme in GCS_SCHEMES else "abfss"
+
+
 def settings_of(scheme: str, bucket: str, options: StorageOptions) -> ClientSettings:
     """What the options say for this bucket. Raises OptionError."""
     if scheme in S3_SCHEMES:

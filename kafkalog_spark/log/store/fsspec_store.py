@@ -15,6 +15,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.store.interface import FileFacts, Listing, OpenFile
 from kafkalog_spark.log.store.object_file import Buffer, ObjectFile
 from kafkalog_spark.log.store.object_store import ObjectListing
+from kafkalog_spark.log.store.plain_errors import asked
 from kafkalog_spark.log.store.storage_options import StorageOptions
 from kafkalog_spark.log.store.urls import place_of
 
@@ -60,21 +61,19 @@ class FsspecStore:
         """See Store."""
         files = self._files
         place = self._place(directory)
-        files.invalidate_cache(place)
+        asked(directory, lambda: files.invalidate_cache(place))
         if not self._info(files, directory)["type"] == "directory":
             raise NotADirectoryError(errno.ENOTDIR, "is a file, not a directory", directory)
-        found = {os.path.basename(one["name"].rstrip("/")): one for one in files.ls(place, detail=True)}
+        listed = asked(directory, lambda: files.ls(place, detail=True))
+        found = {os.path.basename(one["name"].rstrip("/")): one for one in listed}
         return ObjectListing(
             {name: _facts(one) for name, one in found.items() if one["type"] == "file" and name > after},
             {name for name, one in found.items() if one["type"] == "directory" and name > after},
         )
 
     def _info(self, files: Any, path: str) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = files.info(self._place(path))
-            return found
-        except FileNotFoundError:
-            raise FileNotFoundError(errno.ENOENT, "there is nothing of this name", path) from None
+        found: dict[str, Any] = asked(path, lambda: files.info(self._place(path)))
+        return found
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """See Store. The version is compared when it is opened; what is cut later is noticed by its size."""
@@ -87,10 +86,7 @@ class FsspecStore:
             raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
 
         def fetch(begin: int, end: int) -> Buffer:
-            try:
-                data: bytes = files.cat_file(self._place(path), start=begin, end=end)
-            except FileNotFoundError:
-                raise FileNotFoundError(errno.ENOENT, "there is nothing of this name", path) from None
+            data: bytes = asked(path, lambda: files.cat_file(self._place(path), start=begin, end=end))
             if len(data) != end - begin:
                 raise FileNotFoundError(errno.ENOENT, "the file was cut or replaced while it was read", path)
             return data
@@ -108,12 +104,15 @@ class FsspecStore:
         """See Store."""
         files = self._files
         size = self._info(files, path)["size"] or 0
-        data: bytes = files.cat_file(self._place(path), start=0, end=min(size, most))
+        data: bytes = asked(path, lambda: files.cat_file(self._place(path), start=0, end=min(size, most)))
         return data
 
     def exists(self, directory: str) -> bool:
         """See Store."""
-        return bool(self._files.isdir(self._place(directory)))
+        try:
+            return bool(self._info(self._files, directory)["type"] == "directory")
+        except FileNotFoundError:
+            return False
 
 
 def _facts(info: dict[str, Any]) -> FileFacts:

@@ -6,6 +6,7 @@ are equal, so that tasks of one worker go on with open connections.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.store.client_settings import client_of, settings_of
+from kafkalog_spark.log.store.client_settings import client_of, settings_of, vendor_of
 from kafkalog_spark.log.store.object_errors import Asked, Failure, failure_of
 from kafkalog_spark.log.store.request_counts import RequestCounts, RequestTally
 from kafkalog_spark.log.store.retrying import Retrying
@@ -44,7 +45,7 @@ class ObjectClient:
         endpoint = self._settings.config.get("endpoint", self._settings.config.get("base_url"))
         host = urlsplit(endpoint.text) if endpoint is not None else None
         shown = "" if host is None else (host.hostname or "") + (f":{host.port}" if host.port else "")
-        self._asked = Asked(bucket.partition("@")[0], shown)
+        self._asked = Asked(bucket.partition("@")[0], shown, vendor_of(scheme))
         self._known = False
 
     @cached_property
@@ -65,7 +66,7 @@ class ObjectClient:
 
         Raises OSError with a sentence that holds nothing of the library's text.
         """
-        _expect_own_threads()
+        _expect_own_threads(path)
         retrying = Retrying(self._settings.retry, self._known)
         while True:
             self.tally.add(**kind)
@@ -120,7 +121,7 @@ def all_counts() -> RequestCounts:
         return total
 
 
-def _expect_own_threads() -> None:
+def _expect_own_threads(path: str) -> None:
     """The library starts threads with its first request, and a fork has none of them: a request there would wait for
     ever. Spark's daemon makes none before it forks."""
     global _used_in
@@ -128,8 +129,10 @@ def _expect_own_threads() -> None:
         _used_in = os.getpid()
     elif _used_in != os.getpid():
         raise OSError(
+            errno.ENOTSUP,
             "this process was forked from one that had read from an object store, which does not work in a fork: start "
-            "processes by spawn or forkserver (multiprocessing.set_start_method)"
+            "processes by spawn or forkserver (multiprocessing.set_start_method)",
+            path,
         )
 
 

@@ -38,30 +38,45 @@ class Asked:
 
     bucket: str
     endpoint: str = ""
+    vendor: str = "s3"
 
     @property
-    def place(self) -> str:
-        return f"{self.endpoint or 'the store'}"
+    def words(self) -> dict[str, str]:
+        """What the sentences below are filled in with."""
+        keys, region, allowed = _ADVICE[self.vendor]
+        place = self.endpoint or "the store"
+        return {"bucket": self.bucket, "place": place, "keys": keys, "region": region, "allowed": allowed}
 
 
-_KEYS = "give fs.s3a.access.key and fs.s3a.secret.key, or set the environment or profile that the workers see"
+_ADVICE = {
+    "s3": (
+        "give fs.s3a.access.key and fs.s3a.secret.key, or set the environment or profile that the workers see",
+        "give it as fs.s3a.endpoint.region",
+        "s3:ListBucket and s3:GetObject",
+    ),
+    "gs": (
+        "give storage.service_account or storage.application_credentials, a path that the workers can read",
+        "look at storage.base_url",
+        "storage.objects.list and storage.objects.get",
+    ),
+    "abfss": (
+        "give storage.account_key, storage.sas_key, or storage.client_id with .client_secret and .tenant_id",
+        "look at storage.endpoint",
+        "the role Storage Blob Data Reader",
+    ),
+}
+"""By the vendor's scheme: how to give credentials, the region, and which permissions reading needs."""
 _NONE = "there is no such object"
 _REPLACED = "the object was replaced since it was listed"
 _CANNOT = "{place} cannot do that"
-_REGION = "the bucket {bucket} lies in another region: give it as fs.s3a.endpoint.region"
-_UNKNOWN_KEY = f"{{place}} does not know the access key: {_KEYS}"
+_REGION = "the bucket {bucket} lies in another region: {region}"
+_UNKNOWN_KEY = "{place} does not know the access key: {keys}"
 _NO_CONTAINER = "there is no container {bucket} at {place}: look at its name and the account's"
 _ACCOUNT_KEY = "{place} does not take the account's key or token: look at storage.account_key and storage.sas_key"
-_HEADER = "the bucket {bucket} lies in another region, or the access key is cut short: give fs.s3a.endpoint.region"
-_DENIED = (
-    "access to {bucket} is denied: the credentials that were found do not allow it (reading needs s3:ListBucket and "
-    "s3:GetObject)"
-)
-_BAD_REQUEST = (
-    "{place} does not understand the request (status 400): look at the region (fs.s3a.endpoint.region) and the session "
-    "token"
-)
-_UNREACHABLE = "{place} cannot be reached: look at the endpoint (fs.s3a.endpoint), the region and the network"
+_HEADER = "the bucket {bucket} lies in another region, or the access key is cut short: {region}"
+_DENIED = "access to {bucket} is denied: the credentials that were found do not allow it (reading needs {allowed})"
+_BAD_REQUEST = "{place} does not understand the request: look at the region ({region}) and the session token"
+_UNREACHABLE = "{place} cannot be reached: look at the endpoint, the region and the network"
 _STRANGE_KEY = (
     "a key here has an empty name between two slashes, a `.` or a control character in it, which cannot be read: "
     "rename that object"
@@ -76,7 +91,7 @@ _BY_CODE: dict[str, tuple[int, str]] = {
     "AccessDenied": (errno.EACCES, _DENIED),
     "InvalidAccessKeyId": (errno.EACCES, _UNKNOWN_KEY),
     "XAdminUserNotFound": (errno.EACCES, _UNKNOWN_KEY),  # versitygw's, with status 404
-    "SignatureDoesNotMatch": (errno.EACCES, f"the secret key does not belong to the access key: {_KEYS}"),
+    "SignatureDoesNotMatch": (errno.EACCES, "the secret key does not belong to the access key: {keys}"),
     "AuthenticationFailed": (errno.EACCES, _ACCOUNT_KEY),
     "ExpiredToken": (errno.EACCES, "the session token has expired: give a new one as fs.s3a.session.token"),
     "InvalidToken": (errno.EACCES, "the session token does not belong to the keys: look at fs.s3a.session.token"),
@@ -95,7 +110,7 @@ _BY_CODE: dict[str, tuple[int, str]] = {
 
 _BY_STATUS: dict[int, tuple[int, str]] = {
     400: (errno.EINVAL, _BAD_REQUEST),
-    401: (errno.EACCES, f"{{place}} wants credentials: {_KEYS}"),
+    401: (errno.EACCES, "{place} wants credentials: {keys}"),
     403: (errno.EACCES, _DENIED),
     404: (errno.ENOENT, _NONE),
     405: (errno.ENOTSUP, "{place} is not an object store of this kind: look at the endpoint"),
@@ -118,11 +133,9 @@ _BY_KIND: dict[str, tuple[int, str]] = {
     "Decode": (errno.ECONNRESET, "{place} broke off its answer"),
     "Unknown": (errno.ECONNRESET, "{place} closed the connection"),
 }
-_NO_CREDENTIALS = Failure(
-    errno.EACCES,
-    f"no credentials were found, neither in options and environment nor from the machine's role: {_KEYS}, or for a "
-    "public bucket fs.s3a.aws.credentials.provider=org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider",
-    answered=False,
+_NO_CREDENTIALS = (
+    "no credentials were found, neither in options and environment nor from the machine's role: {keys}; a public "
+    "bucket is read with storage.skip_signature=true"
 )
 
 
@@ -138,14 +151,14 @@ def failure_of(error: BaseException, asked: Asked) -> Failure:
     """What an exception of the library means. Only its class and the marks in its text that are in the tables here are
     looked at."""
     text = str(error)
-    status_mark, code_mark, kind_mark = _STATUS.search(text), _CODE.search(text), _KIND.search(text)
+    status_mark, kind_mark = _STATUS.search(text), _KIND.search(text)
     status = int(status_mark[1]) if status_mark else 0
-    code = next((group for group in code_mark.groups() if group), "") if code_mark else ""
-    names = {"bucket": asked.bucket, "place": asked.place}
+    code = _code(text)
+    names = asked.words
     if _of_credentials(text):
-        return _NO_CREDENTIALS
+        return Failure(errno.EACCES, _NO_CREDENTIALS.format(**names), answered=False)
     if code in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501):
-        return Failure(errno.EAGAIN, f"{asked.place} is overloaded or failing ({code or f'status {status}'})", True)
+        return Failure(errno.EAGAIN, f"{names['place']} is overloaded or failing ({code or f'status {status}'})", True)
     if code in _BY_CODE:
         number, sentence = _BY_CODE[code]
         return Failure(number, sentence.format(**names))
@@ -154,8 +167,20 @@ def failure_of(error: BaseException, asked: Asked) -> Failure:
         known = f" (status {status}, {code})" if code else ""
         return Failure(number, sentence.format(**names) + known)
     if status:
-        return Failure(errno.EIO, f"{asked.place} refuses the request (status {status})")
+        return Failure(errno.EIO, f"{names['place']} refuses the request (status {status})")
     return _without_status(error, text, kind_mark[1] if kind_mark else "", names)
+
+
+def object_is_missing(error: BaseException) -> bool:
+    """Whether the object is not there, and not its bucket or the user."""
+    text = str(error)
+    return isinstance(error, FileNotFoundError) and _code(text) in ("", "NoSuchKey", "BlobNotFound")
+
+
+def _code(text: str) -> str:
+    """The code in an answer's body; empty without one."""
+    mark = _CODE.search(text)
+    return next((group for group in mark.groups() if group), "") if mark else ""
 
 
 def _of_credentials(text: str) -> bool:
@@ -169,6 +194,8 @@ def _without_status(error: BaseException, text: str, kind: str, names: dict[str,
     if "incorrectly configured region" in text:
         number, sentence = _BY_CODE["PermanentRedirect"]
         return Failure(number, sentence.format(**names))
+    if "BadScheme" in text or "URL scheme is not allowed" in text:
+        return Failure(errno.EINVAL, "the endpoint is http://, and storage.allow_http=false forbids that")
     if kind:
         number, sentence = _BY_KIND[kind]
         return Failure(number, sentence.format(**names), transient=True, answered=False)
@@ -181,6 +208,4 @@ def _without_status(error: BaseException, text: str, kind: str, names: dict[str,
         return Failure(errno.EINVAL, _STRANGE_KEY)
     if isinstance(error, OSError) and error.errno:
         return Failure(error.errno, os.strerror(error.errno))
-    if "URL scheme is not allowed" in text or "HTTPS" in text:
-        return Failure(errno.EINVAL, "the endpoint is http://: give storage.allow_http=true, or an https:// one")
     return Failure(errno.EIO, f"the request failed in the library ({name})", transient=name == "GenericError")

@@ -55,12 +55,12 @@ class _Piece:
     def holds(self, position: int) -> bool:
         return self.begin <= position < self.end
 
-    def forget(self, ahead: ReadAhead) -> None:
+    def forget(self, shared: ReadAhead) -> None:
         """Cancel what has not begun; what has is given up when it arrives."""
         if self._future is not None:
             size = self.end - self.begin
             self._future.cancel()
-            self._future.add_done_callback(lambda _: ahead.budget.give_back(size))
+            self._future.add_done_callback(lambda _: shared.budget.give_back(size))
 
 
 class ObjectFile:
@@ -90,6 +90,7 @@ class ObjectFile:
         self._next_size = FIRST_BLOCK
         self._ahead = 1
         self._is_closed = False
+        self._shared = read_ahead()
 
     def read(self, position: int, size: int) -> bytes:
         """The bytes [position, position + size), fewer only at the end of the file. Raises OSError."""
@@ -172,7 +173,7 @@ class ObjectFile:
         before that are not."""
         number = next(number for number, block in enumerate(self._blocks) if block.holds(position))
         for _ in range(number - 1):
-            self._blocks.popleft().forget(read_ahead())
+            self._blocks.popleft().forget(self._shared)
             self._ahead = min(self._ahead + 1, IN_FLIGHT)
             number -= 1
         self._fetch_ahead(number)
@@ -189,19 +190,18 @@ class ObjectFile:
         if self._until - end < self._next_size // 2:
             end = self._up(self._until)  # no request for a small rest
         held = sum(block.end - block.begin for block in self._blocks)
-        ahead = read_ahead()
         if not must and held + end - begin > FILE_BYTES:
             return False
-        if not ahead.budget.take(end - begin, must=must or not self._blocks):
+        if not self._shared.budget.take(end - begin, must=must or not self._blocks):
             return False
-        self._blocks.append(_Piece(begin, end, ahead.submit(lambda: self._fetch(begin, end))))
+        self._blocks.append(_Piece(begin, end, self._shared.submit(lambda: self._fetch(begin, end))))
         self._next = end
         self._next_size = min(self._next_size * 2, BLOCK)
         return True
 
     def _forget_blocks(self) -> None:
         for block in self._blocks:
-            block.forget(read_ahead())
+            block.forget(self._shared)
         self._blocks.clear()
         self._next = self._until = 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -127,18 +126,18 @@ class ObjectStore:
             now = self._head(place_of(path).key, path)
         except FileNotFoundError:
             return True
-        return now != facts
+        return not _are_of(facts, now)
 
     def _facts(self, key: str, path: str) -> FileFacts:
         try:
             return self._head(key, path)
-        except FileNotFoundError:
-            if self.exists(path):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
-            raise
-        except OSError:
-            self.exists(path)  # the answer to a HEAD has no body, so this one knows better what is wrong
-            raise
+        except OSError as error:
+            failed = error
+        # the answer to a HEAD has no body: this one says more exactly what is wrong
+        directory = failed.errno in (errno.ENOENT, errno.EACCES, errno.EINVAL) and self.exists(path)
+        if directory and failed.errno == errno.ENOENT:
+            raise IsADirectoryError(errno.EISDIR, "is a directory, not an object", path)
+        raise failed
 
     def _head(self, key: str, path: str) -> FileFacts:
         found = self.client.ask(path, lambda store: store.head(key), head=1)
@@ -160,8 +159,14 @@ class ObjectStore:
 
 
 def _facts_of(meta: Any) -> FileFacts:
-    """What the library says of an object. A store without ETags has the time of modification, like a weak one."""
-    return FileFacts(meta["size"], meta["e_tag"] or f'W/"{meta["last_modified"].isoformat()}"')
+    """What the library says of an object. A store without ETags has the time of modification, like a weak one: in
+    seconds, as the header of a GET has no more, and a listing may."""
+    return FileFacts(meta["size"], meta["e_tag"] or f'W/"{meta["last_modified"].replace(microsecond=0).isoformat()}"')
+
+
+def _are_of(facts: FileFacts, now: FileFacts) -> bool:
+    """Whether `facts` are of the version that is there now; without a version by the size."""
+    return facts.size == now.size and facts.version in ("", now.version)
 
 
 def _list_level(store: Any, *, prefix: str) -> tuple[list[Any], list[str]]:
@@ -176,12 +181,12 @@ def _list_after(store: Any, *, prefix: str, offset: str) -> tuple[list[Any], lis
 def _get(store: Any, *, key: str, begin: int, end: int, facts: FileFacts) -> memoryview:
     """The bytes [begin, end) of the version that `facts` are of. Raises TryFailed."""
     options: dict[str, Any] = {"range": (begin, end)}
-    if not facts.version.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
+    if facts.version and not facts.version.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
         options["if_match"] = facts.version
     result = store.get(key, options=options)
     meta = result.meta
     # for stores that take no notice of If-Match
-    if _facts_of(meta) != facts:
+    if not _are_of(facts, _facts_of(meta)):
         raise TryFailed(REPLACED)
     data = memoryview(result.bytes())
     if len(data) != end - begin:

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from kafkalog_spark.log.store.object_client import TryFailed
-from kafkalog_spark.log.store.object_errors import Failure
+from kafkalog_spark.log.store.object_errors import Failure, object_is_missing
 from kafkalog_spark.log.store.object_file import Buffer
 from kafkalog_spark.log.store.object_store import ObjectStore
 from kafkalog_spark.log.store.urls import place_of
@@ -113,6 +113,8 @@ def _create(library: Any, key: str, data: Buffer) -> bool | None:
 def _delete(library: Any, *, keys: list[str]) -> None:
     try:
         library.delete(keys)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if not object_is_missing(error):
+            raise
         for key in keys if len(keys) > 1 else ():  # Google and Azure: S3 takes no notice of what is not there
             _delete(library, keys=[key])

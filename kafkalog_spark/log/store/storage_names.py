@@ -31,7 +31,7 @@ OUR_NAMES = {
 """After `storage.`, and not the library's."""
 
 S3_NAMES = frozenset({
-    "access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint", "endpoint_url_s3",
+    "access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint",
     "virtual_hosted_style_request", "s3_express", "imdsv1_fallback", "metadata_endpoint", "unsigned_payload",
     "checksum_algorithm", "container_credentials_relative_uri", "container_credentials_full_uri",
     "container_authorization_token_file", "web_identity_token_file", "role_arn", "role_session_name",
@@ -59,7 +59,7 @@ _ALIASES = {
     "aws_token": "session_token",
     "endpoint_url": "endpoint",
     "aws_endpoint_url": "endpoint",
-    "aws_endpoint_url_s3": "endpoint_url_s3",
+    "aws_endpoint_url_s3": "endpoint",
     "aws_endpoint_url_sts": "endpoint_url_sts",
     "storage_account_name": "account_name",
     "storage_account_key": "account_key",

@@ -6,6 +6,7 @@ Nothing said is fine: then the environment, the profile or the machine's role de
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -33,6 +34,9 @@ _DEFAULT_CHAIN = frozenset({
     "ProfileAWSCredentialsProvider",
 })  # fmt: skip
 """Classes of Hadoop and of both AWS SDKs that look where we look anyway."""
+
+_AWS_ENDPOINT = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-[0-9]+))?\.amazonaws\.com(?:\.cn)?")
+"""AWS's own, with the region if it says one."""
 
 MAX_RETRIES = 10
 RETRY_TIMEOUT = 120.0
@@ -204,6 +208,11 @@ def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
     secure = _boolean("connection.ssl.enabled", said.get("connection.ssl.enabled", "true"))
     path_style = said.get("path.style.access")
     endpoint = said.get("endpoint", "")
+    of_aws = _AWS_ENDPOINT.fullmatch(endpoint.rpartition("://")[2].rstrip("/"))
+    if of_aws is not None and of_aws[1] is None:
+        endpoint = ""  # the central one redirects to the region's, which the library knows
+    elif of_aws is not None:
+        config.setdefault("region", of_aws[1])
     if endpoint:
         scheme, mark, host = endpoint.rpartition("://")
         scheme = scheme.lower() if mark else ("https" if secure else "http")
@@ -271,7 +280,7 @@ def _hidden(values: Mapping[str, str]) -> Values:
 
 def _shown(prefix: str, values: Values) -> list[str]:
     return [
-        f"{prefix}{name}={value.text if (_hadoop_name(name) or name) in PUBLIC_VALUES else value!r}"
+        f"{prefix}{name}={value.text if (_hadoop_name(name) or name) in PUBLIC_VALUES else repr(value)}"
         for name, value in values
     ]
 

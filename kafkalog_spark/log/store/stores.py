@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from kafkalog_spark.log.store.client_settings import OBJECT_SCHEMES
 from kafkalog_spark.log.store.interface import Store
+from kafkalog_spark.log.store.local_store import LOCAL
 from kafkalog_spark.log.store.object_client import all_counts
 from kafkalog_spark.log.store.object_store import ObjectStore
 from kafkalog_spark.log.store.request_counts import RequestCounts
@@ -23,8 +22,7 @@ def store_of(path: str, options: StorageOptions | None = None) -> Store:
     """
     place = place_of(path)
     if not place.scheme:
-        local: Store = import_module("kafkalog_spark.log.store.local_store").LOCAL
-        return local
+        return LOCAL
     options = options or StorageOptions()
     if place.scheme in OBJECT_SCHEMES:
         return ObjectStore(place.scheme, place.bucket, options)

@@ -7,7 +7,6 @@ end, so that os.path.join, dirname and basename take them apart.
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 from typing import NamedTuple
 
@@ -61,7 +60,7 @@ def path_of(place: Place) -> str:
     if not place.scheme:
         return place.key
     top = f"{place.scheme}://{place.bucket}"
-    return posixpath.join(top, place.key) if place.key else top
+    return f"{top}/{place.key}" if place.key else top
 
 
 def normalised(path: str) -> str:
