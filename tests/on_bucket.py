@@ -1,8 +1,9 @@
 """The tests of the reader once more, with their directories read through an S3 server: `pytest --on-bucket`.
 
 Tests write directories and give their paths. Here each path of a directory becomes that of the same directory in a
-bucket whose top is the machine's root, just before it is opened; so nothing of a test knows. What is about a local
-directory alone is marked `local_only`, with the reason.
+bucket, just before it is opened; so nothing of a test knows. There are two buckets: the directory that holds the tests'
+temporary ones, and that of the golden data. What is about a local directory alone is marked `local_only`, with the
+reason.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 from kafkalog_spark.log.read import path_patterns
 from kafkalog_spark.log.store.storage_options import StorageOptions
+from tests import golden_data
 from tests.object_store.s3_server import S3Server, versitygw
 
 OPTION = "--on-bucket"
@@ -41,7 +43,9 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         yield
         return
     top = tmp_path_factory.mktemp("buckets")
-    (top / "machine").symlink_to("/")
+    buckets = {"temporary": tmp_path_factory.getbasetemp(), "golden": golden_data.GOLDEN}
+    for name, directory in buckets.items():
+        (top / name).symlink_to(directory)
     real = path_patterns._located
     with S3Server(top) as server, pytest.MonkeyPatch.context() as patch:
         storage = StorageOptions.of(
@@ -58,7 +62,10 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             root = real(path, given)
             if root.store.remote or not os.path.isdir(root.path) or not any(Path(root.path).iterdir()):
                 return root  # an empty directory is nothing in a bucket
-            return real(f"s3://machine{root.path}", storage)
+            for name, directory in buckets.items():
+                if Path(root.path).is_relative_to(directory):
+                    return real(f"s3://{name}/{Path(root.path).relative_to(directory)}", storage)
+            return root
 
         patch.setattr(path_patterns, "_located", located)
         yield
