@@ -9,19 +9,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import copy_files
 
 from kafkalog_broker.testing import RunningBroker
+from tests.object_store.s3_server import S3Server
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
-def run(name: str, *arguments: object) -> str:
+def run(name: str, *arguments: object, **environment: str) -> str:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=150,
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -49,3 +51,20 @@ def test_a_topic_is_copied_exactly_once(kafkalog_broker: RunningBroker) -> None:
     assert "500 records copied" in run("exactly_once_loop.py", kafkalog_broker.bootstrap, "orders", "shouted-orders")
     assert "0 records copied" in run("exactly_once_loop.py", kafkalog_broker.bootstrap, "orders", "shouted-orders")
     assert "500 records in all" in run("consumer_group.py", kafkalog_broker.bootstrap, "shouted-orders", "readers")
+
+
+@pytest.mark.spark
+@pytest.mark.kafkalog(topics={"orders": 3})
+def test_executors_that_share_a_bucket_alone_read_it(kafkalog_broker: RunningBroker, tmp_path: Path) -> None:
+    run("producer.py", kafkalog_broker.bootstrap, "orders", 500)
+    (tmp_path / "buckets").mkdir()
+    with S3Server(tmp_path / "buckets") as server:
+        server.make_bucket("backup")
+        copy_files(str(kafkalog_broker.log_dir), "backup/kafka-logs", destination_filesystem=server.file_system())
+        told = run(
+            "read_bucket.py", "s3a://backup/kafka-logs", "orders", "local-cluster[2,1,1024]",
+            AWS_ACCESS_KEY_ID=server.access_key, AWS_SECRET_ACCESS_KEY=server.secret_key, AWS_REGION=server.region,
+            AWS_ENDPOINT_URL=server.endpoint, SPARK_WORKER_DIR=str(tmp_path / "work"),
+        )  # fmt: skip
+    assert "500 records up to " in told
+    assert len(re.findall(r"\| +[012]\| +\d+\| +\d+\|", told)) == 3

@@ -28,6 +28,8 @@ _AWS_KEYS_ELSEWHERE = (
 )
 """Environment that the library reads itself."""
 
+_AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
 
 def vendor_of(scheme: str) -> str:
     """`s3`, `gs` or `abfss`: whose protocol is spoken."""
@@ -58,6 +60,8 @@ def client_of(scheme: str, bucket: str, options: StorageOptions, settings: Clien
         },
     }
     if scheme in S3_SCHEMES:
+        if any(os.environ.get(name, "").startswith("http://") for name in _AWS_ENDPOINTS):
+            given["client_options"].setdefault("allow_http", "true")  # who names such an endpoint means it
         provider, region = _aws_provider(settings)
         if provider is not None:
             given["credential_provider"] = provider
