@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +17,18 @@ from kafkalog_spark.log.store.storage_names import (
     GCS_NAMES,
     HADOOP_NAMES,
     LIBRARY_NAMES,
+    OUR_NAMES,
     S3_NAMES,
     is_storage_option,
     library_name,
 )
-from kafkalog_spark.log.store.storage_options import ClientSettings, RetryPolicy, StorageOptions
+from kafkalog_spark.log.store.storage_options import (
+    MAX_RETRIES,
+    RETRY_TIMEOUT,
+    ClientSettings,
+    RetryPolicy,
+    StorageOptions,
+)
 
 
 def shown(settings: ClientSettings) -> dict[str, str]:
@@ -180,6 +188,14 @@ def test_names_are_the_librarys() -> None:
     for name in CLIENT_NAMES:
         assert known(store.S3Store, name, "b"), name
     assert not known(store.S3Store, "no_such_key", "b"), "this test can fail"
+
+
+def test_the_documentation_names_what_is_ours() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "object_storage.md").read_text(encoding="utf-8")
+    for name in (*HADOOP_NAMES, *(f"storage.{name}" for name in OUR_NAMES)):
+        assert f"`{name}`" in text, name
+    assert f"`storage.max_retries` ({MAX_RETRIES})" in text
+    assert f"`storage.retry_timeout` ({RETRY_TIMEOUT:.0f} s)" in text
 
 
 def test_aliases() -> None:
