@@ -46,7 +46,7 @@ def test_the_member_keeps_where_it_came_from() -> None:
 def test_the_answer_waits_for_the_join_phase() -> None:
     from tests.broker.groups.virtual_time import World
 
-    broker = FakeBroker(World(initial_rebalance_delay_ms=3000))
+    broker = FakeBroker(World(group_initial_rebalance_delay_ms=3000))
     answer = call(broker, JOIN, 3, advance_ms=3000, **join_values())
     assert answer["generation_id"] == 1
 

@@ -27,7 +27,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @initialize(delay=st.sampled_from([0, 3000]), max_size=st.sampled_from([3, 1000]))
     def begin(self, delay: int, max_size: int) -> None:
-        self.world = World(initial_rebalance_delay_ms=delay, max_size=max_size)
+        self.world = World(group_initial_rebalance_delay_ms=delay, group_max_size=max_size)
         self.all: list[Client] = []
         self.generation = 0
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.record_batches import (
     OffsetsBatch,
     ProducerEpoch,
@@ -17,7 +18,6 @@ from kafkalog_broker.coordinators.record_batches import (
 )
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group import Group
-from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
 from kafkalog_broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
@@ -173,13 +173,19 @@ class Client:
         return code
 
 
+def config_of(**properties: int) -> BrokerConfig:
+    named = {"group_initial_rebalance_delay_ms": 0, **properties}
+    return BrokerConfig.from_properties({name.replace("_", "."): value for name, value in named.items()})
+
+
 class World:
-    """A coordinator with its time and log. `config` overrides a delay of 0 for the first join phase."""
+    """A coordinator with its time and log. `config`: properties, with _ for the dots; without, the first join phase
+    has no delay."""
 
     def __init__(self, partitions: int = 1, **config: int) -> None:
         self.time = VirtualTime()
         self.log = MemoryLog(self.time.clock)
-        self.config = GroupConfig(**{"initial_rebalance_delay_ms": 0, **config})
+        self.config = config_of(**config)
         self.partitions = partitions
         self._ids = itertools.count()
         self.coordinator = self.start()

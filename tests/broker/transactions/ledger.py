@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.loading import load
-from kafkalog_broker.transactions.transaction_config import TransactionConfig
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_markers import EndMarker
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
@@ -43,14 +43,15 @@ class MemoryStateLog:
 
 
 class Ledger:
-    """markers: what was written, in order. refuses: partitions that take no marker, and why."""
+    """markers: what was written, in order. refuses: partitions that take no marker, and why. properties: Kafka's, by
+    name."""
 
-    def __init__(self, **config: int) -> None:
+    def __init__(self, properties: Mapping[str, object] | None = None) -> None:
         self.clock = ManualClock()
         self.state = MemoryStateLog(self.clock)
         self.markers: list[tuple[TopicPartition, EndMarker]] = []
         self.refuses: dict[TopicPartition, ErrorCode] = {}
-        self._config = TransactionConfig(**config)
+        self._config = BrokerConfig.from_properties(properties or {})
         self._next_id = 100
         self.coordinator = self._made()
 
