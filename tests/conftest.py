@@ -41,8 +41,8 @@ END_TO_END = (
     "tests/spark/test_sink_kills.py",
     "tests/spark/test_streaming_crashes.py",
 )
-"""Files of tests that show the whole at work, for 10 s and more: `make test-end-to-end`. What they are made of is tested
-piece by piece in `make test`."""
+"""Files of tests that show the whole at work, for 10 s and more: `make test-end-to-end`. What they are made of is
+tested piece by piece in `make test`."""
 
 # What one process works on for longest, after the Spark session's tests. Begun first, so that all processes end at
 # about the same time; the others fill the gaps as they come.

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.clock import Clock
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.partition_for import partition_for
 from kafkalog_broker.coordinators.record_batches import OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.coordinators.shards import Shards

@@ -71,7 +71,9 @@ class GroupShard:
             for member in group.members.values():  # they get the time of a session to be heard of
                 self._rebalances.expect_heartbeat(group, member)
             if len(group.members) > self._config.group_max_size:
-                self._rebalances.prepare(group, f"{len(group.members)} members, at most {self._config.group_max_size} now")
+                self._rebalances.prepare(
+                    group, f"{len(group.members)} members, at most {self._config.group_max_size} now"
+                )
 
     def close(self) -> None:
         """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.clock import Clock
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.end_transaction import ends
 from kafkalog_broker.transactions.transaction_markers import EndMarker, WriteMarker

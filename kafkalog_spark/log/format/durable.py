@@ -6,7 +6,7 @@ Kafka does the same with its checkpoints, partition.metadata and meta.properties
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -60,6 +60,19 @@ def fsync_directory(path: str | os.PathLike[str]) -> None:
     """Return when the directory's entries are on disk: files made, renamed and removed in it before now."""
     with descriptor(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
         os.fsync(fd)
+
+
+def replace_files(paths: Sequence[Path], data: bytes) -> None:
+    """Make `data` the content of all these copies, one a log directory; on disk on return. Raises the first OSError
+    when none of them could be written: one that fails forgets nothing that another has."""
+    failures = []
+    for path in paths:
+        try:
+            replace_file(path, data)
+        except OSError as error:
+            failures.append(error)
+    if len(failures) == len(paths):
+        raise failures[0]
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True) -> None:
