@@ -116,10 +116,9 @@ OTHER_NAMES = {
 }
 """What users of other sinks, of Kafka's tools or of its configuration write, and the option here."""
 
-SAVE_MODE = "Save mode overwrite not allowed for Kafka"
+_SAVE_MODE = "Save mode overwrite not allowed for Kafka"
 """The connector's sentence; the modes it goes on to allow include the default one, which Spark refuses to a source in
 Python."""
-SAVE_MODE_HINT = """write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here"""
 
 NO_OPTIONS = (
     "if this is a table: Spark does not hand a table's options to a source in Python, so use INSERT INTO table WITH "
@@ -152,6 +151,15 @@ class WriteOptions:
     @property
     def append_time(self) -> bool:
         return self.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+def refuse_overwrite(overwrite: bool) -> None:
+    """Raises OptionError. Of a stream Spark asks for it in output mode `complete`, which appends."""
+    if overwrite:
+        raise OptionError(
+            _SAVE_MODE,
+            hint='write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here',
+        )
 
 
 def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = ()) -> WriteOptions:
