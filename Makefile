@@ -19,6 +19,9 @@ UNITS := not slow and not interop and not end_to_end
 END_TO_END := end_to_end and not slow and not interop
 PYTEST := $(RUN) -m pytest -n $(TEST_PROCESSES)
 export PYTHONUNBUFFERED := 1
+# Also where the environment says otherwise: a run starts some 200 Python processes (test workers, brokers, Spark's workers),
+# and without compiled modules each of them compiles all of ours again, 1 to 10 s of processor time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## print this
