@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.sink.options import options_table as sink_options_table
+from kafkalog_spark.sink.option_names import options_table as sink_options_table
 from kafkalog_spark.source.options import options_table
 
 ROOT = Path(__file__).parent.parent

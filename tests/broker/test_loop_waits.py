@@ -145,7 +145,7 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the loop only a list of them is made; a snapshot of them takes 0.3 s."""
-    from kafkalog_broker.storage.partition.producer_state import ProducerPicture
+    from kafkalog_broker.storage.partition.producer import ProducerPicture
 
     ask(broker, admin.create(admin.new_topic("orders")))
     produce(broker, "orders")

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group import Group, Member
+from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_state import GroupEvent, GroupState
+from kafkalog_broker.groups.member import Member
 from kafkalog_broker.groups.messages import (
     NO_MEMBER,
     JoinAnswer,

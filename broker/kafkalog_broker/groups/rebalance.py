@@ -14,8 +14,9 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.record_batches import ProducerEpoch, Record
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group import Group, Member
+from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_state import GroupEvent, GroupState
+from kafkalog_broker.groups.member import Member
 from kafkalog_broker.groups.messages import JoinAnswer, SyncAnswer
 from kafkalog_broker.groups.offset_records import group_key, group_value
 from kafkalog_broker.groups.timers import Timers

@@ -22,7 +22,7 @@ from kafkalog_broker.storage.log_table import LogTable, is_the_directorys
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.file_handles import is_passing
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_broker.storage.partition.producer import LastRecord
 from kafkalog_spark.log.format.durable import fsync_directory
 
 _log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.partition.producer_state import Marker
+from kafkalog_broker.storage.partition.producer import Marker
 from kafkalog_broker.storage.recovery.producer_replay import read_marker
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import ControlType

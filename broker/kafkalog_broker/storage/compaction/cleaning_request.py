@@ -10,7 +10,7 @@ from typing import Protocol
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_broker.storage.partition.producer import LastRecord
 
 
 class CleaningAborted(Exception):

@@ -25,8 +25,9 @@ from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_broker.storage.partition.log_removal import LogRemoval
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.new_log import create_log_files
+from kafkalog_broker.storage.partition.producer import Marker
 from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
-from kafkalog_broker.storage.partition.producer_state import Marker, ProducerState
+from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_broker.storage.partition.subscribers import Subscribers
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.log.format import layout
