@@ -29,7 +29,7 @@ from kafkalog_spark.log.kernels.sweep import (
     sweep,
 )
 from tests.golden_data import golden_logs
-from tests.log.batch_builder import V2Record, batch, encoded, varint
+from tests.log.helpers.batch_builder import V2Record, batch, encoded, varint
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

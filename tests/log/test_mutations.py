@@ -22,9 +22,9 @@ import pytest
 
 from kafkalog_spark.errors import KafkalogError
 from tests.golden_data import golden_logs
-from tests.log.damaged_log import log_path, open_log, read_all, write_segments
-from tests.log.plain_decoder import Batch, decode_batches
-from tests.log.random_logs import rows_of
+from tests.log.helpers.damaged_log import log_path, open_log, read_all, write_segments
+from tests.log.helpers.plain_decoder import Batch, decode_batches
+from tests.log.helpers.random_logs import rows_of
 
 BATCHES = 4
 """Taken of each golden log: the first and the last of a closed segment, the first and the last of the last one."""

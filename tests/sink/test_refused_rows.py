@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, NullType, StringT
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.writers import WriteJob
-from tests.sink.sink_helpers import everything, table, values, write
+from tests.sink.helpers.written_logs import everything, table, values, write
 
 STRING, INT, LONG = StringType(), IntegerType(), LongType()
 SCHEMAS: dict[str, tuple[list[tuple[str, DataType]], dict[str, str], str]] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.source.driver import read
-from tests.source.made_logs import FIRST_TIMESTAMP, append, numbers
+from tests.source.helpers.driver import read
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, append, numbers
 
 
 @pytest.fixture(scope="module")

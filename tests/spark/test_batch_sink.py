@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
-from tests.sink.sink_helpers import check_log, everything, read, texts
-from tests.spark.loads import fails
+from tests.sink.helpers.written_logs import check_log, everything, read, texts
+from tests.spark.helpers.loads import fails
 
 
 def save(df: Any, path: Path | None, mode: str = "append", **options: object) -> None:

@@ -12,9 +12,9 @@ import pytest
 from pyspark import cloudpickle
 
 from kafkalog_spark.source.pushdown import FILTERS_STAY_WITH_THEIR_SCAN
-from tests.source.made_logs import append, numbers
-from tests.spark import pushing_source
-from tests.spark.loads import explained, fails, load, setting, values
+from tests.source.helpers.made_logs import append, numbers
+from tests.spark.helpers import pushing_source
+from tests.spark.helpers.loads import explained, fails, load, setting, values
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 TOPICS = "out-of-order,segments,logappend,compacted"

@@ -13,7 +13,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_state import TRANSITIONS, GroupState
 from kafkalog_broker.groups.messages import JoinAnswer
-from tests.broker.groups.virtual_time import Client, World, subscription
+from tests.broker.groups.helpers.virtual_time import Client, World, subscription
 from tests.searches import examples
 
 SESSION_MS = 10_000

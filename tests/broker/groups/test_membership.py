@@ -7,7 +7,7 @@ import pytest
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import JoinAnswer, JoinedMember, SyncAnswer
 from kafkalog_broker.groups.offset_records import GroupMetadata
-from tests.broker.groups.virtual_time import World, subscription
+from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
 def test_a_new_dynamic_member_gets_its_id_first() -> None:

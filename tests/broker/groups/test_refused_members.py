@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import JoinAnswer, LeavingMember, SyncAnswer
-from tests.broker.groups.virtual_time import World, config_of, subscription
+from tests.broker.groups.helpers.virtual_time import World, config_of, subscription
 
 
 def test_the_protocol_that_most_members_prefer_is_chosen() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import JoinAnswer, LeavingMember, SyncAnswer
-from tests.broker.groups.virtual_time import RANGE, World, subscription
+from tests.broker.groups.helpers.virtual_time import RANGE, World, subscription
 
 
 def test_a_static_member_that_restarts_keeps_its_assignment() -> None:

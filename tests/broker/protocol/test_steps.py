@@ -32,7 +32,7 @@ from kafkalog_broker.protocol.request_steps import (
 )
 from kafkalog_broker.protocol.response_entity import NO_THROTTLE
 from kafkalog_broker.protocol.response_steps import LARGE_ELEMENTS, STEP_ELEMENTS, is_large, write_in_steps
-from tests.broker.protocol.entities import (
+from tests.broker.protocol.helpers.drawn_entities import (
     REQUEST_VERSIONS,
     encode,
     encode_request,

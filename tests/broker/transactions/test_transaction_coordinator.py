@@ -5,7 +5,7 @@ import pytest
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, LAST_EPOCH, ProducerIdAndEpoch
 from kafkalog_broker.transactions.transaction_state import TransactionState
-from tests.broker.transactions.ledger import ALL, ORDERS, Ledger
+from tests.broker.transactions.helpers.ledger import ALL, ORDERS, Ledger
 
 TIMEOUT = 60_000
 ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
