@@ -221,7 +221,7 @@ class World:
             clients = [replace(client, instance=f"{how['instance']}{at}") for at, client in enumerate(clients)]
         for client in clients:
             client.join()
-        self.time.advance(self.config.initial_rebalance_delay_ms * (count + 1))
+        self.time.advance(self.config.group_initial_rebalance_delay_ms * (count + 1))
         self.sync_all(clients)
         return sorted(clients, key=lambda client: not client.leads)
 
