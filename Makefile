@@ -14,8 +14,14 @@ INTEROP_PROCESSES ?= 2
 TEST ?= tests
 ARGS ?=
 INTEROP ?= interop
+# What takes seconds at most, and what takes minutes and shows the whole at work.
+UNITS := not slow and not interop and not end_to_end
+END_TO_END := end_to_end and not slow and not interop
 PYTEST := $(RUN) -m pytest -n $(TEST_PROCESSES)
 export PYTHONUNBUFFERED := 1
+# Also where the environment says otherwise: a run starts some 200 Python processes (test workers, brokers, Spark's workers),
+# and without compiled modules each of them compiles all of ours again, 1 to 10 s of processor time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## print this
@@ -55,12 +61,16 @@ demo: java setup ## read a Kafka log directory with Spark and show what is in it
 ##@ Test
 
 .PHONY: test
-test: java setup ## the tests that take minutes at most (some of them: TEST=tests/log ARGS="-x -k golden")
-	$(PYTEST) -m "not slow and not interop" $(TEST) $(ARGS)
+test: java setup ## the tests that take seconds at most (some of them: TEST=tests/log ARGS="-x -k golden")
+	$(PYTEST) -m "$(UNITS)" $(TEST) $(ARGS)
+
+.PHONY: test-end-to-end
+test-end-to-end: java setup ## examples, the notebook, Spark in processes of its own, brokers and queries killed under load
+	$(PYTEST) -m "$(END_TO_END)" $(TEST) $(ARGS)
 
 .PHONY: test-broker
 test-broker: setup ## the tests of the broker and of the log format, without Java
-	$(PYTEST) -m "not slow and not interop and not spark" tests/broker tests/log $(ARGS)
+	$(PYTEST) -m "$(UNITS) and not spark" tests/broker tests/log $(ARGS)
 
 .PHONY: test-bucket
 test-bucket: setup ## the reader's tests once more, their directories read through an S3 server (needs Go, which builds it once)
@@ -88,7 +98,7 @@ test-all: java setup ## all of them
 
 .PHONY: coverage
 coverage: java setup ## make test, and which lines of the product it runs (report in .cache/coverage)
-	$(PYTEST) -m "not slow and not interop" --cov=kafkalog_spark --cov=kafkalog_broker --cov-report=html:.cache/coverage --cov-report=term:skip-covered $(TEST) $(ARGS)
+	$(PYTEST) -m "$(UNITS)" --cov=kafkalog_spark --cov=kafkalog_broker --cov-report=html:.cache/coverage --cov-report=term:skip-covered $(TEST) $(ARGS)
 
 ##@ Change
 

@@ -21,7 +21,7 @@ from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.format.checkpoint import RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE
-from tests.spark.large_segment import write_segment
+from tests.spark.helpers.large_segment import write_segment
 
 BAR_MB_S = 300
 SIZE = 1 << 30

@@ -30,7 +30,7 @@ from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.planning import plan, tasks_of
 from tests.interop.connector import Connector
-from tests.source.made_logs import MadeBatch, write_batches
+from tests.source.helpers.made_logs import MadeBatch, write_batches
 
 NOTHING = "benchmarks.sources:Nothing"
 CEILING = "benchmarks.sources:Ceiling"

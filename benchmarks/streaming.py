@@ -23,7 +23,7 @@ from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.stream_planner import StreamPlanner
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
-from tests.source.made_logs import append
+from tests.source.helpers.made_logs import append
 
 CAP = 1_000_000  # offsets in a batch
 EVERY_SECONDS = 0.05  # between two records whose latency is measured

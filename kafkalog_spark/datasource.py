@@ -75,16 +75,17 @@ class KafkaLogDataSource(DataSource):
 
     @first_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from kafkalog_spark.sink.options import parse_write_options
+        from kafkalog_spark.sink.options import parse_write_options, refuse_overwrite
         from kafkalog_spark.sink.writers import KafkaLogBatchWriter
         from kafkalog_spark.source.option_names import ONLY_OF_READS
 
         options = parse_write_options(self.options, ONLY_OF_READS)
+        refuse_overwrite(overwrite)
         if options.producer:
             from kafkalog_spark.sink.bootstrap import ProducerBatchWriter
 
-            return ProducerBatchWriter(options, schema, overwrite)
-        return KafkaLogBatchWriter(options, schema, overwrite)
+            return ProducerBatchWriter(options, schema)
+        return KafkaLogBatchWriter(options, schema)
 
     @first_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

@@ -25,7 +25,26 @@ SPARK = Path(__file__).parent / "spark"
 OWN_SPARKS = SPARK / "processes"
 """Tests whose Spark is a process that they start: they need no session of the run's, and may run alongside it."""
 
-# What one process works on for longest, after the Spark session's tests. Begun first, so that both processes end at
+END_TO_END = (
+    "tests/broker/clients/test_bank.py",
+    "tests/broker/clients/test_crashes.py",
+    "tests/broker/clients/test_exactly_once.py",
+    "tests/broker/clients/test_group_members.py",
+    "tests/broker/test_pytest_plugin.py",
+    "tests/examples/",
+    "tests/notebooks/",
+    "tests/source/test_stream_live.py",
+    "tests/spark/processes/",
+    "tests/spark/test_bank.py",
+    "tests/spark/test_every_version.py",
+    "tests/spark/test_examples.py",
+    "tests/spark/test_sink_kills.py",
+    "tests/spark/test_streaming_crashes.py",
+)
+"""Files of tests that show the whole at work, for 10 s and more: `make test-end-to-end`. What they are made of is
+tested piece by piece in `make test`."""
+
+# What one process works on for longest, after the Spark session's tests. Begun first, so that all processes end at
 # about the same time; the others fill the gaps as they come.
 LONG = (
     "tests/spark/processes/",
@@ -47,6 +66,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.nodeid} uses the Spark session, so it belongs below {SPARK}")
         if item.path.is_relative_to(INTEROP):
             item.add_marker("interop")
+        if item.nodeid.startswith(END_TO_END):
+            item.add_marker("end_to_end")
     items.sort(key=_place)  # stable: within a file they stay in their order
 
 

@@ -27,7 +27,6 @@ from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.coordinators.offsets_topic import OffsetsTopic
 from kafkalog_broker.coordinators.shards import load_all
 from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
-from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.loading import load as load_groups
 from kafkalog_broker.net.dispatch import dispatcher
@@ -40,7 +39,6 @@ from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.loading import load as load_transactions
 from kafkalog_broker.transactions.marker_writer import MarkerWriter
-from kafkalog_broker.transactions.transaction_config import TransactionConfig
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
 
@@ -146,7 +144,7 @@ class Server(Broker):
         loop, clock = asyncio.get_running_loop(), self.clock
         self.offsets_topic = offsets = OffsetsTopic(self.config, self.topics, self.log, clock)
         self.groups = GroupCoordinator(
-            GroupConfig.of(self.config),
+            self.config,
             clock=clock,
             scheduler=lambda delay_ms, call: LateTimer(loop, delay_ms / 1000, call),
             append=offsets.append,
@@ -157,7 +155,7 @@ class Server(Broker):
         self.transactions_topic = state = TransactionsTopic(self.config, self.topics, self.log, clock)
         self.markers = MarkerWriter(self.groups, self.log, clock)
         self.transactions = TransactionCoordinator(
-            TransactionConfig.of(self.config),
+            self.config,
             clock=clock,
             state_log=state,
             write_marker=self.markers.write,

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import InvalidRecord, OptionError, ProduceFailed
 from kafkalog_spark.sink.columns import SinkColumns, sink_columns
-from kafkalog_spark.sink.options import SAVE_MODE, SAVE_MODE_HINT, WriteOptions, topic_fault
+from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import null_topic
 from kafkalog_spark.sink.row_checks import check_rows
 from kafkalog_spark.sink.stream_writer_base import StreamWriterBase
@@ -161,14 +161,6 @@ class _ProducerWriter:
 
 class ProducerBatchWriter(_ProducerWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """df.write.format("kafkalog").option("kafka.bootstrap.servers", ...): at least once."""
-
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise OptionError(
-                SAVE_MODE,
-                hint=SAVE_MODE_HINT,
-            )
-        super().__init__(options, schema)
 
     @first_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import fsync_directory, fsync_file, replace_file
+from kafkalog_spark.log.format.durable import descriptor, fsync_directory, fsync_file, replace_file, write_all
 from kafkalog_spark.log.write.segment_restamp import restamp_segment
 
 _COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
@@ -48,16 +48,10 @@ class Disk:
     def join(self, pieces: Iterable[Path], target: Path) -> None:
         """Make `target` from the pieces' bytes, one after the other. A file of that name is overwritten."""
         self.step("join", target)
-        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        try:
+        with descriptor(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
             for piece in pieces:
-                source = os.open(piece, os.O_RDONLY | os.O_CLOEXEC)
-                try:
+                with descriptor(piece) as source:
                     _append(source, out)
-                finally:
-                    os.close(source)
-        finally:
-            os.close(out)
 
     def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         """durable.replace_file: on disk on return, with `sync`."""
@@ -99,6 +93,4 @@ def _append(source: int, out: int) -> None:
             left -= copied
     except (OSError, AttributeError):  # another file system, or another system: by hand, from where it stopped
         while data := os.read(source, _COPY_BYTES):
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(out, rest) :]
+            write_all(out, data)

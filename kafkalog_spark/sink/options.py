@@ -1,7 +1,4 @@
-"""The options of a write, declared once each, and from text to values: `parse_write_options`.
-
-Those of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink.
-"""
+"""The options of a write, from text to values: `parse_write_options`."""
 
 from __future__ import annotations
 
@@ -12,114 +9,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
+from kafkalog_spark.log.format.layout import Codec, TimestampType
 from kafkalog_spark.log.format.names import is_internal, valid_topic_name
 from kafkalog_spark.log.write.compress import compression_level
-from kafkalog_spark.option_text import (
-    GivenOptions,
-    Option,
-    byte_size,
-    choice,
-    local_path,
-    positive_int,
-    unknown_option,
+from kafkalog_spark.option_text import GivenOptions, local_path, unknown_option
+from kafkalog_spark.sink.option_names import (
+    FILES_ONLY,
+    IGNORED,
+    OTHER_NAMES,
+    REFUSED,
+    TIMESTAMP_TYPES,
+    WRITE_OPTIONS,
 )
-from kafkalog_spark.sink.producer_settings import WITHOUT_EFFECT, librdkafka_settings
+from kafkalog_spark.sink.producer_settings import librdkafka_settings
 
 _log = logging.getLogger(__name__)
 
-_TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
 _PRODUCER_PREFIX = "kafka."
 _SEVERAL = "one local directory is written to"
 
 
-def _text(name: str, text: str) -> str:
-    return text
-
-
-def _level(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise OptionError(f"option '{name}' must be a whole number, got '{text}'") from None
-
-
-def _size(name: str, text: str) -> int:
-    size = byte_size(name, text)
-    if not BATCH_OVERHEAD < size <= MAX_INT32:
-        raise OptionError(f"option '{name}' must be between {BATCH_OVERHEAD + 1} and {MAX_INT32} bytes, got '{text}'")
-    return size
-
-
-WRITE_OPTIONS = (
-    Option("path", _text, None, "What `.save(...)` or `.start(...)` is given: one log directory. Local, or `file:`."),
-    Option("topic", _text, None, "The topic of all rows; takes precedence over the column `topic`."),
-    Option("compression.type", choice("none", "gzip", "snappy", "lz4", "zstd"), "none", "Codec of the record batches."),
-    Option("compression.level", _level, None, "Level of gzip (1-9), lz4 (1-17) or zstd (-131072-22)."),
-    Option("batch.size", _size, "64k", "Bytes of a record batch before compression."),
-    Option("segment.bytes", _size, "1g", "Bytes of a segment."),
-    Option(
-        "max.message.bytes",
-        _size,
-        "1048588",
-        "Bytes of the largest record batch as it lies in the log; a larger record is an error.",
-    ),
-    Option(
-        "message.timestamp.type",
-        choice(*_TIMESTAMP_TYPES),
-        "CreateTime",
-        "`LogAppendTime`: all records get the time of the write, whatever the column `timestamp` says.",
-    ),
-    Option("numPartitions", positive_int, "1", "Partitions of topics that are not there yet."),
-    Option(
-        "kafka.bootstrap.servers",
-        _text,
-        None,
-        "Send to this broker, at least once, instead of writing files, so without `path`. Every other `kafka.*` option "
-        "is then given to the producer (librdkafka).",
-    ),
-    Option("checkpointLocation", _text, None, "Streams: Spark's own."),
-    Option("queryName", _text, None, "Streams: Spark's own."),
-)
-
-_FILES_ONLY = ("segment.bytes", "max.message.bytes", "message.timestamp.type", "numPartitions")
-"""Without effect on the road through a broker: settings of the broker's topics."""
-
-REFUSED = {
-    "kafka.key.serializer": (
-        "Kafka option 'key.serializer' is not supported as keys are serialized with ByteArraySerializer."
-    ),
-    "kafka.value.serializer": (
-        "Kafka option 'value.serializer' is not supported as values are serialized with ByteArraySerializer."
-    ),
-}
-"""Refused with the connector's words."""
-
-IGNORED = {
-    "includeHeaders": "headers are written where the column `headers` is there",
-    "kafka.*": "without `kafka.bootstrap.servers`: settings of a producer, and there is none",
-}
-"""Accepted and ignored, with the reason."""
-
-OTHER_NAMES = {
-    "topics": "topic",
-    "compression": "compression.type",
-    "compressiontype": "compression.type",
-    "compressioncodec": "compression.type",
-    "codec": "compression.type",
-    "num.partitions": "numPartitions",
-    "partitions": "numPartitions",
-    "directory": "path",
-    "log.dirs": "path",
-    "maxrequestsize": "max.message.bytes",
-    "bootstrap.servers": "kafka.bootstrap.servers",
-}
-"""What users of other sinks, of Kafka's tools or of its configuration write, and the option here."""
-
-SAVE_MODE = "Save mode overwrite not allowed for Kafka"
+_SAVE_MODE = "Save mode overwrite not allowed for Kafka"
 """The connector's sentence; the modes it goes on to allow include the default one, which Spark refuses to a source in
 Python."""
-SAVE_MODE_HINT = """write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here"""
 
 NO_OPTIONS = (
     "if this is a table: Spark does not hand a table's options to a source in Python, so use INSERT INTO table WITH "
@@ -154,6 +66,15 @@ class WriteOptions:
         return self.timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
+def refuse_overwrite(overwrite: bool) -> None:
+    """Raises OptionError. Of a stream Spark asks for it in output mode `complete`, which appends."""
+    if overwrite:
+        raise OptionError(
+            _SAVE_MODE,
+            hint='write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here',
+        )
+
+
 def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = ()) -> WriteOptions:
     """Options as Spark hands them over; names in any case, values trimmed. `of_reads`: names, in small letters, of
     options that only a read has.
@@ -180,7 +101,7 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
         batch_size=values["batch.size"],
         segment_bytes=values["segment.bytes"],
         max_message_bytes=values["max.message.bytes"],
-        timestamp_type=_TIMESTAMP_TYPES[values["message.timestamp.type"]],
+        timestamp_type=TIMESTAMP_TYPES[values["message.timestamp.type"]],
         num_partitions=values["numPartitions"],
         checkpoint_location=values["checkpointLocation"],
         producer=producer,
@@ -237,7 +158,7 @@ def _check_sizes(options: WriteOptions) -> None:
 def _ignored(given: GivenOptions, of_reads: Collection[str], *, protocol: bool) -> tuple[str, ...]:
     ours = [option.name for option in WRITE_OPTIONS]
     used = {name.lower() for name in ours}
-    without_effect = {name.lower() for name in _FILES_ONLY} if protocol else set()
+    without_effect = {name.lower() for name in FILES_ONLY} if protocol else set()
     ignored = {name.lower() for name in IGNORED}
     result = []
     for key, name in given.names.items():
@@ -290,16 +211,3 @@ def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str,
         if given.has(name):
             settings.setdefault(name, str(values[name]))
     return settings, tuple(given.names[_PRODUCER_PREFIX + name] for name in without_effect)
-
-
-def options_table() -> str:
-    """All options as a Markdown table: name, default, meaning. For the documentation."""
-    rows = [
-        (f"`{option.name}`", "" if option.default is None else f"`{option.default}`", option.meaning)
-        for option in WRITE_OPTIONS
-    ]
-    rows += [(f"`{name}`", "", f"Accepted and ignored: {why}.") for name, why in IGNORED.items()]
-    rows += [(f"`kafka.{name}`", "", f"Accepted and ignored: {why}.") for name, why in WITHOUT_EFFECT.items()]
-    rows += [(f"`{name}`", "", "Refused, as in the connector.") for name in REFUSED]
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {name} | {default} | {meaning} |" for name, default, meaning in rows)]) + "\n"

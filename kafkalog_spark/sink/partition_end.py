@@ -14,6 +14,7 @@ from pathlib import Path
 from kafkalog_spark.errors import CorruptLog, CorruptSnapshot, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.log.format.durable import descriptor
 from kafkalog_spark.log.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.log.format.offset_index import load_offset_index
 from kafkalog_spark.log.format.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
@@ -100,17 +101,15 @@ def _check_unflushed(log: PartitionLog) -> None:
     first = log.segment_index(log.recovery_point or 0)
     for segment in log.segments[first:-1]:
         path = os.path.join(log.directory, segment.log)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for _, wrong in ordered_windows(fd, Path(path), segment.base_offset, os.fstat(fd).st_size):
-                if wrong is not None:
-                    raise wrong
-            os.fsync(fd)
-        except KafkalogError as error:
-            error.hint = error.hint or "let a broker recover the directory, or restore the segment from a backup"
-            raise error.at(path=path) from None
-        finally:
-            os.close(fd)
+        with descriptor(path) as fd:
+            try:
+                for _, wrong in ordered_windows(fd, Path(path), segment.base_offset, os.fstat(fd).st_size):
+                    if wrong is not None:
+                        raise wrong
+                os.fsync(fd)
+            except KafkalogError as error:
+                error.hint = error.hint or "let a broker recover the directory, or restore the segment from a backup"
+                raise error.at(path=path) from None
 
 
 def _settle_last_segment(log: PartitionLog) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord, JobEnded
+from kafkalog_spark.log.format.durable import descriptor, write_all
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
 from kafkalog_spark.sink import staging
@@ -46,13 +47,8 @@ class _OpenFile:
         self.records = 0
 
     def append(self, data: memoryview, records: int) -> None:
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            rest = data
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-        finally:
-            os.close(fd)
+        with descriptor(self.path, os.O_WRONLY | os.O_APPEND) as fd:
+            write_all(fd, data)
         self.size += len(data)
         self.records += records
 

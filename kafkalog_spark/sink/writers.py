@@ -18,12 +18,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.columns import SinkColumns, sink_columns
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
-from kafkalog_spark.sink.options import SAVE_MODE, SAVE_MODE_HINT, WriteOptions
+from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.sink.stream_writer_base import StreamWriterBase
 from kafkalog_spark.sink.target import check_no_broker, check_target, one_directory, unwritable
 from kafkalog_spark.spark_errors import first_line
@@ -93,12 +93,7 @@ def _manifests(messages: list[WriterCommitMessage | None]) -> list[TaskManifest]
 class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """df.write.format("kafkalog").mode("append").save(directory): all rows or none."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise OptionError(
-                SAVE_MODE,
-                hint=SAVE_MODE_HINT,
-            )
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._job = WriteJob.open(options, schema)
 
     @first_line
@@ -166,6 +161,3 @@ def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:
     if options.checkpoint_location is None:
         return None
     return hashlib.sha256(json.dumps(sorted(given.items())).encode()).hexdigest()
-
-
-__all__ = ["KafkaLogBatchWriter", "KafkaLogStreamWriter", "WriteJob"]

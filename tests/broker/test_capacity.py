@@ -14,8 +14,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from kafkalog_broker.testing import RunningBroker
-from tests.broker.net.served import connect, framed, produce_request
-from tests.log.batch_builder import V2Record, batch
+from tests.broker.net.helpers.served import connect, framed, produce_request
+from tests.log.helpers.batch_builder import V2Record, batch
 
 CONNECTIONS, PARTITIONS = 1_000, 2_000
 IDLE_BYTES = 150 << 20

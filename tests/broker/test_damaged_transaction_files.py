@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.api.broker_in_process import BrokerInProcess
-from tests.broker.api.entities import request_entity
-from tests.broker.api.transaction_requests import (
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.plain_entities import request_entity
+from tests.broker.api.helpers.transaction_requests import (
     END,
     FETCH,
     FIND_COORDINATOR,

@@ -13,11 +13,11 @@ import pytest
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.producer_ids import BLOCK
 from kafkalog_spark.log.write.encoded_batch import build_batch
-from tests.broker.api import admin_scenario as admin
-from tests.broker.api.broker_in_process import BrokerInProcess
-from tests.broker.api.entities import request_entity
-from tests.broker.net.served import produce_request
-from tests.log.batch_builder import V2Record, batch
+from tests.broker.api.helpers import admin_scenario as admin
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.plain_entities import request_entity
+from tests.broker.net.helpers.served import produce_request
+from tests.log.helpers.batch_builder import V2Record, batch
 
 INIT_PRODUCER_ID = 22
 
@@ -145,7 +145,7 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the loop only a list of them is made; a snapshot of them takes 0.3 s."""
-    from kafkalog_broker.storage.partition.producer_state import ProducerPicture
+    from kafkalog_broker.storage.partition.producer import ProducerPicture
 
     ask(broker, admin.create(admin.new_topic("orders")))
     produce(broker, "orders")

@@ -27,7 +27,7 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE, OFFSETS_TOPIC
-from tests.broker.api.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 
 SECONDS = 30
 BACKLOG = "socket.listen.backlog.size"

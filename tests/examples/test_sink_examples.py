@@ -9,7 +9,7 @@ import pytest
 
 from tests import golden_data
 from tests.examples.test_examples import run
-from tests.sink.sink_helpers import read, values, write
+from tests.sink.helpers.written_logs import read, values, write
 
 pytestmark = pytest.mark.spark
 

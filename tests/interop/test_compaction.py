@@ -16,9 +16,9 @@ from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from tests.broker.storage.cleaner_helpers import Host, request
-from tests.broker.storage.kafka_compaction import compacted, compare
-from tests.broker.storage.storage_helpers import NOW, log_config
+from tests.broker.storage.helpers.cleaned_logs import Host, request
+from tests.broker.storage.helpers.kafka_compaction import compacted, compare
+from tests.broker.storage.helpers.stored_logs import NOW, log_config
 from tests.interop.compaction import SEGMENT_BYTES, TOPICS, TURNS, record
 from tests.interop.real_kafka import RealKafka, available
 

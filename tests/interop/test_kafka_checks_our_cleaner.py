@@ -27,7 +27,7 @@ from tests.interop.compaction import (
 from tests.interop.consume import consume
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_real_kafka_loads_the_broker import dump
-from tests.log import plain_decoder
+from tests.log.helpers import plain_decoder
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from tests.broker.clients.crash_load import BROKER_PROPERTIES, GROUP, PARTITIONS, TOPIC, TOPIC_CONFIG, CrashLoad
+from tests.broker.clients.helpers.crash_load import BROKER_PROPERTIES, GROUP, PARTITIONS, TOPIC, TOPIC_CONFIG, CrashLoad
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_real_kafka_loads_the_broker import dump, segment_files
 

@@ -12,7 +12,7 @@ import pytest
 
 from kafkalog_spark.errors import BrokerOwnsDirectory
 from tests.interop.real_kafka import RealKafka, available
-from tests.sink.sink_helpers import START, read, staged_files, table, write
+from tests.sink.helpers.written_logs import START, read, staged_files, table, write
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
@@ -134,7 +134,7 @@ def test_a_directory_half_written_by_kafka_goes_on(tmp_path: Path, start: str, c
 
 def test_kafka_starts_on_a_directory_with_staged_and_half_published_files(tmp_path: Path) -> None:
     """A sink that was killed in the middle of its moves; Kafka comes first, the next sink afterwards."""
-    from tests.sink.crashing_disk import KILLED, CountingDisk, KillingDisk, in_child
+    from tests.sink.helpers.crashing_disk import KILLED, CountingDisk, KillingDisk, in_child
 
     kafka = RealKafka(tmp_path, short_lived=True)
     kafka.start()

@@ -26,8 +26,8 @@ from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.log.write.rolling import SEGMENT_BYTES
 from tests.golden_data import Row, parse_dump
 from tests.interop.real_kafka import RealKafka, available, classpath
-from tests.log.encoded_batches import encode_batches, of_producer
-from tests.log.log_writer import LogWriter
+from tests.log.helpers.encoded_batches import encode_batches, of_producer
+from tests.log.helpers.log_writer import LogWriter
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 

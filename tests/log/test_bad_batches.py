@@ -11,8 +11,8 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format.layout import CRC_AT, Codec
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
-from tests.log import legacy_builder
-from tests.log.batch_builder import (
+from tests.log.helpers import legacy_builder
+from tests.log.helpers.batch_builder import (
     CONTROL,
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -25,7 +25,7 @@ from tests.log.batch_builder import (
     sealed,
     varint,
 )
-from tests.log.damaged_log import (
+from tests.log.helpers.damaged_log import (
     AFTER,
     BEFORE,
     HONEST,
@@ -38,8 +38,8 @@ from tests.log.damaged_log import (
     records,
     write_segments,
 )
-from tests.log.legacy_builder import LegacyRecord, message, message_set, wrapper
-from tests.log.rows import plain_rows
+from tests.log.helpers.legacy_builder import LegacyRecord, message, message_set, wrapper
+from tests.log.helpers.rows import plain_rows
 
 
 def lies(at: int, kind: str, value: int) -> bytes:

@@ -15,9 +15,9 @@ from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.store.local_store import LOCAL
-from tests.log.batch_builder import batch
-from tests.log.damaged_log import check_place, log_path, open_log, patched, read_all, records, write_segments
-from tests.log.rows import plain_rows
+from tests.log.helpers.batch_builder import batch
+from tests.log.helpers.damaged_log import check_place, log_path, open_log, patched, read_all, records, write_segments
+from tests.log.helpers.rows import plain_rows
 
 PARTS = [batch(at, records(at)) for at in range(0, 50, 5)]
 SIZE = len(PARTS[1])

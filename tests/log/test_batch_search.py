@@ -12,8 +12,8 @@ from kafkalog_spark.log.read import batch_search
 from kafkalog_spark.log.read.batch_search import find_batch
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.store.local_store import LOCAL
-from tests.log.batch_builder import V2Record, batch
-from tests.log.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, write_segments
+from tests.log.helpers.batch_builder import V2Record, batch
+from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, write_segments
 
 PAGE = bytes(4096)
 

@@ -14,10 +14,10 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.read import scratch
-from tests.log import legacy_builder
-from tests.log.batch_builder import V2Record, batch, compressed, encoded, sealed, varint
-from tests.log.damaged_log import AFTER, BEFORE, TIME, check_place, read_all, records, write_segments
-from tests.log.legacy_builder import LegacyRecord, message_set, wrapper
+from tests.log.helpers import legacy_builder
+from tests.log.helpers.batch_builder import V2Record, batch, compressed, encoded, sealed, varint
+from tests.log.helpers.damaged_log import AFTER, BEFORE, TIME, check_place, read_all, records, write_segments
+from tests.log.helpers.legacy_builder import LegacyRecord, message_set, wrapper
 
 MEBI = 1 << 20
 BOMB = 64 * MEBI

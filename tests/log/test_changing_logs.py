@@ -12,10 +12,10 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.format.names import segment_name
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
-from tests.log.batch_builder import (
+from tests.log.helpers.batch_builder import (
     batch,
 )
-from tests.log.damaged_log import (
+from tests.log.helpers.damaged_log import (
     AFTER,
     BEFORE,
     HONEST,
@@ -26,7 +26,7 @@ from tests.log.damaged_log import (
     records,
     write_segments,
 )
-from tests.log.rows import plain_rows
+from tests.log.helpers.rows import plain_rows
 
 # ---- files and directories
 

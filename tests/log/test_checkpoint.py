@@ -25,7 +25,7 @@ from kafkalog_spark.log.format.checkpoint import (
     write_offset_checkpoint,
 )
 from tests import golden_data
-from tests.log.damage import damaged
+from tests.log.helpers.damaged_bytes import damaged
 
 NAMES = (
     RECOVERY_POINT_CHECKPOINT,

@@ -62,6 +62,7 @@ def call(path: Path, *arguments: str, **environment: str) -> tuple[Any, int, str
     return directory, hits, ran.stderr
 
 
+@pytest.mark.end_to_end
 def test_a_wheel_without_a_home_keeps_its_kernels_in_tmpdir_and_says_so_once(tmp_path: Path) -> None:
     archive = wheel(tmp_path)
     place = tmp_path / f"kafkalog-kernels-{os.getuid()}"
@@ -76,12 +77,14 @@ def test_a_wheel_without_a_home_keeps_its_kernels_in_tmpdir_and_says_so_once(tmp
     assert call(archive.rename(tmp_path / "other" / archive.name), TMPDIR=str(tmp_path)) == (directory, 1, "")
 
 
+@pytest.mark.end_to_end
 def test_numba_cache_dir_takes_precedence_also_for_a_wheel(tmp_path: Path) -> None:
     directory, _, said = call(wheel(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
     assert Path(directory).parent == tmp_path / "named"
     assert said == ""
 
 
+@pytest.mark.end_to_end
 def test_without_any_place_kernels_are_compiled_and_one_line_says_what_it_costs(tmp_path: Path) -> None:
     directory, hits, said = call(wheel(tmp_path), "nowhere")
     assert directory is None
@@ -132,29 +135,32 @@ def test_functions_of_other_projects_are_left_to_numba() -> None:
     assert compile_cache.KernelCacheLocator.from_function(json.dumps, json.__file__) is None
 
 
-# What the stamps of these modules are in a new process; with "then" a file is changed after its kernels are loaded.
-STAMPS = """
+# What the stamp of a module is in a new process; with "then" a file is changed after its kernels are loaded.
+STAMP = """
 import importlib, sys
 from pathlib import Path
 from kafkalog_spark.log.kernels import compile_cache
-for name in sys.argv[2:]:
-    importlib.import_module(name)
-if sys.argv[1]:
-    with Path(sys.argv[1]).open("a") as opened:
+importlib.import_module(sys.argv[1])
+if sys.argv[2]:
+    with Path(sys.argv[2]).open("a") as opened:
         opened.write("# changed\\n")
-print(*(compile_cache.sources_digest(name) for name in sys.argv[2:]))
+print(compile_cache.sources_digest(sys.argv[1]))
 """
+
+
+def copy_packages(to: Path) -> Path:
+    for root, package in ((ROOT, "kafkalog_spark"), (ROOT / "broker", "kafkalog_broker")):
+        for file in (root / package).rglob("*.py"):
+            copy = to / file.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(file.read_bytes())
+    return to
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """Both packages, in a directory where they can be changed."""
-    for root, package in ((ROOT, "kafkalog_spark"), (ROOT / "broker", "kafkalog_broker")):
-        for file in (root / package).rglob("*.py"):
-            copy = tmp_path / file.relative_to(root)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(file.read_bytes())
-    return tmp_path
+    return copy_packages(tmp_path)
 
 
 def named(copied: Path, file: str) -> Path:
@@ -162,16 +168,18 @@ def named(copied: Path, file: str) -> Path:
     return found
 
 
-def stamps(copied: Path, files: list[str], then: str = "") -> dict[str, str]:
-    """Of the kernels in each of `files`. Without the compiler, unless a file is changed `then`: some imports would
-    compile for 20 s."""
-    modules = [".".join(named(copied, file).relative_to(copied).with_suffix("").parts) for file in files]
+def module_of(copied: Path, file: str) -> str:
+    return ".".join(named(copied, file).relative_to(copied).with_suffix("").parts)
+
+
+def stamp(copied: Path, file: str, then: str = "") -> str:
+    """Of the kernels in `file`. Without the compiler, unless a file is changed `then`."""
     ran = subprocess.run(
-        [sys.executable, "-c", STAMPS, str(named(copied, then)) if then else "", *modules],
+        [sys.executable, "-c", STAMP, module_of(copied, file), str(named(copied, then)) if then else ""],
         env={**os.environ, "PYTHONPATH": str(copied), "NUMBA_DISABLE_JIT": "0" if then else "1"},
         cwd="/", capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return dict(zip(files, ran.stdout.split(), strict=True))
+    return ran.stdout.strip()
 
 
 def change(file: Path) -> None:
@@ -179,34 +187,71 @@ def change(file: Path) -> None:
         opened.write("# changed\n")
 
 
-@pytest.mark.parametrize(
-    ("changed", "anew"),
-    [
-        ("primitives.py", {"decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py"}),
-        ("record_fields.py", {"record_walk_kernel.py", "cleaner_kernel.py"}),  # an inlined helper
-        ("layout.py", {"encode.py", "record_walk_kernel.py", "cleaner_kernel.py"}),  # constants, not of a kernel
-        ("offset_map_kernel.py", {"cleaner_kernel.py"}),
-        ("rows.py", {"decode_v2.py"}),
-    ],
-)
+KERNELS = ("decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py")
+ANEW = {
+    "primitives.py": {"decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py"},
+    "record_fields.py": {"record_walk_kernel.py", "cleaner_kernel.py"},  # an inlined helper
+    "layout.py": {"encode.py", "record_walk_kernel.py", "cleaner_kernel.py"},  # constants, not of a kernel
+    "offset_map_kernel.py": {"cleaner_kernel.py"},
+    "rows.py": {"decode_v2.py"},
+}
+"""A file that changes, and the files whose kernels have something of it."""
+
+# The stamps of these modules as they are, and with each of these files changed: a fork for each, since a process reads
+# a file once. Without the compiler: some imports would compile for 20 s.
+STAMPS_OF_CHANGES = """
+import importlib, os, sys
+from pathlib import Path
+import numba
+modules, changes = sys.argv[1].split(","), ["", *sys.argv[2:]]
+for changed in changes:
+    before = Path(changed).read_bytes() if changed else b""
+    if changed:
+        Path(changed).write_bytes(before + b"# changed\\n")
+    if os.fork() == 0:
+        from kafkalog_spark.log.kernels import compile_cache
+        for name in modules:
+            importlib.import_module(name)
+        print(*(compile_cache.sources_digest(name) for name in modules), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
+    if changed:
+        Path(changed).write_bytes(before)
+"""
+
+
+@pytest.fixture(scope="module")
+def stamps_of_changes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The stamps of KERNELS by the file that was changed, "" for none."""
+    root = copy_packages(tmp_path_factory.mktemp("packages"))
+    ran = subprocess.run(
+        [sys.executable, "-c", STAMPS_OF_CHANGES, ",".join(module_of(root, file) for file in KERNELS),
+         *(str(named(root, file)) for file in ANEW)],
+        env={**os.environ, "PYTHONPATH": str(root), "NUMBA_DISABLE_JIT": "1"},
+        cwd="/", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return dict(zip(("", *ANEW), map(str.split, ran.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("changed", ANEW)
 def test_a_change_in_a_file_makes_the_kernels_anew_that_have_something_of_it(
-    copied: Path, changed: str, anew: set[str]
+    stamps_of_changes: dict[str, list[str]], changed: str
 ) -> None:
     """Numba compares the file of the kernel only; the kernels call functions, and have constants, of other files."""
-    files = ["decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py"]
-    before = stamps(copied, files)
-    change(named(copied, changed))
-    after = stamps(copied, files)
-    assert {file for file in files if after[file] != before[file]} == anew
+    before, after = stamps_of_changes[""], stamps_of_changes[changed]
+    assert len(set(before)) == len(KERNELS)
+    assert {file for file, old, new in zip(KERNELS, before, after, strict=True) if old != new} == ANEW[changed]
 
 
+@pytest.mark.end_to_end
 def test_what_a_process_compiles_from_a_file_that_was_changed_since_does_not_pass_for_the_new_one(copied: Path) -> None:
     """Kernels are compiled when they are first called, long after their helpers were loaded."""
-    before = stamps(copied, ["decode_v2.py"])
-    assert stamps(copied, ["decode_v2.py"], then="rows.py") == before
-    assert stamps(copied, ["decode_v2.py"]) != before
+    before = stamp(copied, "decode_v2.py")
+    assert stamp(copied, "decode_v2.py", then="rows.py") == before
+    assert stamp(copied, "decode_v2.py") != before
 
 
+@pytest.mark.end_to_end
 def test_a_kernel_whose_helper_has_changed_is_not_taken_from_the_cache(copied: Path) -> None:
     assert call(copied)[1] == 0
     assert call(copied)[1] == 1

@@ -9,7 +9,7 @@ import pytest
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.write.compress import DEFAULT_LEVELS, LEVEL_RANGES, compress, compression_level
 from tests.golden_data import golden_logs
-from tests.log import plain_decoder
+from tests.log.helpers import plain_decoder
 
 RANDOM = random.Random(1)
 SAMPLES = {

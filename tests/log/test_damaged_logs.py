@@ -18,7 +18,7 @@ from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests import golden_data
 from tests.golden_data import golden_logs
-from tests.log.batch_builder import (
+from tests.log.helpers.batch_builder import (
     ABORT,
     COMMIT,
     TRANSACTIONAL,
@@ -26,7 +26,7 @@ from tests.log.batch_builder import (
     batch,
     control,
 )
-from tests.log.damaged_log import (
+from tests.log.helpers.damaged_log import (
     AFTER,
     BEFORE,
     HONEST,
@@ -39,7 +39,7 @@ from tests.log.damaged_log import (
     records,
     write_segments,
 )
-from tests.log.rows import plain_rows
+from tests.log.helpers.rows import plain_rows
 
 # ---- the end of the log
 

@@ -21,9 +21,9 @@ from kafkalog_spark.log.read import decompress as decompress_module
 from kafkalog_spark.log.read.decompress import Output, decompress
 from kafkalog_spark.log.read.scratch import Scratch
 from kafkalog_spark.log.write import compress
-from tests.log import legacy_builder
-from tests.log.batch_builder import LZ4, SNAPPY, ZSTD, compressed
-from tests.log.compressed_streams import lz4_linked_blocks, xerial_blocks
+from tests.log.helpers import legacy_builder
+from tests.log.helpers.batch_builder import LZ4, SNAPPY, ZSTD, compressed
+from tests.log.helpers.compressed_streams import lz4_linked_blocks, xerial_blocks
 
 CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 TEXT = b"the quick brown fox jumps over the lazy dog " * 40

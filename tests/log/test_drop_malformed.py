@@ -20,7 +20,7 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.store.local_store import LOCAL
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from tests.golden_data import KAFKA_4_3
-from tests.log.encoded_batches import encode_batches
+from tests.log.helpers.encoded_batches import encode_batches
 
 Damage = Callable[[bytearray, BatchHeader], None]
 

@@ -14,9 +14,9 @@ from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, las
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, offset_for_timestamp, scan_partition
 from kafkalog_spark.log.read.segment_time import largest_timestamp
-from tests.log.batch_builder import ABORT, TRANSACTIONAL, batch, control
-from tests.log.damaged_log import TIME, check_place, open_log, patched, records, write_segments
-from tests.log.rows import plain_rows
+from tests.log.helpers.batch_builder import ABORT, TRANSACTIONAL, batch, control
+from tests.log.helpers.damaged_log import TIME, check_place, open_log, patched, records, write_segments
+from tests.log.helpers.rows import plain_rows
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "a byte of the records": lambda data: data[:-1] + bytes([data[-1] ^ 0xFF]),

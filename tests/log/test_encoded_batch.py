@@ -6,7 +6,7 @@ from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of, control_batch
 from tests.golden_data import GoldenLog, golden_logs
-from tests.log.plain_decoder import decode_log
+from tests.log.helpers.plain_decoder import decode_log
 
 
 @pytest.mark.parametrize("log", golden_logs(), ids=str)

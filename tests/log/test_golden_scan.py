@@ -16,7 +16,7 @@ from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_times
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.store.local_store import LOCAL
 from tests.golden_data import GoldenLog, golden_logs
-from tests.log.rows import ALL_COLUMNS, plain_rows
+from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 
 LOGS = golden_logs()
 every_log = pytest.mark.parametrize("golden_log", LOGS, ids=str)

@@ -29,7 +29,7 @@ from kafkalog_spark.log.kernels.sweep import (
     sweep,
 )
 from tests.golden_data import golden_logs
-from tests.log.batch_builder import V2Record, batch, encoded, varint
+from tests.log.helpers.batch_builder import V2Record, batch, encoded, varint
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -132,6 +132,7 @@ def test_the_end_of_records_is_found_by_their_lengths() -> None:
     assert end_of_records(array(varint(-1)), 0, 1, 1) == BAD_RECORD_LENGTH
 
 
+@pytest.mark.end_to_end
 def test_a_kernel_that_is_compiled_already_is_loaded_without_the_compilers_rules(tmp_path: Path) -> None:
     """Numba's lowering rules are 70 modules, which every Python worker of Spark would load before its first row."""
     code = (

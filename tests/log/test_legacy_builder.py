@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.golden_data import KAFKA_2_8, golden_logs
-from tests.log.legacy_builder import GZIP, LZ4, SNAPPY, LegacyRecord, message_set, wrapper
-from tests.log.plain_decoder import LOG_APPEND_TIME, Record, decode_batches, decode_log, decode_records
+from tests.log.helpers.legacy_builder import GZIP, LZ4, SNAPPY, LegacyRecord, message_set, wrapper
+from tests.log.helpers.plain_decoder import LOG_APPEND_TIME, Record, decode_batches, decode_log, decode_records
 
 RECORDS = [LegacyRecord(40, b"a", b"x" * 70_000, 1000), LegacyRecord(41, None, b"", 900), LegacyRecord(45, b"", None)]
 

@@ -21,7 +21,7 @@ from kafkalog_spark.log.format.meta_properties import (
     write_meta_properties,
 )
 from tests import golden_data
-from tests.log.damage import damaged
+from tests.log.helpers.damaged_bytes import damaged
 
 DATE = datetime.datetime(2024, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
 GOLDEN_FILES = sorted(golden_data.GOLDEN.glob(f"*/*/{META_PROPERTIES_FILE}"))

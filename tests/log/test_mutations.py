@@ -22,9 +22,9 @@ import pytest
 
 from kafkalog_spark.errors import KafkalogError
 from tests.golden_data import golden_logs
-from tests.log.damaged_log import log_path, open_log, read_all, write_segments
-from tests.log.plain_decoder import Batch, decode_batches
-from tests.log.random_logs import rows_of
+from tests.log.helpers.damaged_log import log_path, open_log, read_all, write_segments
+from tests.log.helpers.plain_decoder import Batch, decode_batches
+from tests.log.helpers.random_logs import rows_of
 
 BATCHES = 4
 """Taken of each golden log: the first and the last of a closed segment, the first and the last of the last one."""
@@ -163,8 +163,8 @@ def moved_to_free_offsets(small: Small, number: int, found: list[dict[str, Any]]
 def mutate(small: Small, recovery_point: int | None, everything: bool) -> dict[tuple[int, int], set[str]]:
     """Verdicts by (batch, byte).
 
-    Not everything: each byte of a batch once, with one bit or all of them and with a recovery point or without, in
-    turn from batch to batch: the four batches show each place of a header all four ways.
+    Not everything: each place of a header in two of the four batches: one bit of it with a recovery point, and all bits
+    without.
     """
     verdicts: dict[tuple[int, int], set[str]] = {}
     for number, (base, position, batch) in enumerate(small.places):
@@ -173,10 +173,10 @@ def mutate(small: Small, recovery_point: int | None, everything: bool) -> dict[t
             if not everything and at >= HEAD and (at - HEAD) % STRIDE:
                 continue
             byte = data[position + at]
-            one_bit, flushed = (number + at) % 2 == 0, (number + at) % 4 < 2
-            if not everything and flushed == (recovery_point is None):
+            turn, flushed = (number + at) % 4, recovery_point is not None
+            if not everything and turn != (0 if flushed else 3):
                 continue
-            for mask in masks(at, byte) if everything else (1 << (at % 8) if one_bit else 0xFF,):
+            for mask in masks(at, byte) if everything else (1 << (at % 8) if flushed else 0xFF,):
                 path.write_bytes(data[: position + at] + bytes([byte ^ mask]) + data[position + at + 1 :])
                 verdicts.setdefault((number, at), set()).add(verdict(small, number, at, recovery_point))
         path.write_bytes(data)

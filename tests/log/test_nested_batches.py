@@ -11,7 +11,7 @@ import pytest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from tests.log.encoded_batches import encode_batches
+from tests.log.helpers.encoded_batches import encode_batches
 
 RECORDS = 30
 

@@ -24,8 +24,8 @@ from kafkalog_spark.log.format.offset_index import (
     search_file,
 )
 from tests import golden_data
-from tests.log.damage import damaged
-from tests.log.golden_segments import CRASHED_SEGMENTS, GOLDEN_SEGMENTS, GoldenSegment
+from tests.log.helpers.damaged_bytes import damaged
+from tests.log.helpers.golden_segments import CRASHED_SEGMENTS, GOLDEN_SEGMENTS, GoldenSegment
 
 INTS = struct.Struct(">ii")
 

@@ -21,7 +21,7 @@ from kafkalog_spark.log.format.partition_metadata import (
     write_partition_metadata,
 )
 from tests import golden_data
-from tests.log.damage import damaged
+from tests.log.helpers.damaged_bytes import damaged
 
 GOLDEN_FILES = sorted(golden_data.GOLDEN.glob(f"*/*/*/{PARTITION_METADATA_FILE}"))
 

@@ -10,7 +10,7 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.path_patterns import Root, expanded_paths
 from kafkalog_spark.log.store.local_store import LOCAL
-from tests.source.made_logs import append, numbers
+from tests.source.helpers.made_logs import append, numbers
 
 
 def paths_of(places: tuple[Root, ...]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden_data import GoldenLog, golden_logs
-from tests.log.plain_decoder import Malformed, Record, decode_batches, decode_log
+from tests.log.helpers.plain_decoder import Malformed, Record, decode_batches, decode_log
 
 LOGS = golden_logs()
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -18,7 +18,7 @@ from kafkalog_spark.log.format.producer_snapshot import (
     write_producer_snapshot,
 )
 from tests import golden_data
-from tests.log.damage import damaged
+from tests.log.helpers.damaged_bytes import damaged
 
 GOLDEN_FILES = sorted(golden_data.GOLDEN.glob("*/*/*/*.snapshot"))
 ENTRIES = [

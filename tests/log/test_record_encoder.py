@@ -14,8 +14,8 @@ from kafkalog_spark.log.format.layout import Codec, TimestampType
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
 from tests.golden_data import GoldenLog, golden_logs
-from tests.log.encoded_batches import encode_batches, of_producer
-from tests.log.plain_decoder import Batch, Record, decode_batches, decode_log, decode_records
+from tests.log.helpers.encoded_batches import encode_batches, of_producer
+from tests.log.helpers.plain_decoder import Batch, Record, decode_batches, decode_log, decode_records
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NOW = 1_700_000_000_000

@@ -9,7 +9,7 @@ import pytest
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.record_schema import COLUMNS, record_schema
-from tests.log.damaged_log import BEFORE, TOPIC, write_segments
+from tests.log.helpers.damaged_log import BEFORE, TOPIC, write_segments
 
 
 def test_columns_come_in_the_order_asked_for() -> None:

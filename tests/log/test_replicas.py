@@ -13,8 +13,8 @@ from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import NO_EPOCH, Copy, best, chosen_places, leader_epoch, leading
-from tests.log.copies import IDS, copy_of, two_brokers
-from tests.source.made_logs import numbers
+from tests.log.helpers.copies import IDS, copy_of, two_brokers
+from tests.source.helpers.made_logs import numbers
 
 TP = ("orders", 0)
 

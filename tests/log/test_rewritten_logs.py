@@ -13,9 +13,9 @@ from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, offset_for_timestamp, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from tests.log.batch_builder import ABORT, COMMIT, TRANSACTIONAL, V2Record, batch, control
-from tests.log.damaged_log import TIME, log_path, open_log, write_segments
-from tests.log.rows import plain_rows
+from tests.log.helpers.batch_builder import ABORT, COMMIT, TRANSACTIONAL, V2Record, batch, control
+from tests.log.helpers.damaged_log import TIME, log_path, open_log, write_segments
+from tests.log.helpers.rows import plain_rows
 
 SEGMENTS = (0, 100, 200, 300)
 END = 400

@@ -8,7 +8,7 @@ import pytest
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.rolling import should_roll
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
-from tests.log.log_writer import LogWriter
+from tests.log.helpers.log_writer import LogWriter
 
 EMPTY: dict[str, Any] = {
     "size": 0, "base_offset": 100, "first_timestamp": None, "created_ms": 1000, "indexes_full": False,

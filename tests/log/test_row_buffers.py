@@ -11,9 +11,9 @@ import pytest
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from kafkalog_spark.log.read.row_buffers import BATCH_ROWS
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from tests.log.batch_builder import GZIP, LOG_APPEND_TIME, NONE, V2Record, batch
-from tests.log.damaged_log import open_log, write_segments
-from tests.log.encoded_batches import encode_batches
+from tests.log.helpers.batch_builder import GZIP, LOG_APPEND_TIME, NONE, V2Record, batch
+from tests.log.helpers.damaged_log import open_log, write_segments
+from tests.log.helpers.encoded_batches import encode_batches
 
 LARGEST = 2**63 - 1
 

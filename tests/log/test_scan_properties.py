@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafkalog_spark.log.read import batch_contents, row_buffers, run_decoder, scan_space, segment_scan
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
-from tests.log.random_logs import (
+from tests.log.helpers.random_logs import (
     NEWEST,
     SPAN,
     LogPlan,
@@ -29,7 +29,7 @@ from tests.log.random_logs import (
     log_plans,
     rows_of,
 )
-from tests.log.rows import ALL_COLUMNS, plain_rows
+from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 from tests.searches import examples
 
 _QUICK = settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

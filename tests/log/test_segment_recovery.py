@@ -13,7 +13,7 @@ from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, recover_segment, walk_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, golden_logs
-from tests.log.batch_builder import V2Record, batch, sealed
+from tests.log.helpers.batch_builder import V2Record, batch, sealed
 
 # As in tests/log/test_segment_writer.py: made with index.interval.bytes=512, the others with Kafka's default.
 DENSE = ("codec-", "java-", "out-of-order", "transactions", "compacted")

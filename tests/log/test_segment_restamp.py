@@ -11,8 +11,8 @@ from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
 from kafkalog_spark.log.write.segment_restamp import restamp_segment
-from tests.log.encoded_batches import encode_batches
-from tests.log.log_writer import LogWriter
+from tests.log.helpers.encoded_batches import encode_batches
+from tests.log.helpers.log_writer import LogWriter
 
 START = 1_700_000_000_000
 

@@ -16,8 +16,8 @@ from kafkalog_spark.log.write import segment_writer
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
-from tests.log.legacy_builder import message
-from tests.log.plain_decoder import decode_log
+from tests.log.helpers.legacy_builder import message
+from tests.log.helpers.plain_decoder import decode_log
 
 # Made with index.interval.bytes=512; the others have Kafka's default. Their index files tell: with 4096 they would have
 # fewer entries, and these values reproduce all of them.

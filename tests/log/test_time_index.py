@@ -19,8 +19,8 @@ from kafkalog_spark.log.format.time_index import (
     load_time_index,
     parse_time_index,
 )
-from tests.log.damage import damaged
-from tests.log.golden_segments import CRASHED_SEGMENTS, GOLDEN_SEGMENTS, GoldenSegment
+from tests.log.helpers.damaged_bytes import damaged
+from tests.log.helpers.golden_segments import CRASHED_SEGMENTS, GOLDEN_SEGMENTS, GoldenSegment
 
 FIELDS = struct.Struct(">qi")
 

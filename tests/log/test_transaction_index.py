@@ -19,7 +19,7 @@ from kafkalog_spark.log.format.transaction_index import (
     parse_transaction_index,
 )
 from tests import golden_data
-from tests.log.damage import damaged
+from tests.log.helpers.damaged_bytes import damaged
 
 GOLDEN_FILES = sorted(golden_data.GOLDEN.glob("*/*/*/*.txnindex"))
 TRANSACTIONS = [

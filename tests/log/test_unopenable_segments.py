@@ -14,8 +14,8 @@ from kafkalog_spark.log.format.names import segment_name
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
-from tests.log.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, open_log, write_segments
-from tests.log.rows import plain_rows
+from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, TIME, log_path, open_log, write_segments
+from tests.log.helpers.rows import plain_rows
 
 READS: dict[str, Callable[[PartitionLog], Any]] = {
     "scan": lambda log: list(scan_partition(log, 0, 15)),

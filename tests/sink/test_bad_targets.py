@@ -24,8 +24,8 @@ from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.sink_record import RECORD_FILE
 from kafkalog_spark.sink.writers import WriteJob
 from kafkalog_spark.source.option_names import ONLY_OF_READS
-from tests.sink.crashing_disk import in_child
-from tests.sink.sink_helpers import check_log, everything, open_job, stage, staged_files, texts, values, write
+from tests.sink.helpers.crashing_disk import in_child
+from tests.sink.helpers.written_logs import check_log, everything, open_job, stage, staged_files, texts, values, write
 
 SCHEMA = StructType([StructField("value", StringType())])
 

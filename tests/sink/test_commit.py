@@ -18,11 +18,11 @@ from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
-from tests.log.batch_builder import V2Record, batch
-from tests.log.encoded_batches import encode_batches
-from tests.log.log_writer import LogWriter
-from tests.sink.crashing_disk import CountingDisk
-from tests.sink.sink_helpers import (
+from tests.log.helpers.batch_builder import V2Record, batch
+from tests.log.helpers.encoded_batches import encode_batches
+from tests.log.helpers.log_writer import LogWriter
+from tests.sink.helpers.crashing_disk import CountingDisk
+from tests.sink.helpers.written_logs import (
     NOW,
     check_log,
     everything,
@@ -190,7 +190,7 @@ def test_an_aborted_write_leaves_nothing(tmp_path: Path) -> None:
 
 def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; import sys; from tests.sink.sink_helpers import *\n"
+        "from pathlib import Path; import sys; from tests.sink.helpers.written_logs import *\n"
         "d = Path(sys.argv[1]); stage(d, open_job(d), values('dead', topic='t'))"
     )
     root = Path(__file__).parents[2]
@@ -276,8 +276,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from kafkalog_spark.sink.target import check_no_broker
-from tests.log.encoded_batches import encode_batches
-from tests.sink.sink_helpers import *
+from tests.log.helpers.encoded_batches import encode_batches
+from tests.sink.helpers.written_logs import *
 for turn in range(int(sys.argv[3])):
     check_no_broker(Path(sys.argv[1]))
     texts = [f"{sys.argv[2]} {turn} {n}" for n in range(20)]

@@ -16,9 +16,19 @@ from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.disk import Disk
 from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
-from tests.log.log_writer import LogWriter
-from tests.sink.crashing_disk import KILLED, CountingDisk, FailingDisk, KillingDisk, in_child
-from tests.sink.sink_helpers import check_log, everything, open_job, read, stage, staged_files, table, texts, write
+from tests.log.helpers.log_writer import LogWriter
+from tests.sink.helpers.crashing_disk import KILLED, CountingDisk, FailingDisk, KillingDisk, in_child
+from tests.sink.helpers.written_logs import (
+    check_log,
+    everything,
+    open_job,
+    read,
+    stage,
+    staged_files,
+    table,
+    texts,
+    write,
+)
 from tests.sink.test_commit import appended
 
 COUNT = 20

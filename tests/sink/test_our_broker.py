@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.errors import BrokerOwnsDirectory
-from tests.sink.sink_helpers import check_log, read, table, texts, values, write
+from tests.sink.helpers.written_logs import check_log, read, table, texts, values, write
 
 PARTITIONS = 3
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.searches import examples
-from tests.sink.sink_helpers import START, check_log, read, table, write
+from tests.sink.helpers.written_logs import START, check_log, read, table, write
 from tests.sink.test_partitioner import plain_murmur2
 
 COUNTS = {"a": 1, "b.b": 3, "c": 7}

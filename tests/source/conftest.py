@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from tests.source.made_logs import append, numbers, segment_offsets
-from tests.source.planned import RECORDS, SEGMENT_BYTES
+from tests.source.helpers.made_logs import append, numbers, segment_offsets
+from tests.source.helpers.planned import RECORDS, SEGMENT_BYTES
 
 
 @pytest.fixture

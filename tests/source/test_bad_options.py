@@ -7,7 +7,7 @@ import pytest
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.option_names import REFUSED
 from kafkalog_spark.source.options import parse_read_options
-from tests.source.given_options import refused
+from tests.source.helpers.given_options import refused
 
 # Bad values: (options, message). `...` at the end: the message goes on.
 BAD_BATCH: list[tuple[dict[str, str], str]] = [

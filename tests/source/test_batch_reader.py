@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThanOrEqual
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.golden_data import GoldenLog, golden_logs
-from tests.log.rows import ALL_COLUMNS, plain_rows
-from tests.source.driver import Load, read
-from tests.source.made_logs import (
+from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
+from tests.source.helpers.driver import Load, read
+from tests.source.helpers.made_logs import (
     append,
 )
 
@@ -143,7 +143,7 @@ def test_no_task_at_all_is_the_partition_that_spark_makes_up(three: Path) -> Non
 
 def test_planning_loads_neither_kernels_nor_codecs(three: Path) -> None:
     script = (
-        "import sys; from tests.source.driver import Load\n"
+        "import sys; from tests.source.helpers.driver import Load\n"
         f"assert len(Load({str(three)!r}, maxPartitionBytes=1).scan().splits) > 2\n"
         "loaded = {'numba', 'lz4', 'zstandard', 'snappy'} & set(sys.modules)\n"
         "assert not loaded, loaded\n"

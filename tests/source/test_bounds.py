@@ -16,7 +16,7 @@ from kafkalog_spark.source.offset_range_limit import (
     SpecificTimestamps,
     check_bounds_agree,
 )
-from tests.source.bound_logs import T0, T1, T2, edges, log, offsets
+from tests.source.helpers.bound_logs import T0, T1, T2, edges, log, offsets
 
 # Both ends without a log
 

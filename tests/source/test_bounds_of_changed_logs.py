@@ -15,7 +15,7 @@ from kafkalog_spark.source.offset_range_limit import (
     Earliest,
     Latest,
 )
-from tests.source.bound_logs import LOST, T0, edges, log, offsets
+from tests.source.helpers.bound_logs import LOST, T0, edges, log, offsets
 
 # Data loss
 

@@ -26,7 +26,7 @@ def printed(code: str) -> str:
 
 
 def test_a_task_worker_has_the_kernels_loaded_and_its_fork_reads_with_them(tmp_path: Path) -> None:
-    from tests.source.made_logs import append, numbers
+    from tests.source.helpers.made_logs import append, numbers
 
     append(tmp_path, "t", 0, numbers(0, 10))
     found = printed(
@@ -39,7 +39,7 @@ def test_a_task_worker_has_the_kernels_loaded_and_its_fork_reads_with_them(tmp_p
         "before = set(sys.modules)\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
-        "    from tests.source.driver import read\n"
+        "    from tests.source.helpers.driver import read\n"
         f"    print(read({str(tmp_path)!r}, subscribe='t').num_rows, flush=True)\n"
         "    new = set(sys.modules) - before\n"
         "    print(sorted(name for name in new if name.startswith(('numba', 'kafkalog_spark.log'))))\n"

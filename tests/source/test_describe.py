@@ -8,7 +8,7 @@ import pytest
 
 import kafkalog_spark
 from kafkalog_spark.errors import OptionError, UnknownPartition
-from tests.source.made_logs import append, numbers
+from tests.source.helpers.made_logs import append, numbers
 
 
 @pytest.fixture

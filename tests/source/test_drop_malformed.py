@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import GreaterThanOrEqual
 
-from tests.source.driver import Load
-from tests.source.made_logs import FIRST_TIMESTAMP, append
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, append
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Damage = Callable[[bytearray, int, int], None]

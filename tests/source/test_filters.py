@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 
 from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.source.filters import RowFilter, split_filters
-from tests.source.filter_helpers import OFFSET, PARTITION, TIMESTAMP, TOPIC, accepted, at
+from tests.source.helpers.filters import OFFSET, PARTITION, TIMESTAMP, TOPIC, accepted, at
 
 NEW_YORK = timezone(timedelta(hours=-5))
 

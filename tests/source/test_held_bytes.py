@@ -11,9 +11,9 @@ import pytest
 from kafkalog_spark.log.read import scan_space
 from kafkalog_spark.log.read.row_buffers import RowBuffers
 from kafkalog_spark.source import joined, prefetch
-from tests.source.driver import Load
-from tests.source.made_logs import append
-from tests.source.stream_driver import Query
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import append
+from tests.source.helpers.stream_driver import Query
 
 PARTITIONS = 60
 

@@ -12,8 +12,8 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, DataLoss, OffsetOutOfRange
 from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from tests.source.driver import Load
-from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
 
 RECORDS = 1000
 BATCH = 10

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.source.lag import Lag, LagListener, lag_of, offsets_behind_latest
-from tests.source.made_logs import append, numbers
+from tests.source.helpers.made_logs import append, numbers
 
 
 def progress(*sources: tuple[str | None, str | None]) -> Any:

@@ -13,7 +13,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.source.live_logs import LiveLogs
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.watch import COARSE_NS
-from tests.source.made_logs import append, delete_first_segment, delete_partition, numbers
+from tests.source.helpers.made_logs import append, delete_first_segment, delete_partition, numbers
 
 PARTITIONS = 200
 

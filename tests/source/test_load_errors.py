@@ -8,8 +8,8 @@ import pytest
 
 from kafkalog_spark.datasource import KafkaLogDataSource
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError, UnknownPartition
-from tests.source.driver import Load
-from tests.source.made_logs import append, numbers
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import append, numbers
 
 
 @pytest.fixture

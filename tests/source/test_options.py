@@ -28,7 +28,7 @@ from kafkalog_spark.source.offset_range_limit import (
 from kafkalog_spark.source.option_names import CONNECTOR_ONLY, OF_SPARK, READ_OPTIONS, REFUSED
 from kafkalog_spark.source.options import ReadOptions, options_table, parse_read_options
 from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern
-from tests.source.given_options import read, read_stream, refused
+from tests.source.helpers.given_options import read, read_stream, refused
 
 
 def test_defaults_of_a_batch() -> None:

@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.source import planning, prefetch
 from kafkalog_spark.source.packing import OPEN_COST, SMALL_SPLIT, TASKS_A_CORE, TASKS_WISHED, packed
-from tests.source.driver import Load
-from tests.source.made_logs import append, delete_first_segment, numbers
-from tests.source.stream_driver import Query
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import append, delete_first_segment, numbers
+from tests.source.helpers.stream_driver import Query
 
 MB = 1 << 20
 LIMIT = 128 * MB

@@ -14,9 +14,9 @@ from pyspark.sql.datasource import GreaterThanOrEqual, In, LessThan
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.planning import Split, plan
-from tests.source.driver import Load
-from tests.source.made_logs import append, numbers
-from tests.source.planned import RECORDS, SEGMENT_BYTES, edges, planned
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import append, numbers
+from tests.source.helpers.planned import RECORDS, SEGMENT_BYTES, edges, planned
 
 OFFSET = ("offset",)
 

@@ -11,8 +11,8 @@ import pytest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.source.planning import pack_segments
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts
-from tests.source.made_logs import append, numbers, segment_offsets
-from tests.source.planned import RECORDS, SEGMENT_BYTES, edges, planned
+from tests.source.helpers.made_logs import append, numbers, segment_offsets
+from tests.source.helpers.planned import RECORDS, SEGMENT_BYTES, edges, planned
 
 
 def batch_offsets(path: Path) -> list[int]:

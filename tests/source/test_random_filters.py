@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 
 from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.source.filters import split_filters
-from tests.source.filter_helpers import EPOCH, OFFSET, PARTITION, TIMESTAMP, TOPIC, accepted, at
+from tests.source.helpers.filters import EPOCH, OFFSET, PARTITION, TIMESTAMP, TOPIC, accepted, at
 
 COMPARISONS: dict[Any, Any] = {
     EqualTo: operator.eq,

@@ -21,8 +21,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, No
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
 from kafkalog_spark.log.format.layout import Codec
 from tests.searches import examples
-from tests.source.driver import Load
-from tests.source.made_logs import (
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import (
     FIRST_TIMESTAMP,
     MadeBatch,
     write_batches,

@@ -13,8 +13,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory, UnfoldsTooFar
 from kafkalog_spark.log.format.layout import Codec
-from tests.source.driver import Load, read
-from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, numbers, write_batches
+from tests.source.helpers.driver import Load, read
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, numbers, write_batches
 
 
 def values(table: pa.Table) -> list[str]:

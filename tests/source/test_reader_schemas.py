@@ -18,8 +18,8 @@ from pyspark.sql.types import (
 )
 
 from kafkalog_spark.errors import OptionError
-from tests.source.driver import Load, read
-from tests.source.made_logs import (
+from tests.source.helpers.driver import Load, read
+from tests.source.helpers.made_logs import (
     append,
     numbers,
 )

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import NotALogDirectory
-from tests.log.copies import IDS, copy_of, two_brokers
-from tests.source.driver import Load, read
-from tests.source.made_logs import append, numbers
-from tests.source.stream_driver import Query
+from tests.log.helpers.copies import IDS, copy_of, two_brokers
+from tests.source.helpers.driver import Load, read
+from tests.source.helpers.made_logs import append, numbers
+from tests.source.helpers.stream_driver import Query
 
 
 def _values(*paths: Path, **options: Any) -> list[str]:

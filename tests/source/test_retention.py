@@ -11,8 +11,8 @@ import pytest
 from kafkalog_spark.errors import DataLoss
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from tests.source.driver import Load
-from tests.source.made_logs import append, delete_first_segment, numbers
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import append, delete_first_segment, numbers
 
 Retention = Callable[[int, int], None]
 

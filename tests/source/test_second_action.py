@@ -14,8 +14,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 from kafkalog_spark.errors import DataLoss, NotALogDirectory, OffsetOutOfRange
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from tests.source.driver import Load
-from tests.source.made_logs import (
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import (
     FIRST_TIMESTAMP,
     MadeBatch,
     append,

@@ -13,10 +13,17 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.read.log_end import LogEnd, find_log_end
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from tests.source.driver import Load
-from tests.source.made_logs import FIRST_TIMESTAMP, append, delete_partition, numbers, segment_offsets, write_batches
-from tests.source.made_logs import MadeBatch as Batch
-from tests.source.planned import RECORDS, SEGMENT_BYTES, edges, planned
+from tests.source.helpers.driver import Load
+from tests.source.helpers.made_logs import (
+    FIRST_TIMESTAMP,
+    append,
+    delete_partition,
+    numbers,
+    segment_offsets,
+    write_batches,
+)
+from tests.source.helpers.made_logs import MadeBatch as Batch
+from tests.source.helpers.planned import RECORDS, SEGMENT_BYTES, edges, planned
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSET, TIMESTAMP = ("offset",), ("timestamp",)

@@ -20,8 +20,8 @@ from kafkalog_spark.log.format.partition_metadata import (
     PartitionMetadata,
     write_partition_metadata,
 )
-from tests.source.made_logs import append, delete_first_segment, delete_partition, numbers
-from tests.source.stream_driver import Checkpoint, Crash, Query
+from tests.source.helpers.made_logs import append, delete_first_segment, delete_partition, numbers
+from tests.source.helpers.stream_driver import Checkpoint, Crash, Query
 
 BY_TASKS: Any = {"minPartitions": 1}  # the rows of a small batch come with its plan otherwise
 TEXT = "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "

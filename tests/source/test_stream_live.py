@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from kafkalog_broker.testing import RunningBroker
-from tests.source.live_load import PARTITIONS, TOPIC, Load
-from tests.source.stream_driver import Checkpoint, Query
+from tests.source.helpers.live_load import PARTITIONS, TOPIC, Load
+from tests.source.helpers.stream_driver import Checkpoint, Query
 
 RATE = 4_000  # records a second
 TRIGGERS = 24

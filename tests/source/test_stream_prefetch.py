@@ -12,8 +12,8 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.source import prefetch
-from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
-from tests.source.stream_driver import Query
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
+from tests.source.helpers.stream_driver import Query
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.log.rows import plain_rows
-from tests.source.driver import read
-from tests.source.made_logs import append, delete_first_segment, segment_offsets
-from tests.source.stream_driver import Checkpoint, Crash, Query
+from tests.log.helpers.rows import plain_rows
+from tests.source.helpers.driver import read
+from tests.source.helpers.made_logs import append, delete_first_segment, segment_offsets
+from tests.source.helpers.stream_driver import Checkpoint, Crash, Query
 
 STEPS = ("planning", "reading", "commit")
 ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError, UnknownPartition
-from tests.source.made_logs import FIRST_TIMESTAMP, append, delete_first_segment, delete_partition, numbers
-from tests.source.stream_driver import Checkpoint, Crash, Query
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, append, delete_first_segment, delete_partition, numbers
+from tests.source.helpers.stream_driver import Checkpoint, Crash, Query
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.write.encoded_batch import control_batch
-from tests.log.log_writer import LogWriter
-from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
-from tests.source.stream_driver import Query
+from tests.log.helpers.log_writer import LogWriter
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
+from tests.source.helpers.stream_driver import Query
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
 

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import GreaterThanOrEqual
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from tests.source.driver import Load, Scan
-from tests.source.made_logs import FIRST_TIMESTAMP, append
+from tests.source.helpers.driver import Load, Scan
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, append
 
 SEGMENTS = 4
 RECORDS = 500  # of a segment, a kilobyte each

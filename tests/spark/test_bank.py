@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker.clients import bank
-from tests.broker.clients.bank_crashes import audit, opened, rounds_of_crashes
-from tests.spark.streams import frame_of, ran, running
+from tests.broker.clients.helpers import bank
+from tests.broker.clients.helpers.bank_crashes import audit, opened, rounds_of_crashes
+from tests.spark.helpers.streams import frame_of, ran, running
 
 
 def read_with_spark(spark: Any, log_dir: Path) -> list[bank.Visible]:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
-from tests.sink.sink_helpers import check_log, everything, read, texts
-from tests.spark.loads import fails
+from tests.sink.helpers.written_logs import check_log, everything, read, texts
+from tests.spark.helpers.loads import fails
 
 
 def save(df: Any, path: Path | None, mode: str = "append", **options: object) -> None:
@@ -42,67 +41,22 @@ def test_a_job_that_fails_leaves_the_directory_as_it_was(spark: Any, tmp_path: P
     assert not (tmp_path / "new" / "data").exists()
 
 
-STRING, INT, LONG = StringType(), IntegerType(), LongType()
-SCHEMA_ERRORS: dict[str, Any] = {
-    "no topic": ([("value", STRING)], {}, "topic option required when no 'topic' attribute is present."),
-    "no value": ([("key", STRING)], {"topic": "t"}, "Required attribute 'value' not found"),
-    "value": (
-        [("value", INT)],
-        {"topic": "t"},
-        "value attribute unsupported type int. value must be a(n) string",
-    ),
-    "partition": (
-        [("value", STRING), ("partition", LONG)],
-        {"topic": "t"},
-        "partition attribute unsupported type bigint. partition must be a(n) int",
-    ),
-    "topic": ([("value", STRING), ("topic", INT)], {}, "topic attribute unsupported type int. topic must be a(n) stri"),
-}
-
-
-@pytest.mark.parametrize("case", SCHEMA_ERRORS)
-def test_columns_are_checked_as_in_the_connector(spark: Any, tmp_path: Path, case: str) -> None:
-    columns, options, text = SCHEMA_ERRORS[case]
-    df = spark.createDataFrame([], StructType([StructField(name, kind) for name, kind in columns]))
+def test_columns_are_checked_before_anything_is_made(spark: Any, tmp_path: Path) -> None:
+    """All that is checked: tests/sink/test_refused_rows.py."""
     with fails() as failure:
-        save(df, tmp_path / "data", **options)
-    assert text in failure.line
+        save(spark.sql("select null value"), tmp_path / "data", topic="t")
+    assert "value attribute unsupported type void" in failure.line
     assert not (tmp_path / "data").exists()
 
 
-ROW_ERRORS: dict[str, Any] = {
-    "a null topic": ("'a' value, if(id = 7, null, 't') topic", {}, "null topic present in the data"),
-    "an unknown partition": ("'a' value, cast(id as int) partition", {"topic": "t"}, "has 1 partition, 0 to 0"),
-    "a time before 1970": ("'a' value, timestamp_millis(-1) timestamp", {"topic": "t"}, "Invalid timestamp"),
-    "an oversized record": (
-        "repeat('a', 3000) value",
-        {"topic": "t", "max_message_bytes": 2000, "batch_size": 1000},
-        "at most 2000 are allowed; raise max.message.bytes or make the record smaller",
-    ),
-    "an internal topic": ("'a' value, '__consumer_offsets' topic", {}, "'__consumer_offsets' is internal to Kafka"),
-    "a null in the headers": (
-        "'a' value, array(cast(null as struct<key: string, value: binary>)) headers",
-        {"topic": "t"},
-        "a header, or a header's key, is null",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", ROW_ERRORS)
-def test_rows_that_kafka_would_not_take_fail_the_write(spark: Any, tmp_path: Path, case: str) -> None:
-    columns, options, text = ROW_ERRORS[case]
+def test_a_row_that_kafka_would_not_take_fails_the_write(spark: Any, tmp_path: Path) -> None:
+    """All of these: tests/sink/test_refused_rows.py."""
     save(spark.sql("select 'there' value, 't' topic"), tmp_path)
     before = everything(tmp_path)
     with fails() as failure:
-        save(spark.sql(f"select {columns} from range(8)"), tmp_path, **options)
-    assert text in failure.text
+        save(spark.sql("select 'a' value, if(id = 7, null, 't') topic from range(8)"), tmp_path)
+    assert "null topic present in the data" in failure.text
     assert everything(tmp_path) == before
-
-
-def test_a_void_value_column_is_an_error(spark: Any, tmp_path: Path) -> None:
-    with fails() as failure:
-        save(spark.sql("select null value"), tmp_path, topic="t")
-    assert "value attribute unsupported type void" in failure.line
 
 
 def test_null_values_are_tombstones(spark: Any, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.source.made_logs import append, numbers
-from tests.spark.loads import fails, load, values
+from tests.source.helpers.made_logs import append, numbers
+from tests.spark.helpers.loads import fails, load, values
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import pyspark
 import pytest
 
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, golden_logs
-from tests.log.rows import plain_rows
-from tests.sink.sink_helpers import check_log
-from tests.source.made_logs import append, numbers
-from tests.spark.loads import fails, load, values
-from tests.spark.streams import start_query
+from tests.log.helpers.rows import plain_rows
+from tests.sink.helpers.written_logs import check_log
+from tests.source.helpers.made_logs import append, numbers
+from tests.spark.helpers.loads import fails, load, values
+from tests.spark.helpers.streams import start_query
 
 pytestmark = pytest.mark.matrix
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQueryManager
 
-from tests.source.made_logs import append, numbers
+from tests.source.helpers.made_logs import append, numbers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

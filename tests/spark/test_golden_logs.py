@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
-from tests.log.rows import plain_rows
-from tests.spark.loads import load
+from tests.log.helpers.rows import plain_rows
+from tests.spark.helpers.loads import load
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 import kafkalog_spark
 from kafkalog_spark import registration
 from kafkalog_spark.errors import OptionError
-from tests.source.made_logs import append, numbers
-from tests.spark.loads import fails, load, values
+from tests.source.helpers.made_logs import append, numbers
+from tests.spark.helpers.loads import fails, load, values
 
 CONNECTOR_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.log.format.layout import Codec
-from tests.spark.large_segment import write_segment
+from tests.spark.helpers.large_segment import write_segment
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +43,7 @@ def test_a_task_stays_below_the_limit_whatever_the_segment_holds(log_dir: Path, 
     records = write_segment(log_dir, **SHAPES[shape])
     for options in ([], ["isolationLevel=read_committed", "includeHeaders=true"]):
         done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.peak_memory", str(log_dir), "maxPartitionBytes=4g", *options],
+            [sys.executable, "-m", "tests.spark.helpers.peak_memory", str(log_dir), "maxPartitionBytes=4g", *options],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -55,7 +55,7 @@ def test_a_task_stays_below_the_limit_whatever_the_segment_holds(log_dir: Path, 
 
 
 def test_a_worker_of_spark_stays_below_the_limit(spark: Any, log_dir: Path, tmp_path: Path) -> None:
-    from tests.spark.peak_memory import PeakMemorySource
+    from tests.spark.helpers.peak_memory import PeakMemorySource
 
     records = write_segment(log_dir, **SHAPES["100 bytes"])
     session = spark.newSession()

@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kafkalog_broker.testing import RunningBroker, running_broker
-from tests.sink.sink_helpers import read
-from tests.spark.loads import fails
+from tests.sink.helpers.written_logs import read
+from tests.spark.helpers.loads import fails
 from tests.spark.test_batch_sink import save
 
 

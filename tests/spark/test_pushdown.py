@@ -12,9 +12,9 @@ import pytest
 from pyspark import cloudpickle
 
 from kafkalog_spark.source.pushdown import FILTERS_STAY_WITH_THEIR_SCAN
-from tests.source.made_logs import append, numbers
-from tests.spark import pushing_source
-from tests.spark.loads import explained, fails, load, setting, values
+from tests.source.helpers.made_logs import append, numbers
+from tests.spark.helpers import pushing_source
+from tests.spark.helpers.loads import explained, fails, load, setting, values
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 TOPICS = "out-of-order,segments,logappend,compacted"
@@ -86,26 +86,15 @@ def middle(unpushed: Any) -> datetime:
     return times[len(times) // 2]  # type: ignore[no-any-return]
 
 
-# {t}: a timestamp amid the data
+# {t}: a timestamp amid the data. One predicate of each kind that Spark hands over, and one that it does not;
+# tests/source/test_random_filters.py has their combinations.
 PREDICATES = [
     ("offset between 300 and 700", "GreaterThanOrEqual(offset,300), LessThanOrEqual(offset,700)"),
     ("offset in (1, 299, 300, 99999)", "In(offset, [1,299,300,99999])"),
-    ("offset > 5999", "GreaterThan(offset,5999)"),
-    ("offset < 0", "LessThan(offset,0)"),
     ("not (offset > 10) and partition = 2", "EqualTo(partition,2)"),
-    ("partition > 0 and topic = 'segments'", "EqualTo(topic,segments)"),
     ("topic like 'seg%' and offset >= 5990", "StringStartsWith(topic,seg)"),
-    ("topic in ('compacted', 'none') and offset >= '500'", "In(topic, [compacted,none])"),
-    ("timestamp >= timestamp'{t}'", "GreaterThanOrEqual(timestamp,"),
-    ("timestamp < timestamp'{t}'", "LessThan(timestamp,"),
     ("timestamp > timestamp'{t}' and timestamp < timestamp'{t}' + interval 2 minutes", "GreaterThan(timestamp,"),
-    ("timestamp = timestamp'{t}'", "EqualTo(timestamp,"),
-    (
-        "timestamp >= timestamp'{t}' + interval 1 microsecond and topic = 'out-of-order'",
-        "GreaterThanOrEqual(timestamp,",
-    ),
     ("to_date(timestamp) >= date'2000-01-01' and offset < 3", "GreaterThanOrEqual(timestamp,"),
-    ("timestamp >= timestamp'2999-01-01'", "GreaterThanOrEqual(timestamp,"),
     ("key is null and offset >= 1400", "IsNull(key)"),
     ("offset = 3 or offset = 5999", None),
     ("offset % 1000 = 7", "IsNotNull(offset)"),
@@ -128,5 +117,4 @@ def test_a_pushed_filter_gives_the_rows_that_spark_alone_gives(
     assert found == sorted(
         tuple(row) for row in unpushed.filter(condition).select("topic", "partition", "offset").collect()
     )
-    if "2999" not in predicate and predicate not in ("offset > 5999", "offset < 0"):
-        assert found
+    assert found

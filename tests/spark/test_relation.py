@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.source.made_logs import FIRST_TIMESTAMP, append, delete_first_segment, numbers
-from tests.spark.loads import fails, load, values
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, append, delete_first_segment, numbers
+from tests.spark.helpers.loads import fails, load, values
 
 
 @pytest.fixture
@@ -78,50 +78,12 @@ def at(*later: int) -> str:
             {"startingOffsetsByTimestamp": at(3, 0, 9), "endingOffsetsByTimestamp": at(5, 2, 10**6)},
             [*numbers(3, 5), *numbers(10, 12), "29"],
         ),
-        ({"startingOffsetsByTimestamp": at(9, 8, 7)}, ["9", "18", "19", "27", "28", "29"]),
-        ({"endingOffsetsByTimestamp": at(1, 0, 2)}, ["0", "20", "21"]),
-        ({"startingOffsetsByTimestamp": at(8, 9, 9), "endingOffsets": offsets(9, 10, -1)}, ["8", "19", "29"]),
-        ({"startingOffsets": offsets(-2, 1, 2), "endingOffsetsByTimestamp": at(1, 2, 3)}, ["0", "11", "22"]),
-        ({"startingTimestamp": FIRST_TIMESTAMP + 8}, ["8", "9", "18", "19", "28", "29"]),
         ({"startingTimestamp": FIRST_TIMESTAMP + 1, "endingTimestamp": FIRST_TIMESTAMP + 2}, ["1", "11", "21"]),
-        # no match: the end of the log, for an end always and for a start when asked for
-        ({"startingTimestamp": FIRST_TIMESTAMP + 9, "endingTimestamp": FIRST_TIMESTAMP + 10**6}, ["9", "19", "29"]),
-        (
-            {"startingOffsetsByTimestamp": at(9, 10, 10), "startingOffsetsByTimestampStrategy": "latest"},
-            ["9"],
-        ),
-        # what goes before what
-        (
-            {
-                "startingTimestamp": FIRST_TIMESTAMP + 9,
-                "startingOffsetsByTimestamp": at(5, 5, 5),
-                "startingOffsets": "earliest",
-                "endingTimestamp": FIRST_TIMESTAMP + 10,
-                "endingOffsetsByTimestamp": at(1, 1, 1),
-                "endingOffsets": offsets(2, 2, 2),
-            },
-            ["9", "19", "29"],
-        ),
-        (
-            {"startingOffsetsByTimestamp": at(9, 9, 9), "startingOffsets": offsets(1, 1, 1)},
-            ["9", "19", "29"],
-        ),
     ],
-    ids=[
-        "both by timestamp",
-        "start only",
-        "end only",
-        "start by timestamp, end by offset",
-        "start by offset, end by timestamp",
-        "global start",
-        "global both",
-        "no match at the end",
-        "no match at the start, latest",
-        "global timestamp goes first",
-        "timestamps go before offsets",
-    ],
+    ids=["by partition", "global"],
 )
 def test_bounds_by_timestamp(spark: Any, timed: Path, options: dict[str, Any], expected: list[str]) -> None:
+    """All combinations: tests/source/test_bounds_by_timestamp.py."""
     assert values(load(spark, timed, subscribe="t", **options)) == expected
 
 
@@ -147,50 +109,25 @@ def test_max_records_per_partition(spark: Any, timed: Path) -> None:
     assert values(df) == numbers(0, 30)
 
 
-BAD_FOR_A_BATCH = [
-    ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
-    ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries on Kafka"),
-]
-"""A stream may start there, and Spark does not say at load() which of the two it is."""
-
-BAD_AT_LOAD = [
-    ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
-    ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
-    ({"startingOffsets": '{"t":'}, 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got {"t":'),
-    ({"startingOffsetsByTimestamp": "tomorrow"}, 'Expected e.g. {"topicA": {"0": 123456789'),
-    ({"startingTimestamp": "tomorrow"}, "Expected a single long value, got tomorrow"),
-    ({"assign": '{"t":[0]}'}, "Only one of the following options can be specified for Kafka source"),
-    ({"subscribe": ""}, "No topics to subscribe to as specified value for option 'subscribe' is ''"),
-    ({"minPartitions": "0"}, "minPartitions must be positive"),
-    ({"minPartitions": "1.0"}, 'For input string: "1.0"'),
-    ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition must be positive"),
-    ({"kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not supported."),
-    ({"isolationLevel": "serializable"}, "option 'isolationLevel' must be one of read_uncommitted, read_committed"),
-    ({"startOffsets": "earliest"}, "unknown option 'startoffsets'; did you mean 'startingOffsets'?"),
-    (
-        {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":0}}'},
-        "t-0: The specified start offset 1 is greater than the end offset 0 for topic t partition 0.",
-    ),
-    (
-        {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":1}}'},
-        "The specified start offset and end offset should have the same topic-partitions.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("options", "expected"), BAD_FOR_A_BATCH, ids=lambda value: str(value)[:50])
-def test_options_that_only_a_batch_refuses_are_refused_by_its_first_query(
-    spark: Any, tmp_path: Path, options: dict[str, str], expected: str
-) -> None:
+def test_an_option_that_only_a_batch_refuses_is_refused_by_its_first_query(spark: Any, tmp_path: Path) -> None:
+    """A stream may start at `latest`, and Spark does not say at load() which of the two it is."""
     (tmp_path / "t-0").mkdir()
-    df = load(spark, tmp_path, **{"subscribe": "t", **options})
+    df = load(spark, tmp_path, subscribe="t", startingOffsets="latest")
     with fails() as failure:
         df.count()
-    assert failure.line.startswith(expected)
+    assert failure.line.startswith("starting offset can't be latest for batch queries on Kafka")
 
 
-@pytest.mark.parametrize(("options", "expected"), BAD_AT_LOAD, ids=lambda value: str(value)[:50])
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
+        ({"startOffsets": "earliest"}, "unknown option 'startoffsets'; did you mean 'startingOffsets'?"),
+    ],
+    ids=["the connector's words", "ours"],
+)
 def test_bad_options_are_refused_at_load(spark: Any, tmp_path: Path, options: dict[str, str], expected: str) -> None:
+    """All of them: tests/source/test_bad_options.py."""
     with fails() as failure:
         load(spark, tmp_path, **{"subscribe": "t", **options})
     assert failure.line.startswith(expected)
@@ -203,22 +140,14 @@ def test_bad_options_are_refused_at_load(spark: Any, tmp_path: Path, options: di
             {"startingOffsets": '{"t":{"0":0,"1":0}}'},
             "Partitions specified for Kafka start offsets don't match what are assigned.",
         ),
-        (
-            {"endingOffsetsByTimestamp": '{"t":{"0":0,"1":0,"2":0,"3":0}}'},
-            "Partitions specified for Kafka timestamp based end offsets don't match what are assigned.",
-        ),
-        (
-            {"startingOffsets": offsets(11, 0, 0)},
-            "t-0 (offset 11): The resolved start offset 11 is greater than the resolved end offset 10 for topic t",
-        ),
-        ({"endingOffsets": offsets(11, 1, 1)}, "t-0 (offset 10): Some data may have been lost"),
         ({"subscribe": "t,u"}, "the log directory holds no topic u; it holds t"),
     ],
-    ids=["start sets", "end sets", "resolved start after end", "end after the log's", "unknown topic"],
+    ids=["the connector's words", "ours"],
 )
 def test_what_does_not_fit_the_log_is_refused_when_planning(
     spark: Any, timed: Path, options: dict[str, Any], expected: str
 ) -> None:
+    """All of it: tests/source/test_reader_errors.py and test_bounds.py."""
     with fails() as failure:
         load(spark, timed, **{"subscribe": "t", **options}).count()
     assert failure.line.startswith(expected)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.sink.sink_record import RECORD_FILE, read_record
-from tests.sink.sink_helpers import check_log, texts
-from tests.spark.stream_to_log import SEVERAL_TASKS, started
+from tests.sink.helpers.written_logs import check_log, texts
+from tests.spark.helpers.stream_to_log import SEVERAL_TASKS, started
 from tests.spark.test_streaming_sink import add
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def places(directory: Path) -> list[str]:
 
 def start(directory: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.stream_to_log", *places(directory)],
+        [sys.executable, "-m", "tests.spark.helpers.stream_to_log", *places(directory)],
         cwd=ROOT,
         stdin=subprocess.PIPE,  # it ends with this process
         stdout=subprocess.DEVNULL,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.log.format.layout import Codec
-from tests.source.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
-from tests.spark.streams import failure, frame_of, offsets_of, ran, running, start_query
+from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
+from tests.spark.helpers.streams import failure, frame_of, offsets_of, ran, running, start_query
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafkalog_broker.testing import RunningBroker
-from tests.source.live_load import PARTITIONS, TOPIC, Load
-from tests.spark.streams import frame_of, start_query
+from tests.source.helpers.live_load import PARTITIONS, TOPIC, Load
+from tests.spark.helpers.streams import frame_of, start_query
 
 ROOT = Path(__file__).parents[2]
 RATE = 1_000  # records a second
@@ -38,7 +38,7 @@ class Copying:
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """Killed with all its processes when the block ends, at whatever it is doing."""
-        command = [sys.executable, "-m", "tests.spark.stream_to_parquet"]
+        command = [sys.executable, "-m", "tests.spark.helpers.stream_to_parquet"]
         arguments = [str(self.log_dir), str(self.out), str(self.checkpoint), f"subscribe={TOPIC}"]
         with self.said.open("wb") as said:
             query = subprocess.Popen(

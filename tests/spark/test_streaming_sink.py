@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kafkalog_spark.sink.sink_record import read_record
-from tests.sink.sink_helpers import check_log, everything, staged_files, texts
-from tests.spark.loads import setting
+from tests.sink.helpers.written_logs import check_log, everything, staged_files, texts
+from tests.spark.helpers.loads import setting
 
 
 def add(source: Path, name: str, *values: object) -> None:

@@ -22,7 +22,7 @@ from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TO
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT
 from kafkalog_spark.log.tiered.remote_walk import LocalSpan
 from tests.golden_data import GOLDEN, Row, topic_records
-from tests.log.plain_decoder import decode_log
+from tests.log.helpers.plain_decoder import decode_log
 
 RELEASE = "kafka-4.3.0-tiered"
 

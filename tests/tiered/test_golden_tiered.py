@@ -30,7 +30,7 @@ from kafkalog_spark.log.tiered.remote_names import (
 )
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.log.tiered.remote_walk import LogWalk, NotNeeded, Piece, topic_id_of, walk_log
-from tests.log.plain_decoder import Batch, decode_batches, decode_log
+from tests.log.helpers.plain_decoder import Batch, decode_batches, decode_log
 from tests.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, write_tree
 from tests.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster
 

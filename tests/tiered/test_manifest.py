@@ -15,7 +15,7 @@ from kafkalog_spark.log.format.checkpoint import EpochEntry
 from kafkalog_spark.log.format.partition_metadata import uuid_from_text
 from kafkalog_spark.log.tiered.manifest import IndexPlace, format_manifest, parse_manifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
-from tests.log.damage import damaged
+from tests.log.helpers.damaged_bytes import damaged
 
 # SegmentManifestV1SerdeTest of Aiven's plugin; its data key is not one that RSA made.
 SEGMENT = {

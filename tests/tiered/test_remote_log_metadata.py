@@ -28,7 +28,7 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     decode_event,
 )
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
-from tests.log.damage import damaged
+from tests.log.helpers.damaged_bytes import damaged
 from tests.tiered.kafkas_rules import recorded
 from tests.tiered.made_segments import PARTITION, segment
 

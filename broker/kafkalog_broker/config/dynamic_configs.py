@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.durable import replace_files
 
 FILE = "kafkalog.broker-configs.json"
 VERSION = 0
@@ -59,14 +59,7 @@ class DynamicConfigs:
         """Replace both; on disk on return. Raises OSError when no directory took it."""
         generation = self._generation + 1
         data = dump(generation, default, {**self._others, self._node: broker})
-        failures = []
-        for file in self._files:
-            try:
-                replace_file(file, data)
-            except OSError as error:
-                failures.append(error)
-        if len(failures) == len(self._files):
-            raise failures[0]
+        replace_files(self._files, data)
         self._generation, self.default, self.broker = generation, dict(default), dict(broker)
 
 

@@ -23,6 +23,9 @@ from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, b
 Record = tuple[bytes, bytes | None]
 """Key, and value or None for a tombstone."""
 
+TOMBSTONES_A_WRITE = 1_000
+"""Some 100 KB a batch, far from message.max.bytes."""
+
 _BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime gives its batches 0 although no producer counts them
 _MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
 

@@ -1,4 +1,4 @@
-"""A classic group and its members: state without time-outs, logs or clients (Kafka's ClassicGroup).
+"""A classic group: state without time-outs, logs or clients (Kafka's ClassicGroup).
 
 Every change goes through a method of Group, which keeps the counts that decide when a phase is over.
 """
@@ -7,52 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from kafkalog_broker.groups.group_state import GroupEvent, GroupState, next_state
-from kafkalog_broker.groups.messages import JoinAnswer, JoinCallback, JoinedMember, Protocols, SyncAnswer, SyncCallback
+from kafkalog_broker.groups.member import Member
+from kafkalog_broker.groups.messages import JoinAnswer, JoinCallback, JoinedMember, Protocols, SyncAnswer
 from kafkalog_broker.groups.offset_records import GroupMetadata, MemberMetadata
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """One member. Times in ms. It waits for a generation while `awaiting_join` is set, then for its assignment."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    protocol_type: str
-    protocols: Protocols
-    assignment: bytes = b""
-    awaiting_join: JoinCallback | None = None
-    awaiting_sync: SyncCallback | None = None
-    is_new: bool = False
-    """Has not seen a generation yet, so it cannot send heartbeats."""
-
-    @property
-    def is_static(self) -> bool:
-        return self.group_instance_id is not None
-
-    @property
-    def has_satisfied_heartbeat(self) -> bool:
-        """Who waits for an answer is alive, except a new member: its client may be long gone (see Rebalances.add)."""
-        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
-
-    @property
-    def protocol_names(self) -> set[str]:
-        return {name for name, _ in self.protocols}
-
-    def metadata(self, protocol: str | None) -> bytes:
-        """Its metadata for a protocol of its own. Raises KeyError for another."""
-        for name, metadata in self.protocols:
-            if name == protocol:
-                return metadata
-        raise KeyError(f"member {self.member_id!r} does not support protocol {protocol!r}")
 
 
 class Group:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from kafkalog_broker.clock import Clock
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.partition_for import partition_for
 from kafkalog_broker.coordinators.record_batches import OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.coordinators.shards import Shards
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.loading import LoadedPartition, load
 from kafkalog_broker.groups.membership import new_member_id
@@ -63,7 +63,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        config: GroupConfig,
+        config: BrokerConfig,
         *,
         clock: Clock,
         scheduler: Scheduler,
@@ -124,7 +124,7 @@ class GroupCoordinator:
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """`answer` is called exactly once, now or later."""
-        shortest, longest = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
+        shortest, longest = self.config.group_min_session_timeout_ms, self.config.group_max_session_timeout_ms
         try:
             shard = self._named_shard(request.group_id)
             if not shortest <= request.session_timeout_ms <= longest:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from kafkalog_broker.coordinators.record_batches import ProducerEpoch, Record
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinators.record_batches import TOMBSTONES_A_WRITE, ProducerEpoch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer_protocol import PROTOCOL_TYPE
 from kafkalog_broker.groups.group import Group
-from kafkalog_broker.groups.group_config import GroupConfig
 from kafkalog_broker.groups.group_state import GroupState
 from kafkalog_broker.groups.loading import LoadedPartition
 from kafkalog_broker.groups.membership import Membership, check_generation, new_member_id
@@ -37,8 +37,7 @@ from kafkalog_broker.groups.timers import Scheduler, Timers
 
 log = logging.getLogger(__name__)
 
-_TOMBSTONES_A_WRITE = 1_000
-"""Some 100 KB a batch, far from message.max.bytes."""
+_MINUTE_MS = 60_000
 
 
 class GroupShard:
@@ -47,7 +46,7 @@ class GroupShard:
     def __init__(
         self,
         loaded: LoadedPartition,
-        config: GroupConfig,
+        config: BrokerConfig,
         scheduler: Scheduler,
         write: Write,
         now_ms: Callable[[], int],
@@ -71,8 +70,10 @@ class GroupShard:
         for group in self.groups.values():
             for member in group.members.values():  # they get the time of a session to be heard of
                 self._rebalances.expect_heartbeat(group, member)
-            if len(group.members) > self._config.max_size:
-                self._rebalances.prepare(group, f"{len(group.members)} members, at most {self._config.max_size} now")
+            if len(group.members) > self._config.group_max_size:
+                self._rebalances.prepare(
+                    group, f"{len(group.members)} members, at most {self._config.group_max_size} now"
+                )
 
     def close(self) -> None:
         """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""
@@ -220,7 +221,7 @@ class GroupShard:
         """Remove offsets that are too old, and groups that are empty and have none left."""
         now = self._now_ms()
         for group in list(self.groups.values()):
-            expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_ms)
+            expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_minutes * _MINUTE_MS)
             self._remove_offsets(expired)
             left = self.offsets.of_group(group.group_id) or self.offsets.has_open_transaction(group.group_id)
             if group.state is GroupState.EMPTY and not left:
@@ -236,8 +237,8 @@ class GroupShard:
             yield
 
     def _remove_offsets(self, keys: Sequence[OffsetKey]) -> None:
-        for at in range(0, len(keys), _TOMBSTONES_A_WRITE):
-            some = keys[at : at + _TOMBSTONES_A_WRITE]
+        for at in range(0, len(keys), TOMBSTONES_A_WRITE):
+            some = keys[at : at + TOMBSTONES_A_WRITE]
             records: list[Record] = [(offset_key(*key), None) for key in some]
             self._write(records)
             for key in some:

@@ -6,11 +6,12 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group import Group, Member
-from kafkalog_broker.groups.group_config import GroupConfig
+from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_state import GroupEvent, GroupState
+from kafkalog_broker.groups.member import Member
 from kafkalog_broker.groups.messages import (
     NO_MEMBER,
     JoinAnswer,
@@ -37,7 +38,7 @@ class Membership:
     def __init__(
         self,
         groups: dict[str, Group],
-        config: GroupConfig,
+        config: BrokerConfig,
         rebalances: Rebalances,
         write: Write,
         now_ms: Callable[[], int],
@@ -91,9 +92,9 @@ class Membership:
             case GroupState.PREPARING_REBALANCE:
                 member = group.members.get(member_id)
                 waits = member is not None and member.awaiting_join is not None
-                return waits or group.awaiting_join_count < self._config.max_size
+                return waits or group.awaiting_join_count < self._config.group_max_size
             case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
-                return member_id in group.members or len(group.members) < self._config.max_size
+                return member_id in group.members or len(group.members) < self._config.group_max_size
             case _:
                 return True
 

@@ -10,18 +10,23 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.record_batches import ProducerEpoch, Record
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group import Group, Member
-from kafkalog_broker.groups.group_config import GroupConfig
+from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_state import GroupEvent, GroupState
+from kafkalog_broker.groups.member import Member
 from kafkalog_broker.groups.messages import JoinAnswer, SyncAnswer
 from kafkalog_broker.groups.offset_records import group_key, group_value
 from kafkalog_broker.groups.timers import Timers
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+"""A new member that waits for its first generation sends no heartbeats, and nobody would notice that it has gone. Not a
+public property of Kafka either."""
 
 
 class Write(Protocol):
@@ -36,7 +41,7 @@ class Write(Protocol):
 class Rebalances:
     """The phases of all groups of one partition of __consumer_offsets. `groups` is shared with the owner."""
 
-    def __init__(self, groups: dict[str, Group], config: GroupConfig, timers: Timers, write: Write) -> None:
+    def __init__(self, groups: dict[str, Group], config: BrokerConfig, timers: Timers, write: Write) -> None:
         self._groups = groups
         self._config = config
         self._timers = timers
@@ -54,7 +59,7 @@ class Rebalances:
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member)
-        self.expect_heartbeat(group, member, self._config.new_member_join_timeout_ms)
+        self.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self.rebalance_or_complete(group, reason)
 
     def drop(self, group: Group, member: Member) -> None:
@@ -122,7 +127,7 @@ class Rebalances:
         self._timers.cancel(_sync_key(group))
         first = group.state is GroupState.EMPTY
         if first:
-            delay = self._config.initial_rebalance_delay_ms
+            delay = self._config.group_initial_rebalance_delay_ms
             self._schedule_initial_join(group, delay, max(group.rebalance_timeout_ms - delay, 0))
         group.apply(GroupEvent.MEMBER_JOINED if first else GroupEvent.REBALANCE)
         log.info("group %.200r: rebalance after generation %d (%.200r)", group.group_id, group.generation, reason)
@@ -153,7 +158,7 @@ class Rebalances:
                 self.complete_join(group)
                 return
             group.new_member_added = False
-            delay = min(self._config.initial_rebalance_delay_ms, remaining_ms)
+            delay = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
             self._schedule_initial_join(group, delay, max(remaining_ms - delay_ms, 0))
 
         self._timers.schedule(_join_key(group), delay_ms, end)

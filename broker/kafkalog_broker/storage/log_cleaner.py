@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
@@ -20,13 +19,11 @@ from kafkalog_broker.storage.cleaner_manager import CleanerManager, LogToClean, 
 from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.log_table import LogTable, is_the_directorys
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.file_handles import is_passing
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_broker.storage.partition.producer import LastRecord
 from kafkalog_spark.log.format.durable import fsync_directory
-
-if TYPE_CHECKING:
-    from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 
 _log = logging.getLogger(__name__)
 

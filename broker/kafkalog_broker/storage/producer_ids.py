@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kafkalog_broker.storage.flusher import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptSnapshot, UnsupportedFormat
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.durable import replace_files
 from kafkalog_spark.log.format.names import PRODUCER_SNAPSHOT_SUFFIX
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 
@@ -64,7 +64,7 @@ class ProducerIds:
             try:
                 if self._is_low:
                     end = self._end + BLOCK
-                    self._store(end)
+                    replace_files(self._paths, f"{_VERSION}\n{end}\n".encode("ascii"))
                     self._end = end
             finally:
                 self._is_asked_for = False
@@ -72,16 +72,6 @@ class ProducerIds:
     @property
     def _is_low(self) -> bool:
         return self._end - self._next <= BLOCK // 2
-
-    def _store(self, end: int) -> None:
-        failures = []
-        for path in self._paths:
-            try:
-                replace_file(path, f"{_VERSION}\n{end}\n".encode("ascii"))
-            except OSError as error:
-                failures.append(error)
-        if len(failures) == len(self._paths):
-            raise failures[0]
 
 
 def _above_those_in_use(directories: Iterable[Path]) -> int:

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Iterable
 
 from kafkalog_broker.clock import Clock
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.end_transaction import ends
-from kafkalog_broker.transactions.transaction_config import TransactionConfig
 from kafkalog_broker.transactions.transaction_markers import EndMarker, WriteMarker
 from kafkalog_broker.transactions.transaction_metadata import (
     EPOCH_BUMP,
@@ -39,7 +39,7 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        config: TransactionConfig,
+        config: BrokerConfig,
         *,
         clock: Clock,
         state_log: StateLog,
@@ -52,8 +52,8 @@ class TransactionCoordinator:
         self._write_marker = write_marker
         self._new_producer_id = new_producer_id
         started_ms = clock.monotonic_ms()
-        self._next_abort_ms = started_ms + config.abort_timed_out_interval_ms
-        self._next_expiry_ms = started_ms + config.remove_expired_interval_ms
+        self._next_abort_ms = started_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._next_expiry_ms = started_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
 
     def _next_producer_id(self) -> int:
         try:
@@ -73,11 +73,11 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise BrokerError(ErrorCode.invalid_request, "the transactional id is empty")
-        if not 0 < timeout_ms <= self.config.max_timeout_ms:
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             raise BrokerError(
                 ErrorCode.invalid_transaction_timeout,
                 f"transaction.timeout.ms is {timeout_ms}, it must be within 1 and transaction.max.timeout.ms, "
-                f"{self.config.max_timeout_ms}",
+                f"{self.config.transaction_max_timeout_ms}",
             )
         now_ms = self._clock.now_ms()
         metadata = self.table.get(transactional_id)
@@ -217,11 +217,11 @@ class TransactionCoordinator:
         """Prepare to abort what timed out, forget ids that nobody uses; each when its interval is over."""
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms >= self._next_abort_ms:
-            self._next_abort_ms = monotonic_ms + self.config.abort_timed_out_interval_ms
+            self._next_abort_ms = monotonic_ms + self.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
             self._abort_timed_out(now_ms)
         if monotonic_ms >= self._next_expiry_ms:
-            self._next_expiry_ms = monotonic_ms + self.config.remove_expired_interval_ms
-            self.table.remove_expired(now_ms, self.config.id_expiration_ms)
+            self._next_expiry_ms = monotonic_ms + self.config.transaction_remove_expired_transaction_cleanup_interval_ms
+            self.table.remove_expired(now_ms, self.config.transactional_id_expiration_ms)
 
     def _abort_timed_out(self, now_ms: int) -> None:
         for metadata in [metadata for metadata in self.table.served() if metadata.timed_out(now_ms)]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kafkalog_broker.coordinators.partition_for import partition_for
-from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
+from kafkalog_broker.coordinators.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch, Record
 from kafkalog_broker.coordinators.shards import Shards
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -22,9 +22,6 @@ from kafkalog_broker.transactions.transaction_records import transaction_key, tr
 from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
 
 log = logging.getLogger(__name__)
-
-_TOMBSTONES_A_WRITE = 1_000
-"""Some 100 KB a batch, far from message.max.bytes."""
 
 
 class StateLog(Protocol):
@@ -143,8 +140,8 @@ class TransactionTable:
         """Forget ids that nobody used for that long and that have nothing open."""
         for partition, transactions in self.shards.served().items():
             gone = [key for key, metadata in transactions.items() if metadata.expired(now_ms, expiration_ms)]
-            for at in range(0, len(gone), _TOMBSTONES_A_WRITE):
-                some = gone[at : at + _TOMBSTONES_A_WRITE]
+            for at in range(0, len(gone), TOMBSTONES_A_WRITE):
+                some = gone[at : at + TOMBSTONES_A_WRITE]
                 try:
                     self._state_log.append(partition, [(transaction_key(key), None) for key in some])
                 except BrokerError as error:

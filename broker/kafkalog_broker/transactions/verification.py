@@ -7,9 +7,9 @@ nobody ever ends. Answer and append are one step of the event loop, so no end of
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_metadata import EPOCH_BUMP, ProducerIdAndEpoch, TopicPartition
 
 
@@ -29,23 +29,6 @@ class Speaks(Enum):
         return cls.ADDS_PARTITIONS if version >= 5 else cls.ABORTABLE if version == 4 else cls.CLASSIC
 
 
-class Coordinator(Protocol):
-    """The part of TransactionCoordinator that is asked."""
-
-    def add_partitions(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partitions: frozenset[TopicPartition],
-        client_version: int,
-        /,
-    ) -> None: ...
-
-    def verify_partitions(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition], /
-    ) -> dict[TopicPartition, ErrorCode]: ...
-
-
 _TRY_AGAIN = frozenset(
     {
         ErrorCode.network_exception,
@@ -57,7 +40,7 @@ _TRY_AGAIN = frozenset(
 
 
 def verify(
-    coordinator: Coordinator,
+    coordinator: TransactionCoordinator,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     partition: TopicPartition,

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.durable import read_state, replace_file
 from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.log.format.names import valid_topic_name
 
@@ -89,10 +89,7 @@ def format_leader_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
     """As `parse_offset_checkpoint`; a missing file is an empty checkpoint. Raises OSError for any other trouble."""
-    try:
-        return parse_offset_checkpoint(_read(path))
-    except (CorruptFile, UnsupportedFormat) as error:
-        raise error.at(path=os.fspath(path)) from None
+    return read_state(path, parse_offset_checkpoint) or {}
 
 
 def write_offset_checkpoint(
@@ -104,10 +101,7 @@ def write_offset_checkpoint(
 
 def read_leader_epochs(path: str | os.PathLike[str]) -> list[EpochEntry]:
     """As `parse_leader_epochs`; a missing file is an empty list. Raises OSError for any other trouble."""
-    try:
-        return parse_leader_epochs(_read(path))
-    except (CorruptFile, UnsupportedFormat) as error:
-        raise error.at(path=os.fspath(path)) from None
+    return read_state(path, parse_leader_epochs) or []
 
 
 def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
@@ -172,11 +166,3 @@ def _entries(data: bytes) -> Iterator[_Line]:
 def _format(lines: Iterable[str]) -> bytes:
     entries = list(lines)
     return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries)).encode("ascii")
-
-
-def _read(path: str | os.PathLike[str]) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.durable import read_state, replace_file
 
 META_PROPERTIES_FILE = "meta.properties"
 VERSION_ZOOKEEPER = 0
@@ -114,15 +114,7 @@ def format_meta_properties(meta: MetaProperties, date: datetime.datetime) -> byt
 
 def read_meta_properties(path: str | os.PathLike[str]) -> MetaProperties | None:
     """As `parse_meta_properties`; None when there is no such file."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return None
-    try:
-        return parse_meta_properties(data)
-    except (CorruptFile, UnsupportedFormat) as error:
-        raise error.at(path=os.fspath(path)) from None
+    return read_state(path, parse_meta_properties)
 
 
 def write_meta_properties(path: str | os.PathLike[str], meta: MetaProperties, date: datetime.datetime) -> None:

@@ -15,7 +15,7 @@ import uuid
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.durable import read_state, replace_file
 
 PARTITION_METADATA_FILE = "partition.metadata"
 VERSION = 0
@@ -75,15 +75,7 @@ def format_partition_metadata(metadata: PartitionMetadata) -> bytes:
 
 def read_partition_metadata(path: str | os.PathLike[str]) -> PartitionMetadata | None:
     """As `parse_partition_metadata`; None when there is no such file (brokers before 2.8)."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return None
-    try:
-        return parse_partition_metadata(data)
-    except CorruptFile as error:
-        raise error.at(path=os.fspath(path)) from None
+    return read_state(path, parse_partition_metadata)
 
 
 def write_partition_metadata(path: str | os.PathLike[str], metadata: PartitionMetadata, *, sync: bool = True) -> None:

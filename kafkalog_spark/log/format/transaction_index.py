@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from kafkalog_spark.errors import CorruptIndex
+from kafkalog_spark.log.format.durable import read_state
 
 ENTRY_SIZE = 34
 VERSION = 0
@@ -85,15 +86,7 @@ def load_transaction_index(
     path: str | os.PathLike[str], base_offset: int = 0, *, strict: bool = True
 ) -> list[AbortedTransaction]:
     """Read and parse a .txnindex file; a missing file has no entries. Raises OSError for any other trouble."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return []
-    try:
-        return parse_transaction_index(data, base_offset, strict=strict)
-    except CorruptIndex as error:
-        raise error.at(path=os.fspath(path)) from None
+    return read_state(path, lambda data: parse_transaction_index(data, base_offset, strict=strict)) or []
 
 
 def format_transaction(transaction: AbortedTransaction) -> bytes:

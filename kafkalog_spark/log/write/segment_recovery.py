@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log.format import names, offset_index, time_index
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.durable import descriptor, replace_file
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
@@ -78,8 +78,7 @@ def recover_segment(
     indexes = IndexBuilder(base_offset, index_interval_bytes)
     position, next_offset = 0, base_offset
     damage: KafkalogError | None = None
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with descriptor(path, os.O_RDWR) as fd:
         end = os.fstat(fd).st_size
         for window, wrong in ordered_windows(fd, path, base_offset, end, plain=plain):
             bad = None if first_bad is None else first_bad(window)
@@ -104,8 +103,6 @@ def recover_segment(
             os.ftruncate(fd, position)
         if sync:
             os.fsync(fd)
-    finally:
-        os.close(fd)
     offsets, times = indexes.finished()
     replace_file(path.with_suffix(names.OFFSET_INDEX_SUFFIX), offsets, sync=sync)
     replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), times, sync=sync)
@@ -150,8 +147,7 @@ def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window:
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
     next_offset = base_offset
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with descriptor(path) as fd:
         end = os.fstat(fd).st_size
         for window, wrong in header_windows(DescriptorFile(fd), end):
             if len(window.table):
@@ -161,8 +157,6 @@ def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window:
                     on_window(Window(wanted, window.data, window.start))
             if wrong is not None:
                 raise wrong.at(path=str(path), offset=next_offset)
-    finally:
-        os.close(fd)
     return next_offset
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.testing import ask
-from tests.broker.api.admin_scenario import CREATE_TOPICS, METADATA, steps
-from tests.broker.api.entities import plain, request_entity
+from tests.broker.api.helpers.admin_scenario import CREATE_TOPICS, METADATA, steps
+from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.interop.real_kafka import VERSION, RealKafka
 
 ANSWERS = Path(__file__).with_name(f"kafka-{VERSION}-admin.json")

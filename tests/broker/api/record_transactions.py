@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.testing import ask, exchange
-from tests.broker.api.entities import plain, request_entity
-from tests.broker.api.transaction_answers import Kept, Names, files, read_described
-from tests.broker.api.transaction_requests import (
+from tests.broker.api.helpers.plain_entities import plain, request_entity
+from tests.broker.api.helpers.transaction_answers import Kept, Names, files, read_described
+from tests.broker.api.helpers.transaction_requests import (
     CREATE_TOPICS,
     DESCRIBE_TRANSACTIONS,
     FIND_COORDINATOR,
@@ -24,7 +24,7 @@ from tests.broker.api.transaction_requests import (
     TIMEOUT_MS,
     TOPIC,
 )
-from tests.broker.api.transaction_scenario import run
+from tests.broker.api.helpers.transaction_scenario import run
 from tests.interop.real_kafka import VERSION, RealKafka
 
 ANSWERS = Path(__file__).with_name(f"kafka-{VERSION}-transactions.json")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.api.admin_broker import AdminBroker
-from tests.broker.api.admin_scenario import CREATE_TOPICS, steps
-from tests.broker.api.entities import plain, request_entity
+from tests.broker.api.helpers.admin_broker import AdminBroker
+from tests.broker.api.helpers.admin_scenario import CREATE_TOPICS, steps
+from tests.broker.api.helpers.plain_entities import plain, request_entity
 
 ANSWERS = json.loads(Path(__file__).with_name("kafka-4.3.0-admin.json").read_text())
 

@@ -12,8 +12,8 @@ import kafkalog_broker
 from kafkalog_broker.admin.config_listing import logger_entries
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.log import Log
-from tests.broker.api.admin_broker import AdminBroker
-from tests.broker.api.admin_scenario import (
+from tests.broker.api.helpers.admin_broker import AdminBroker
+from tests.broker.api.helpers.admin_scenario import (
     APPEND,
     BROKER,
     BROKER_LOGGER,
@@ -35,7 +35,7 @@ from tests.broker.api.admin_scenario import (
     replacing,
     total,
 )
-from tests.broker.api.entities import request_entity
+from tests.broker.api.helpers.plain_entities import request_entity
 
 
 @pytest.fixture

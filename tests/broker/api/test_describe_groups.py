@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from tests.broker.api.group_calls import DESCRIBE, FakeBroker, call, error_answer, join, member, versions
-from tests.broker.groups.virtual_time import subscription
+from tests.broker.api.helpers.group_calls import DESCRIBE, FakeBroker, call, error_answer, join, member, versions
+from tests.broker.groups.helpers.virtual_time import subscription
 
 
 @pytest.mark.parametrize("version", versions(DESCRIBE))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from tests.broker.api.group_calls import FIND, FakeBroker, call, error_answer, versions
+from tests.broker.api.helpers.group_calls import FIND, FakeBroker, call, error_answer, versions
 
 
 def values(key_type: int = 0) -> dict[str, object]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from tests.broker.api.group_calls import JOIN, FakeBroker, call, error_answer, join, join_values, versions
-from tests.broker.groups.virtual_time import subscription
+from tests.broker.api.helpers.group_calls import JOIN, FakeBroker, call, error_answer, join, join_values, versions
+from tests.broker.groups.helpers.virtual_time import subscription
 
 
 @pytest.mark.parametrize("version", versions(JOIN))
@@ -44,9 +44,9 @@ def test_the_member_keeps_where_it_came_from() -> None:
 
 
 def test_the_answer_waits_for_the_join_phase() -> None:
-    from tests.broker.groups.virtual_time import World
+    from tests.broker.groups.helpers.virtual_time import World
 
-    broker = FakeBroker(World(initial_rebalance_delay_ms=3000))
+    broker = FakeBroker(World(group_initial_rebalance_delay_ms=3000))
     answer = call(broker, JOIN, 3, advance_ms=3000, **join_values())
     assert answer["generation_id"] == 1
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from tests.broker.api.group_calls import LEAVE, FakeBroker, call, error_answer, member, versions
+from tests.broker.api.helpers.group_calls import LEAVE, FakeBroker, call, error_answer, member, versions
 
 
 @pytest.mark.parametrize("version", versions(LEAVE))

@@ -3,7 +3,16 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from tests.broker.api.group_calls import COMMIT, LIST, FakeBroker, call, commit_values, error_answer, member, versions
+from tests.broker.api.helpers.group_calls import (
+    COMMIT,
+    LIST,
+    FakeBroker,
+    call,
+    commit_values,
+    error_answer,
+    member,
+    versions,
+)
 
 
 def two_groups() -> FakeBroker:

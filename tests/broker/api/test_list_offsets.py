@@ -8,10 +8,10 @@ import pytest
 
 from kafkalog_broker.api import list_offsets
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from tests.broker.api.admin_broker import AdminBroker
-from tests.broker.api.admin_scenario import create, new_topic
-from tests.broker.api.entities import request_entity
-from tests.log.batch_builder import V2Record, batch
+from tests.broker.api.helpers.admin_broker import AdminBroker
+from tests.broker.api.helpers.admin_scenario import create, new_topic
+from tests.broker.api.helpers.plain_entities import request_entity
+from tests.log.helpers.batch_builder import V2Record, batch
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 

@@ -14,8 +14,8 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.storage import topic_registry, topics_file
 from kafkalog_spark.log.format import durable
-from tests.broker.api.admin_broker import AdminBroker
-from tests.broker.api.admin_scenario import (
+from tests.broker.api.helpers.admin_broker import AdminBroker
+from tests.broker.api.helpers.admin_scenario import (
     BROKER,
     SET,
     TOPIC,
@@ -27,7 +27,7 @@ from tests.broker.api.admin_scenario import (
     new_topic,
     total,
 )
-from tests.broker.api.entities import request_entity
+from tests.broker.api.helpers.plain_entities import request_entity
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from kafkalog_broker.api import metadata as api_metadata
 from kafkalog_broker.storage import topic_registry
 from kafkalog_spark.log.format import durable
-from tests.broker.api.admin_broker import AdminBroker
-from tests.broker.api.admin_scenario import create, new_topic
-from tests.broker.api.entities import request_entity
+from tests.broker.api.helpers.admin_broker import AdminBroker
+from tests.broker.api.helpers.admin_scenario import create, new_topic
+from tests.broker.api.helpers.plain_entities import request_entity
 
 
 def metadata(broker, *names, create_missing=True, version=12):

@@ -4,7 +4,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.offset_records import OffsetKey
-from tests.broker.api.group_calls import COMMIT, FakeBroker, call, commit_values, error_answer, member, versions
+from tests.broker.api.helpers.group_calls import COMMIT, FakeBroker, call, commit_values, error_answer, member, versions
 
 
 def codes(answer: dict[str, object]) -> list[list[str]]:

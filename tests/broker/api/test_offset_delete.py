@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.groups.offset_records import OffsetKey
-from tests.broker.api.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, member
+from tests.broker.api.helpers.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, member
 
 
 def delete(broker: FakeBroker, group_id: str = "g") -> dict[str, Any]:

@@ -12,12 +12,12 @@ from kafkalog_broker.api import describe_configs, describe_producers, offset_fet
 from kafkalog_broker.distinct import distinct
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from tests.broker.api.admin_broker import AdminBroker
-from tests.broker.api.admin_scenario import BROKER, TOPIC, create, new_topic
-from tests.broker.api.broker_in_process import BrokerInProcess
-from tests.broker.api.entities import request_entity
-from tests.broker.api.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values
-from tests.log.batch_builder import V2Record, batch
+from tests.broker.api.helpers.admin_broker import AdminBroker
+from tests.broker.api.helpers.admin_scenario import BROKER, TOPIC, create, new_topic
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values
+from tests.broker.api.helpers.plain_entities import request_entity
+from tests.log.helpers.batch_builder import V2Record, batch
 
 
 @pytest.fixture

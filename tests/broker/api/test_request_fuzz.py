@@ -14,9 +14,9 @@ from kio.index import load_request_schema
 from kafkalog_broker import api
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.codec import decode_request, encode_response
-from tests.broker.api.broker_in_process import BrokerInProcess
-from tests.broker.protocol.request_fuzz import header
-from tests.broker.protocol.request_tokens import damaged, joined, tokens_of
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.protocol.helpers.request_fuzz import header
+from tests.broker.protocol.helpers.request_tokens import damaged, joined, tokens_of
 
 FEW, MANY = 1_500, 30_000
 ROUNDS = 50

@@ -21,10 +21,10 @@ from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_records import OffsetKey
 from kafkalog_broker.groups.prepared_commit import AT_ONCE
 from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
-from tests.broker.api.admin_scenario import create, new_topic
-from tests.broker.api.broker_in_process import BrokerInProcess
-from tests.broker.api.entities import request_entity
-from tests.broker.api.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, error_answer
+from tests.broker.api.helpers.admin_scenario import create, new_topic
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, error_answer
+from tests.broker.api.helpers.plain_entities import request_entity
 
 MANY = 1_600
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from tests.broker.api.group_calls import SYNC, FakeBroker, error_answer, join, sync, versions
+from tests.broker.api.helpers.group_calls import SYNC, FakeBroker, error_answer, join, sync, versions
 
 
 @pytest.mark.parametrize("version", versions(SYNC))

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.api.broker_in_process import BrokerInProcess
-from tests.broker.api.entities import request_entity
-from tests.broker.api.transaction_answers import Kept, Names, files, read_described
-from tests.broker.api.transaction_requests import (
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.plain_entities import request_entity
+from tests.broker.api.helpers.transaction_answers import Kept, Names, files, read_described
+from tests.broker.api.helpers.transaction_requests import (
     CREATE_TOPICS,
     FIND_COORDINATOR,
     INIT,
@@ -24,7 +24,7 @@ from tests.broker.api.transaction_requests import (
     TIMEOUT_MS,
     TOPIC,
 )
-from tests.broker.api.transaction_scenario import run
+from tests.broker.api.helpers.transaction_scenario import run
 
 KAFKAS = json.loads(Path(__file__).with_name("kafka-4.3.0-transactions.json").read_text())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.broker.clients.bank_crashes import audit, opened, rounds_of_crashes
+from tests.broker.clients.helpers.bank_crashes import audit, opened, rounds_of_crashes
 
 
 def test_the_sum_over_all_accounts_stays_over_a_few_crashes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.testing import RunningBroker
-from tests.broker.clients.crash_load import BROKER_PROPERTIES, PARTITIONS, TOPIC, TOPIC_CONFIG, CrashLoad
+from tests.broker.clients.helpers.crash_load import BROKER_PROPERTIES, PARTITIONS, TOPIC, TOPIC_CONFIG, CrashLoad
 
 
 def crash_rounds(directory: Path, rounds: int, seed: int) -> None:

@@ -13,8 +13,8 @@ from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
-from tests.broker.clients.copier import INPUTS, PARTITIONS
-from tests.broker.clients.supervisor import Copier, Supervisor
+from tests.broker.clients.helpers.copier import INPUTS, PARTITIONS
+from tests.broker.clients.helpers.supervisor import Copier, Supervisor
 
 WAIT = 60
 DEADLINE_S = 120

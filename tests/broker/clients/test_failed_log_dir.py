@@ -16,8 +16,8 @@ from kio.schema.errors import ErrorCode
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from tests.broker.net.served import produce_request
-from tests.log.batch_builder import V2Record, batch
+from tests.broker.net.helpers.served import produce_request
+from tests.log.helpers.batch_builder import V2Record, batch
 
 TOPICS = [f"t{n}" for n in range(6)]
 DISK_BYTES = 24 << 20

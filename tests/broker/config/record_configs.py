@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.testing import ask
-from tests.broker.api.admin_scenario import BROKER, SET, TOPIC, change, create, describe, incremental, new_topic
-from tests.broker.api.entities import plain, request_entity
+from tests.broker.api.helpers.admin_scenario import BROKER, SET, TOPIC, change, create, describe, incremental, new_topic
+from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.interop.real_kafka import VERSION, RealKafka, classpath
 
 HERE = Path(__file__).parent

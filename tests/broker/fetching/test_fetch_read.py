@@ -11,8 +11,8 @@ from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_broker.turn import Turn
-from tests.broker.storage.storage_helpers import NOW, log_bytes, new_log
-from tests.log.batch_builder import V2Record, batch
+from tests.broker.storage.helpers.stored_logs import NOW, log_bytes, new_log
+from tests.log.helpers.batch_builder import V2Record, batch
 
 MB = 1 << 20
 

@@ -16,9 +16,9 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.layout import ControlType
-from tests.broker.api.broker_in_process import BrokerInProcess, _decoded
-from tests.broker.api.entities import request_entity
-from tests.log.batch_builder import V2Record, batch
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess, _decoded
+from tests.broker.api.helpers.plain_entities import request_entity
+from tests.log.helpers.batch_builder import V2Record, batch
 
 GB = 1 << 30
 

@@ -8,8 +8,8 @@ from kafkalog_broker.coordinators.record_batches import decode_batches, encode_b
 from kafkalog_broker.groups.loading import load
 from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
 from kafkalog_broker.storage.partition.log import Log
-from tests.broker.storage.cleaner_helpers import clean, compacted_log
-from tests.broker.storage.storage_helpers import NOW, read_all
+from tests.broker.storage.helpers.cleaned_logs import clean, compacted_log
+from tests.broker.storage.helpers.stored_logs import NOW, read_all
 
 GROUPS, PARTITIONS = 7, 5
 

@@ -13,7 +13,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_state import TRANSITIONS, GroupState
 from kafkalog_broker.groups.messages import JoinAnswer
-from tests.broker.groups.virtual_time import Client, World, subscription
+from tests.broker.groups.helpers.virtual_time import Client, World, subscription
 from tests.searches import examples
 
 SESSION_MS = 10_000
@@ -27,7 +27,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @initialize(delay=st.sampled_from([0, 3000]), max_size=st.sampled_from([3, 1000]))
     def begin(self, delay: int, max_size: int) -> None:
-        self.world = World(initial_rebalance_delay_ms=delay, max_size=max_size)
+        self.world = World(group_initial_rebalance_delay_ms=delay, group_max_size=max_size)
         self.all: list[Client] = []
         self.generation = 0
 

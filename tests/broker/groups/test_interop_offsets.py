@@ -12,8 +12,8 @@ from kafkalog_broker.coordinators.record_batches import decode_batches, encode_b
 from kafkalog_broker.groups.loading import load
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_records import GroupKey, OffsetKey, decode_group_value, decode_key
+from tests.broker.groups.helpers.virtual_time import World
 from tests.broker.groups.test_offset_records import encoded
-from tests.broker.groups.virtual_time import World
 from tests.interop.real_kafka import RealKafka, available, run_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available()))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import JoinAnswer, SyncAnswer
 from kafkalog_broker.groups.offset_records import GroupMetadata
-from tests.broker.groups.virtual_time import World, subscription
+from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
 def test_a_member_that_joins_a_stable_group_makes_all_join_again() -> None:

@@ -7,7 +7,7 @@ import pytest
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import JoinAnswer, JoinedMember, SyncAnswer
 from kafkalog_broker.groups.offset_records import GroupMetadata
-from tests.broker.groups.virtual_time import World, subscription
+from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
 def test_a_new_dynamic_member_gets_its_id_first() -> None:
@@ -84,7 +84,7 @@ def test_the_assignment_is_in_the_log_when_members_have_it() -> None:
 
 
 def test_the_first_join_phase_is_extended_while_members_come() -> None:
-    world = World(initial_rebalance_delay_ms=3000)
+    world = World(group_initial_rebalance_delay_ms=3000)
     first = world.client(client_id="a").join()
     world.time.advance(2999)
     second = world.client(client_id="b").join()
@@ -96,7 +96,7 @@ def test_the_first_join_phase_is_extended_while_members_come() -> None:
 
 
 def test_the_first_join_phase_is_not_extended_beyond_the_rebalance_timeout() -> None:
-    world = World(initial_rebalance_delay_ms=3000)
+    world = World(group_initial_rebalance_delay_ms=3000)
     first = world.client(client_id="a", rebalance_ms=7000).join()
     for number in range(10):
         if not first.waits:

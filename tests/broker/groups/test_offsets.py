@@ -19,7 +19,7 @@ from kafkalog_broker.groups.offset_records import (
 )
 from kafkalog_broker.groups.offset_store import OffsetStore
 from kafkalog_spark.log.format.layout import ControlType
-from tests.broker.groups.virtual_time import Client, World, subscription
+from tests.broker.groups.helpers.virtual_time import Client, World, subscription
 
 DAY_MS = 24 * 3600 * 1000
 RETENTION_MS = 7 * DAY_MS

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import JoinAnswer, LeavingMember, SyncAnswer
-from tests.broker.groups.virtual_time import World, subscription
+from tests.broker.groups.helpers.virtual_time import World, config_of, subscription
 
 
 def test_the_protocol_that_most_members_prefer_is_chosen() -> None:
@@ -124,7 +124,7 @@ def test_join_group_checks_who_asks(changes: dict[str, object], error: ErrorCode
 
 
 def test_a_full_group_takes_nobody_in() -> None:
-    world = World(max_size=2)
+    world = World(group_max_size=2)
     members = world.stable(2)
     late = world.client(client_id="late", version=3).join()
     assert late.joined == JoinAnswer(ErrorCode.group_max_size_reached)
@@ -132,9 +132,9 @@ def test_a_full_group_takes_nobody_in() -> None:
 
 
 def test_a_full_group_keeps_those_who_join_again_first() -> None:
-    world = World(max_size=4)
+    world = World(group_max_size=4)
     members = world.stable(4)
-    world.config = world.config.__class__(initial_rebalance_delay_ms=0, max_size=2)
+    world.config = config_of(group_max_size=2)
     world.crash()
     assert world.state() == "PreparingRebalance"
     for member in members:

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import JoinAnswer, LeavingMember, SyncAnswer
-from tests.broker.groups.virtual_time import RANGE, World, subscription
+from tests.broker.groups.helpers.virtual_time import RANGE, World, subscription
 
 
 def test_a_static_member_that_restarts_keeps_its_assignment() -> None:
@@ -131,7 +131,7 @@ def test_a_static_member_goes_on_as_before_when_its_return_cannot_be_written() -
 
 
 def test_a_storm_of_members_ends_in_one_generation() -> None:
-    world = World(initial_rebalance_delay_ms=100)
+    world = World(group_initial_rebalance_delay_ms=100)
     clients = [world.client(client_id=f"c{n}").join() for n in range(200)]
     world.time.advance(200)
     assert {client.joined.generation for client in clients} == {1}

@@ -18,7 +18,7 @@ from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Listener, Network
 from kafkalog_spark.errors import KafkalogError
-from tests.broker.net.fakes import Handler, framed, settle
+from tests.broker.net.helpers.fakes import Handler, framed, settle
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": new_event_loop,

@@ -21,7 +21,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from kafkalog_broker.testing import RunningBroker, ask
-from tests.broker.net.served import (
+from tests.broker.net.helpers.served import (
     TOPIC,
     connect,
     create_topic,
@@ -32,7 +32,7 @@ from tests.broker.net.served import (
     produce_request,
     undisturbed,
 )
-from tests.log.batch_builder import CODECS, V2Record, batch, encoded, sealed
+from tests.log.helpers.batch_builder import CODECS, V2Record, batch, encoded, sealed
 
 LARGEST = 2_000_000
 IDLE_MS = 1_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.response_writer import HELD_RESPONSES, SMALL_BYTES, WRITE_BUFFER_BYTES
-from tests.broker.net.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
+from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
 @in_a_loop

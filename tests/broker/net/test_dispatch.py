@@ -14,7 +14,7 @@ from kafkalog_broker.net.dispatch import ConnectionClosed, dispatcher
 from kafkalog_broker.protocol import api_registry, codec
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api, on_error
 from kafkalog_broker.protocol.codec import response_class
-from tests.broker.net.fakes import in_a_loop
+from tests.broker.net.helpers.fakes import in_a_loop
 
 HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0)
 

@@ -18,7 +18,7 @@ from kafkalog_broker.net.large_requests import IN_WORK_BYTES, LARGE_BYTES, Large
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.protocol.codec import response_class
-from tests.broker.net.fakes import in_a_loop, settle
+from tests.broker.net.helpers.fakes import in_a_loop, settle
 
 QUARTER = IN_WORK_BYTES // 4
 

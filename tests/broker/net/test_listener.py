@@ -24,7 +24,7 @@ from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
-from tests.broker.net.fakes import Handler, framed
+from tests.broker.net.helpers.fakes import Handler, framed
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": new_event_loop,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kafkalog_broker.net.limits import UNLIMITED, CreationRate, connections_within, raise_open_files_limit
-from tests.broker.net.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
+from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
 def move_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -9,7 +9,7 @@ from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.read_turns import READERS, ROUND_BYTES
 from kafkalog_broker.protocol.frames import READ_BYTES
-from tests.broker.net.fakes import Handler, Peer, in_a_loop
+from tests.broker.net.helpers.fakes import Handler, Peer, in_a_loop
 
 SIZE = 4 * ROUND_BYTES
 FRAME = struct.pack(">i", SIZE) + bytes(SIZE)  # Produce: API key 0

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from kafkalog_broker.net.rounds import A_ROUND, Rounds
-from tests.broker.net.fakes import Handler, Peer, framed, in_a_loop, network, settle
+from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, settle
 
 
 @in_a_loop

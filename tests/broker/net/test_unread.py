@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.unread import UNREAD_BYTES
-from tests.broker.net.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
+from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
 def test_those_that_read_nothing_are_closed_until_the_rest_fits(caplog: pytest.LogCaptureFixture) -> None:

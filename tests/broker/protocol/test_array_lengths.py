@@ -18,10 +18,10 @@ from kafkalog_broker.protocol.array_lengths import array_check
 from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.protocol.request_steps import read_in_steps
 from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
-from tests.broker.protocol.entities import REQUEST_VERSIONS, encode, requests_of
+from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode, requests_of, served_first
 from tests.searches import examples
 
-KIO_KEYS = [key for key in REQUEST_VERSIONS if key != 0]  # Produce has a parser of its own
+KIO_KEYS = served_first(key for key in REQUEST_VERSIONS if key != 0)  # Produce has a parser of its own
 
 
 @pytest.mark.parametrize("key", KIO_KEYS, ids=str)
@@ -107,7 +107,7 @@ from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.protocol.request_steps import read_in_steps
 from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
-from tests.broker.protocol.entities import REQUEST_VERSIONS, encode_request, requests
+from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode_request, requests
 
 async def never(request, broker): ...
 

@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
 from kafkalog_broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
-from tests.broker.protocol.entities import REQUEST_VERSIONS, encode_request, requests, requests_of
+from tests.broker.protocol.helpers.drawn_entities import (
+    REQUEST_VERSIONS,
+    encode_request,
+    requests,
+    requests_of,
+    served_first,
+)
 from tests.searches import examples
 
 pytestmark = pytest.mark.usefixtures("everything_served")
 
-KIO_KEYS = [key for key in REQUEST_VERSIONS if key != 0]  # Produce has a parser of its own
+KIO_KEYS = served_first(key for key in REQUEST_VERSIONS if key != 0)  # Produce has a parser of its own
 
 
 @pytest.mark.parametrize("key", KIO_KEYS, ids=str)

@@ -19,7 +19,7 @@ from kafkalog_broker.protocol.produce_request import (
     parse_produce_request,
 )
 from kafkalog_broker.protocol.wire import uvarint
-from tests.broker.protocol.entities import encode_request, requests_of
+from tests.broker.protocol.helpers.drawn_entities import encode_request, requests_of
 
 pytestmark = pytest.mark.usefixtures("everything_served")
 

@@ -17,7 +17,7 @@ FEW, MANY = 4_000, 60_000
 )
 def test_damaged_requests_are_decoded_or_malformed(seed: int, count: int, tmp_path: Path) -> None:
     note = tmp_path / "frame"
-    command = [sys.executable, "-m", "tests.broker.protocol.request_fuzz", str(seed), str(count), str(note)]
+    command = [sys.executable, "-m", "tests.broker.protocol.helpers.request_fuzz", str(seed), str(count), str(note)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=170)
     frame = note.read_text().partition("\n")[0] if note.exists() else ""
     assert ran.returncode == 0, f"API key, version, body: {frame}\n{ran.stderr[-3000:]}"

@@ -32,7 +32,14 @@ from kafkalog_broker.protocol.request_steps import (
 )
 from kafkalog_broker.protocol.response_entity import NO_THROTTLE
 from kafkalog_broker.protocol.response_steps import LARGE_ELEMENTS, STEP_ELEMENTS, is_large, write_in_steps
-from tests.broker.protocol.entities import REQUEST_VERSIONS, encode, encode_request, entities, requests_of
+from tests.broker.protocol.helpers.drawn_entities import (
+    REQUEST_VERSIONS,
+    encode,
+    encode_request,
+    entities,
+    requests_of,
+    served_first,
+)
 from tests.searches import examples
 
 RESPONSE_VERSIONS = {
@@ -53,7 +60,7 @@ def all_steps(steps: Generator[None, None, T]) -> tuple[T, int]:
         count += 1
 
 
-@pytest.mark.parametrize("key", REQUEST_VERSIONS, ids=str)
+@pytest.mark.parametrize("key", served_first(REQUEST_VERSIONS), ids=str)
 @settings(max_examples=examples(5))
 @given(data=st.data())
 def test_a_request_is_the_same_in_steps(key: int, data: st.DataObject) -> None:
@@ -65,7 +72,7 @@ def test_a_request_is_the_same_in_steps(key: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.usefixtures("everything_served")
-@pytest.mark.parametrize("key", [key for key in REQUEST_VERSIONS if key != 0], ids=str)
+@pytest.mark.parametrize("key", served_first(key for key in REQUEST_VERSIONS if key != 0), ids=str)
 @settings(max_examples=examples(8))
 @given(data=st.data())
 def test_what_is_refused_at_once_is_refused_in_steps(key: int, data: st.DataObject) -> None:
@@ -84,7 +91,7 @@ def test_what_is_refused_at_once_is_refused_in_steps(key: int, data: st.DataObje
     assert told[0] == told[1]
 
 
-@pytest.mark.parametrize("key", RESPONSE_VERSIONS, ids=str)
+@pytest.mark.parametrize("key", served_first(RESPONSE_VERSIONS), ids=str)
 @settings(max_examples=examples(5))
 @given(data=st.data())
 def test_a_response_is_the_same_in_steps(key: int, data: st.DataObject) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.storage.storage_helpers import (
+from tests.broker.storage.helpers.stored_logs import (
     new_log,
 )
 

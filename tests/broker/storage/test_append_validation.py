@@ -21,8 +21,8 @@ from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import check_crc, parse_header
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
-from tests.broker.storage.storage_helpers import NOW, log_config, sent
-from tests.log.batch_builder import (
+from tests.broker.storage.helpers.stored_logs import NOW, log_config, sent
+from tests.log.helpers.batch_builder import (
     CODECS,
     CONTROL,
     LOG_APPEND_TIME,
@@ -37,8 +37,8 @@ from tests.log.batch_builder import (
     sealed,
     varint,
 )
-from tests.log.compressed_streams import lz4_linked_blocks, xerial_blocks
-from tests.log.plain_decoder import decode_records
+from tests.log.helpers.compressed_streams import lz4_linked_blocks, xerial_blocks
+from tests.log.helpers.plain_decoder import decode_records
 
 CODEC_IDS = sorted(CODECS.values())
 HOUR = 3_600_000

@@ -19,11 +19,11 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.check.finding import Severity
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from tests.broker.storage.cleaner_helpers import ACCEPT_ALL, clean, compacted_log
-from tests.broker.storage.storage_helpers import NOW, log_bytes, new_log, reopened
-from tests.log.damaged_log import read_all, write_segments
-from tests.log.lying_batches import Lying, lying_batch
-from tests.log.plain_decoder import Batch, Malformed, Record, decode_batches
+from tests.broker.storage.helpers.cleaned_logs import ACCEPT_ALL, clean, compacted_log
+from tests.broker.storage.helpers.stored_logs import NOW, log_bytes, new_log, reopened
+from tests.log.helpers.damaged_log import read_all, write_segments
+from tests.log.helpers.lying_batches import Lying, lying_batch
+from tests.log.helpers.plain_decoder import Batch, Malformed, Record, decode_batches
 
 FEW, MANY = 600, 20_000
 FILES = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction
-from tests.broker.storage.cleaner_helpers import (
+from tests.broker.storage.helpers.cleaned_logs import (
     DAY_MS,
     append,
     append_transactional,
@@ -14,7 +14,7 @@ from tests.broker.storage.cleaner_helpers import (
     end_transaction,
     records_of,
 )
-from tests.broker.storage.storage_helpers import NOW, read_all, reopened
+from tests.broker.storage.helpers.stored_logs import NOW, read_all, reopened
 
 HORIZON = 0x40
 

@@ -14,10 +14,10 @@ from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
 from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import CorruptBatch
-from tests.broker.storage.cleaner_helpers import Host, transient_files
-from tests.broker.storage.storage_helpers import NOW, contents, log_config
-from tests.log import plain_decoder
-from tests.log.legacy_builder import LegacyRecord, message, message_set, wrapper
+from tests.broker.storage.helpers.cleaned_logs import Host, transient_files
+from tests.broker.storage.helpers.stored_logs import NOW, contents, log_config
+from tests.log.helpers import plain_decoder
+from tests.log.helpers.legacy_builder import LegacyRecord, message, message_set, wrapper
 
 
 def legacy_segments(source: Path, target: Path, bases: list[int], end: int) -> list[LogSegment]:

@@ -13,7 +13,7 @@ from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.write.segment_recovery import recover_segment
-from tests.broker.storage.cleaner_helpers import (
+from tests.broker.storage.helpers.cleaned_logs import (
     Host,
     append,
     append_transactional,
@@ -25,8 +25,8 @@ from tests.broker.storage.cleaner_helpers import (
     request,
     transient_files,
 )
-from tests.broker.storage.storage_helpers import NOW, read_all, sent
-from tests.log.batch_builder import CODECS
+from tests.broker.storage.helpers.stored_logs import NOW, read_all, sent
+from tests.log.helpers.batch_builder import CODECS
 
 
 def test_the_latest_record_of_each_key_stays_with_its_offset(tmp_path):

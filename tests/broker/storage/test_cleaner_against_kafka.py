@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.storage.kafka_compaction import HORIZON, compacted, compare
+from tests.broker.storage.helpers.kafka_compaction import HORIZON, compacted, compare
 from tests.interop.compaction import PLAIN, SEGMENT_BYTES, TOPICS, TRANSACTIONS, TURNS
-from tests.log import plain_decoder
+from tests.log.helpers import plain_decoder
 
 RECORDED = Path(__file__).parent / "compaction.tar.xz"
 

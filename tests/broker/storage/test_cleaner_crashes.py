@@ -20,7 +20,7 @@ from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
-from tests.broker.storage.cleaner_helpers import (
+from tests.broker.storage.helpers.cleaned_logs import (
     append,
     append_transactional,
     clean,
@@ -28,9 +28,9 @@ from tests.broker.storage.cleaner_helpers import (
     end_transaction,
     transient_files,
 )
-from tests.broker.storage.storage_helpers import NOW, read_all, reopened
-from tests.log import plain_decoder
-from tests.log.rows import plain_rows
+from tests.broker.storage.helpers.stored_logs import NOW, read_all, reopened
+from tests.log.helpers import plain_decoder
+from tests.log.helpers.rows import plain_rows
 
 KEYS = 8
 SETTINGS: dict[str, Any] = {

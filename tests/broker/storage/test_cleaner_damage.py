@@ -11,7 +11,7 @@ from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header
-from tests.broker.storage.cleaner_helpers import (
+from tests.broker.storage.helpers.cleaned_logs import (
     Host,
     append,
     clean,
@@ -20,8 +20,8 @@ from tests.broker.storage.cleaner_helpers import (
     request,
     transient_files,
 )
-from tests.broker.storage.storage_helpers import NOW, contents, log_config
-from tests.log.batch_builder import CODECS, V2Record, batch, sealed, varint
+from tests.broker.storage.helpers.stored_logs import NOW, contents, log_config
+from tests.log.helpers.batch_builder import CODECS, V2Record, batch, sealed, varint
 
 
 @pytest.mark.parametrize("where", [30, 64, 70])

@@ -9,7 +9,7 @@ import pytest
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import load_log
-from tests.broker.storage.manager_helpers import MARKER, content, killed, offsets_of, refused, started
+from tests.broker.storage.helpers.managed_logs import MARKER, content, killed, offsets_of, refused, started
 
 
 @pytest.mark.parametrize("size", [4, 7, 8, 11, 12])

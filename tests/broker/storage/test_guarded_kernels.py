@@ -19,7 +19,7 @@ FEW, MANY = 300, 8_000
 def test_kernels_stay_in_their_buffers_and_say_what_their_plain_twins_say(
     seed: int, count: int, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "tests.broker.storage.guarded_fuzz", str(seed), str(count), str(tmp_path)]
+    command = [sys.executable, "-m", "tests.broker.storage.helpers.guarded_fuzz", str(seed), str(count), str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     note = tmp_path / "note"
     batch = note.read_text().partition("\n")[0] if note.exists() else ""
@@ -29,7 +29,7 @@ def test_kernels_stay_in_their_buffers_and_say_what_their_plain_twins_say(
 def test_a_byte_outside_ends_the_process(tmp_path: Path) -> None:
     for at, start in ((5, "False"), (-1, "True")):
         code = (
-            "import ctypes; from tests.log.guarded import guarded_bytes\n"
+            "import ctypes; from tests.log.helpers.guarded import guarded_bytes\n"
             f"array = guarded_bytes(b'12345', at_start={start})\n"
             f"ctypes.string_at(array.ctypes.data + {at}, 1)"
         )

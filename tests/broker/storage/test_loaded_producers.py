@@ -8,9 +8,9 @@ from kafkalog_broker.storage.recovery.log_loader import load_log
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.format.transaction_index import load_transaction_index
-from tests.broker.storage.loader_helpers import name, records, request, transactions, write_log
-from tests.broker.storage.storage_helpers import NOW, contents
-from tests.log.batch_builder import TRANSACTIONAL
+from tests.broker.storage.helpers.loaded_logs import name, records, request, transactions, write_log
+from tests.broker.storage.helpers.stored_logs import NOW, contents
+from tests.log.helpers.batch_builder import TRANSACTIONAL
 
 
 def idempotent(count, first=0):

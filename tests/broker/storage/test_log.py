@@ -10,7 +10,7 @@ from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import parse_header
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
-from tests.broker.storage.storage_helpers import (
+from tests.broker.storage.helpers.stored_logs import (
     NOW,
     code_of,
     log_bytes,
@@ -21,7 +21,7 @@ from tests.broker.storage.storage_helpers import (
     sent,
     validated,
 )
-from tests.log.batch_builder import TRANSACTIONAL
+from tests.log.helpers.batch_builder import TRANSACTIONAL
 
 
 def test_a_new_log_has_the_files_that_kafka_makes(log):
@@ -94,7 +94,7 @@ def test_duplicates_are_known_after_a_clean_restart(tmp_path):
 def test_records_of_the_broker_itself_are_appended_as_pairs_and_as_a_batch(log):
     assert log.append_records([(b"k", b"v"), (b"k2", None), (None, b"")], NOW) == (0, 2, -1, 0, False)
     assert log.append_batch(sent(2), NOW).base_offset == 3
-    from tests.log.plain_decoder import decode_records
+    from tests.log.helpers.plain_decoder import decode_records
 
     rows = [(row.offset, row.key, row.value) for row in decode_records(log_bytes(log))]
     assert rows[:3] == [(0, b"k", b"v"), (1, b"k2", None), (2, None, b"")]

@@ -15,9 +15,9 @@ from kafkalog_broker.storage.cleaner_manager import OwnerThread
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
-from tests.broker.storage.cleaner_helpers import records_of, transient_files
-from tests.broker.storage.manager_helpers import NOW, Started, killed, started
-from tests.log.batch_builder import V2Record, batch
+from tests.broker.storage.helpers.cleaned_logs import records_of, transient_files
+from tests.broker.storage.helpers.managed_logs import NOW, Started, killed, started
+from tests.log.helpers.batch_builder import V2Record, batch
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 SMALL = {"cleanup_policy": "compact", "internal_segment_bytes": 1000}

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from tests.broker.storage.storage_helpers import (
+from tests.broker.storage.helpers.stored_logs import (
     HOUR,
     NOW,
     code_of,

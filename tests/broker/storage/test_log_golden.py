@@ -26,9 +26,9 @@ from kafkalog_spark.log.format.batch_header import parse_header
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from tests.broker.storage.storage_helpers import TOPIC_ID, log_config
+from tests.broker.storage.helpers.stored_logs import TOPIC_ID, log_config
 from tests.golden_data import KAFKA_4_3, golden_logs
-from tests.log.batch_builder import sealed
+from tests.log.helpers.batch_builder import sealed
 
 COMPACTED = ("compacted",)  # rewritten by the cleaner, not by an append
 DENSE = ("codec-", "java-", "out-of-order", "transactions")  # made with index.interval.bytes=512

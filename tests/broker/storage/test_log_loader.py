@@ -12,10 +12,10 @@ from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_l
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read import header_windows
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
-from tests.broker.storage.loader_helpers import name, records, request, transactions, write_log
-from tests.broker.storage.storage_helpers import NOW, contents
+from tests.broker.storage.helpers.loaded_logs import name, records, request, transactions, write_log
+from tests.broker.storage.helpers.stored_logs import NOW, contents
 from tests.golden_data import KAFKA_4_3, golden_logs
-from tests.log.batch_builder import TRANSACTIONAL, V2Record, batch
+from tests.log.helpers.batch_builder import TRANSACTIONAL, V2Record, batch
 
 DENSE = ("codec-", "java-", "out-of-order", "transactions", "compacted")
 

@@ -14,7 +14,7 @@ from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topics_file import TOPICS_FILE
 from kafkalog_spark.log.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
-from tests.broker.storage.manager_helpers import (
+from tests.broker.storage.helpers.managed_logs import (
     HIGH,
     MARKER,
     RECOVERY,
@@ -25,7 +25,7 @@ from tests.broker.storage.manager_helpers import (
     refused,
     started,
 )
-from tests.broker.storage.one_topic import OneTopicRegistry
+from tests.broker.storage.helpers.one_topic import OneTopicRegistry
 
 
 def topic_id_in(directory):

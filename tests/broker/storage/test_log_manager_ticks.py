@@ -7,7 +7,7 @@ import os
 import pytest
 
 from kafkalog_spark.log.format.checkpoint import read_offset_checkpoint
-from tests.broker.storage.manager_helpers import HIGH, NOW, RECOVERY, START, offsets_of, started
+from tests.broker.storage.helpers.managed_logs import HIGH, NOW, RECOVERY, START, offsets_of, started
 
 
 def test_a_deleted_partition_goes_after_the_delay(tmp_path):

@@ -16,7 +16,7 @@ from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from tests.broker.storage.storage_helpers import (
+from tests.broker.storage.helpers.stored_logs import (
     NOW,
     TOPIC_ID,
     log_bytes,
@@ -27,8 +27,8 @@ from tests.broker.storage.storage_helpers import (
     validated,
 )
 from tests.golden_data import golden_logs
-from tests.log.batch_builder import CODECS, V2Record, batch
-from tests.log.plain_decoder import decode_batches, decode_records
+from tests.log.helpers.batch_builder import CODECS, V2Record, batch
+from tests.log.helpers.plain_decoder import decode_batches, decode_records
 from tests.searches import examples
 
 appends = st.lists(

@@ -6,7 +6,7 @@ import random
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
-from tests.broker.storage.storage_helpers import (
+from tests.broker.storage.helpers.stored_logs import (
     HOUR,
     NOW,
     bases,

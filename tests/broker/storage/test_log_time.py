@@ -9,9 +9,9 @@ from kafkalog_broker.storage.append import recompression
 from kafkalog_broker.storage.partition import log_time
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from tests.broker.storage.storage_helpers import IDENTITY, NOW, log_config, new_log
-from tests.log.batch_builder import V2Record, batch
-from tests.log.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
+from tests.broker.storage.helpers.stored_logs import IDENTITY, NOW, log_config, new_log
+from tests.log.helpers.batch_builder import V2Record, batch
+from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
 
 
 def loaded(directory, data, **loading):

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.storage.compaction.offset_map import ENTRY_SIZE, OffsetMap
-from tests.broker.storage.map_probe import hash_of, latest_of
-from tests.log.batch_builder import V2Record, encoded
-from tests.log.legacy_builder import LegacyRecord, message_set
+from tests.broker.storage.helpers.map_probe import hash_of, latest_of
+from tests.log.helpers.batch_builder import V2Record, encoded
+from tests.log.helpers.legacy_builder import LegacyRecord, message_set
 
 SECRET = (0x0706050403020100, 0x0F0E0D0C0B0A0908)
 

@@ -10,9 +10,9 @@ from kafkalog_broker.storage.recovery.log_loader import load_log
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.write.encoded_batch import control_batch
-from tests.broker.storage.loader_helpers import name, records, request, write_log
-from tests.broker.storage.storage_helpers import NOW
-from tests.log.batch_builder import TRANSACTIONAL
+from tests.broker.storage.helpers.loaded_logs import name, records, request, write_log
+from tests.broker.storage.helpers.stored_logs import NOW
+from tests.log.helpers.batch_builder import TRANSACTIONAL
 
 FAR = 2**31
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.partition.producer_state import Marker
+from kafkalog_broker.storage.partition.producer import Marker
 from kafkalog_broker.storage.recovery.producer_replay import read_marker
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format.layout import ControlType
 from kafkalog_spark.log.write.encoded_batch import control_batch
-from tests.log.batch_builder import CONTROL, LEADER_CHANGE, V2Record, batch
+from tests.log.helpers.batch_builder import CONTROL, LEADER_CHANGE, V2Record, batch
 
 
 def control(key, value=b"\0\0\0\0\0\7"):

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.producer_state import Marker, ProducerState
+from kafkalog_broker.storage.partition.producer import Marker
+from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.layout import MAX_INT32, ControlType

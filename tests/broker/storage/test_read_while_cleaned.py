@@ -20,10 +20,10 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
-from tests.broker.storage.cleaner_helpers import Host, append, compacted_log, request
-from tests.broker.storage.storage_helpers import NOW
-from tests.log.plain_decoder import decode_batches
-from tests.log.rows import plain_rows
+from tests.broker.storage.helpers.cleaned_logs import Host, append, compacted_log, request
+from tests.broker.storage.helpers.stored_logs import NOW
+from tests.log.helpers.plain_decoder import decode_batches
+from tests.log.helpers.rows import plain_rows
 
 SETTINGS: dict[str, Any] = {"segment_bytes": 1500, "index_interval_bytes": 100, "delete_retention_ms": 0}
 

@@ -20,10 +20,10 @@ from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.format.layout import RECORDS_AT
-from tests.broker.storage.map_probe import latest_of
-from tests.log import plain_decoder
-from tests.log.batch_builder import V2Record, batch, encoded
-from tests.log.damaged_log import read_all, write_segments
+from tests.broker.storage.helpers.map_probe import latest_of
+from tests.log.helpers import plain_decoder
+from tests.log.helpers.batch_builder import V2Record, batch, encoded
+from tests.log.helpers.damaged_log import read_all, write_segments
 
 BASE = 1_700_000_000_000
 COLUMNS = ("offset", "key", "value", "headers", "timestampType")

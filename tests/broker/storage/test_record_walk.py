@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkalog_broker.storage.append import record_walk
 from kafkalog_broker.storage.append.record_walk import RecordFacts, find_timestamp, walk_records
 from kafkalog_spark.errors import CorruptBatch
-from tests.log.batch_builder import V2Record, encoded, varint
+from tests.log.helpers.batch_builder import V2Record, encoded, varint
 from tests.searches import examples
 
 BASE = 1_700_000_000_000
@@ -124,7 +124,7 @@ def test_find_timestamp_gives_the_first_record_that_is_late_enough(plain, rows, 
 def test_small_batches_are_taken_without_numba():
     code = (
         "import sys\n"
-        "from tests.broker.storage.storage_helpers import validated\n"
+        "from tests.broker.storage.helpers.stored_logs import validated\n"
         "validated(4, codec=3)\n"
         "assert 'numba' not in sys.modules\n"
         "first = validated(5)\n"

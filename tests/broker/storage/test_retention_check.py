@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.storage.partition import retention
 from kafkalog_broker.storage.retention_check import may_be_due
-from tests.broker.storage.storage_helpers import NOW, log_config, new_log, validated
+from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, validated
 
 
 def facts(log):

@@ -7,7 +7,7 @@ import os
 import shutil
 
 from kafkalog_broker.storage.topics_file import TOPICS_FILE
-from tests.broker.storage.manager_helpers import MARKER, content, offsets_of, refused, started
+from tests.broker.storage.helpers.managed_logs import MARKER, content, offsets_of, refused, started
 
 
 def test_partitions_go_where_the_fewest_are_and_are_found_there_again(tmp_path):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from kafkalog_broker.storage.recovery.startup_files import next_offset_of, plan_startup, tidy
-from tests.log.batch_builder import V2Record, batch
+from tests.log.helpers.batch_builder import V2Record, batch
 
 
 def name(offset, suffix):

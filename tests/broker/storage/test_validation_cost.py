@@ -13,9 +13,9 @@ from kafkalog_broker.storage.append.validation_cost import (
     bytes_at_once,
 )
 from kafkalog_spark.log.format import layout
-from tests.broker.storage.storage_helpers import NOW, log_config, sent
-from tests.log.batch_builder import CODECS, GZIP, LZ4, NONE, SNAPPY, V2Record, batch, encoded, sealed
-from tests.log.compressed_streams import lz4_linked_blocks, xerial_blocks
+from tests.broker.storage.helpers.stored_logs import NOW, log_config, sent
+from tests.log.helpers.batch_builder import CODECS, GZIP, LZ4, NONE, SNAPPY, V2Record, batch, encoded, sealed
+from tests.log.helpers.compressed_streams import lz4_linked_blocks, xerial_blocks
 
 LARGE = {"max_message_bytes": 64 << 20}
 

@@ -5,9 +5,11 @@ import pytest
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, LAST_EPOCH, ProducerIdAndEpoch
 from kafkalog_broker.transactions.transaction_state import TransactionState
-from tests.broker.transactions.ledger import ALL, ORDERS, Ledger
+from tests.broker.transactions.helpers.ledger import ALL, ORDERS, Ledger
 
 TIMEOUT = 60_000
+ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+EXPIRY_INTERVAL = "transaction.remove.expired.transaction.cleanup.interval.ms"
 
 
 @pytest.fixture
@@ -137,7 +139,7 @@ def test_a_step_that_cannot_be_written_is_not_taken(ledger, failure):
 
 
 def test_what_times_out_is_aborted_and_its_producer_fenced():
-    ledger = Ledger(abort_timed_out_interval_ms=10_000)
+    ledger = Ledger({ABORT_INTERVAL: 10_000})
     slow, quick = opened(ledger, "slow", timeout=5_000), opened(ledger, "quick")
     ledger.clock.advance(5_001)
     ledger.coordinator.tick(ledger.clock.now_ms())
@@ -153,7 +155,7 @@ def test_what_times_out_is_aborted_and_its_producer_fenced():
 
 
 def test_timed_out_transactions_are_aborted_also_after_the_clock_was_set_back():
-    ledger = Ledger(abort_timed_out_interval_ms=10_000)
+    ledger = Ledger({ABORT_INTERVAL: 10_000})
     ledger.clock.jump(-3_600_000)
     opened(ledger, "slow", timeout=5_000)
     ledger.clock.advance(10_001)
@@ -162,7 +164,7 @@ def test_timed_out_transactions_are_aborted_also_after_the_clock_was_set_back():
 
 
 def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open():
-    ledger = Ledger(id_expiration_ms=100_000, remove_expired_interval_ms=1_000, abort_timed_out_interval_ms=2**60)
+    ledger = Ledger({"transactional.id.expiration.ms": 100_000, EXPIRY_INTERVAL: 1_000, ABORT_INTERVAL: 2**31 - 1})
     idle = ledger.coordinator.init_producer_id("idle", TIMEOUT, None)
     opened(ledger, "open")
     ledger.clock.advance(50_000)

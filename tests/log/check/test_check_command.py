@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.check import CLEAN, ERRORS, WRONG_USAGE, main
-from tests.log.batch_builder import GZIP, NONE, ZSTD, batch, encoded
-from tests.log.damaged_log import AFTER, BEFORE, NAME, TIME, log_path, records, write_segments
+from tests.log.helpers.batch_builder import GZIP, NONE, ZSTD, batch, encoded
+from tests.log.helpers.damaged_log import AFTER, BEFORE, NAME, TIME, log_path, records, write_segments
 
 
 def test_a_clean_directory_gives_a_summary_and_0(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,8 @@ from kafkalog_spark.log.format.checkpoint import (
 )
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.log.format.transaction_index import format_transaction, load_transaction_index
-from tests.log.batch_builder import V2Record, batch, sealed
-from tests.log.damaged_log import NAME, log_path, records, write_segments
+from tests.log.helpers.batch_builder import V2Record, batch, sealed
+from tests.log.helpers.damaged_log import NAME, log_path, records, write_segments
 
 SEGMENTS, TRANSACTIONS, IDEMPOTENT = "segments-1", "transactions-0", "idempotent-0"
 FIRST, SECOND, LAST = 0, 1200, 4800  # base offsets of segments-1

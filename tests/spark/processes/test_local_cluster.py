@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.log.rows import plain_rows
-from tests.source.driver import read
+from tests.log.helpers.rows import plain_rows
+from tests.source.helpers.driver import read
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 def test_a_cluster_reads_what_one_process_reads(golden: Path, tmp_path: Path, executors: int) -> None:
     result = tmp_path / "result.arrow"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.local_cluster", str(golden), str(result), str(executors)],
+        [sys.executable, "-m", "tests.spark.helpers.local_cluster", str(golden), str(result), str(executors)],
         cwd=ROOT,
         capture_output=True,
         text=True,

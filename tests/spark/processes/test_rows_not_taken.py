@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source.made_logs import append, numbers
+from tests.source.helpers.made_logs import append, numbers
 
 ROOT = Path(__file__).parents[3]
 PARTITIONS = 120

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sink.sink_helpers import check_log, texts
-from tests.spark.sink_local_cluster import ROWS, TASKS
+from tests.sink.helpers.written_logs import check_log, texts
+from tests.spark.helpers.sink_local_cluster import ROWS, TASKS
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 def test_failing_and_speculative_tasks_write_each_record_once(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.sink_local_cluster", str(tmp_path / "log")],
+        [sys.executable, "-m", "tests.spark.helpers.sink_local_cluster", str(tmp_path / "log")],
         cwd=ROOT,
         capture_output=True,
         text=True,

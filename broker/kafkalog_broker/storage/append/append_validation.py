@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.recompression import rebuilt, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import (
@@ -36,9 +36,6 @@ from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-
-if TYPE_CHECKING:
-    from kafkalog_broker.config.log_config import LogConfig
 
 LOG_APPEND_TIME = "LogAppendTime"
 """The value of message.timestamp.type that makes the broker's clock the timestamp of all records."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
+from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.append.record_walk import renumbered
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import Codec
@@ -12,9 +12,6 @@ from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED, MAX_PIECES, Out
 from kafkalog_spark.log.read.scratch import Scratch
 from kafkalog_spark.log.write.compress import compress
 from kafkalog_spark.log.write.encoded_batch import seal
-
-if TYPE_CHECKING:
-    from kafkalog_broker.config.log_config import LogConfig
 
 PRODUCER = "producer"
 """The value of compression.type that keeps a producer's codec."""

@@ -34,6 +34,7 @@ from kafkalog_broker.storage.recovery.producer_replay import read_marker
 from kafkalog_broker.storage.recovery.segment_split import write_pieces
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format import layout, names
+from kafkalog_spark.log.format.durable import descriptor
 from kafkalog_spark.log.format.layout import ControlType, H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, collect_aborted
 from kafkalog_spark.log.read.batch_contents import Decompressor, kinds_of, runs
@@ -253,8 +254,7 @@ class _Cleaning:
 
     def _read(self, segment: LogSegment, position: int) -> Iterator[Window]:
         path = Path(segment.log_path)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with descriptor(path) as fd:
             for window, wrong in ordered_windows(
                 fd, path, segment.base_offset, segment.size, position, buffer=self._buffer
             ):
@@ -263,8 +263,6 @@ class _Cleaning:
                 self._host.check()
                 self._host.throttle(window.size)
                 yield window
-        finally:
-            os.close(fd)
 
     def _aborted(self, first: int, until: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [first, until)."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import LastRecord
-
-if TYPE_CHECKING:
-    from kafkalog_broker.config.log_config import LogConfig
-    from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.producer import LastRecord
 
 
 class CleaningAborted(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_broker.storage.partition.producer import LastRecord
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import H
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import SegmentFull
 from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.durable import descriptor, write_all
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE, H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction
@@ -76,21 +77,15 @@ class CleanedSegment:
         table[:, H.POSITION] = self.size + np.cumsum(batches[:, 0]) - batches[:, 0]
         table[:, H.LAST_OFFSET] = batches[:, 1]
         table[:, H.MAX_TIMESTAMP] = batches[:, 2]
-        self._write(data)
+        write_all(self._fd, data)
         self._indexes.add(table)
         self.size += len(data)
 
     def append_unread(self, data: bytes) -> int:
         """Write bytes that no index is to know of; how many there were. Raises OSError."""
-        self._write(data)
+        write_all(self._fd, data)
         self.size += len(data)
         return len(data)
-
-    def _write(self, data: memoryview | bytes) -> None:
-        with memoryview(data) as view:
-            written = 0
-            while written < len(view):
-                written += os.write(self._fd, view[written:])
 
     def finish(self, modified_ns: int) -> None:
         """Write the indexes; everything is on disk on return. modified_ns: the .log's time of modification, that of
@@ -100,10 +95,9 @@ class CleanedSegment:
         if self.aborted:
             contents.append((names.TRANSACTION_INDEX_SUFFIX, b"".join(map(format_transaction, self.aborted))))
         for suffix, content in contents:
-            with open(self.path(suffix), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            with descriptor(self.path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+                write_all(fd, content)
+                os.fsync(fd)
         os.utime(self._fd, ns=(modified_ns, modified_ns))
         os.fsync(self._fd)
         self._close()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition import log_read
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log_flush import Flushing
@@ -20,10 +21,6 @@ from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import should_roll
-
-if TYPE_CHECKING:
-    from kafkalog_broker.config.log_config import LogConfig
-    from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 
 
 class LocalLog:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import ProducerPicture
+from kafkalog_broker.storage.partition.producer import ProducerPicture
 from kafkalog_spark.log.format.durable import fsync_directory, fsync_file
 from kafkalog_spark.log.format.producer_snapshot import write_producer_snapshot
 

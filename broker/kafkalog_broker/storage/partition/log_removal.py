@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition import retention
 from kafkalog_broker.storage.partition.availability import Availability
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LocalLog
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_broker.storage.partition.subscribers import Subscribers
-
-if TYPE_CHECKING:
-    from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 
 
 class LogRemoval:

@@ -11,8 +11,9 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileHandles
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout, names
@@ -25,9 +26,6 @@ from kafkalog_spark.log.format.transaction_index import (
 )
 from kafkalog_spark.log.write.segment_headers import header_at
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
-
-if TYPE_CHECKING:
-    from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 _SCAN_READ = 8192

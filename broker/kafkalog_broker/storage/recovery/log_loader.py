@@ -23,7 +23,7 @@ from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_broker.storage.recovery.startup_files import StartupFiles, tidy
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptIndex, CorruptSnapshot, UnsupportedFormat
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.durable import descriptor, replace_file
 from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.offset_index import load_offset_index
@@ -199,14 +199,12 @@ class _Loader:
         base = self._bases[-1]
         path = self._path(base, names.LOG_SUFFIX)
         index = load_offset_index(self._path(base, names.OFFSET_INDEX_SUFFIX), base)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            last_entry = index.floor(base + MAX_RELATIVE_OFFSET)
-            return end_of_closed_segment(fd, base, last_entry, os.fstat(fd).st_size)
-        except (CorruptBatch, UnsupportedFormat) as error:
-            _log.warning("%s; the segment is recovered", error.at(path=str(path)))
-        finally:
-            os.close(fd)
+        with descriptor(path) as fd:
+            try:
+                last_entry = index.floor(base + MAX_RELATIVE_OFFSET)
+                return end_of_closed_segment(fd, base, last_entry, os.fstat(fd).st_size)
+            except (CorruptBatch, UnsupportedFormat) as error:
+                _log.warning("%s; the segment is recovered", error.at(path=str(path)))
         return self._recover(base)
 
     def _start_over(self, start: int, end: int) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.partition.producer_state import BATCHES_KEPT, Marker, ProducerState
+from kafkalog_broker.storage.partition.producer import BATCHES_KEPT, Marker
+from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.control_record import transaction_end

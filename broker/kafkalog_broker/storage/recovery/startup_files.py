@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.durable import descriptor
 from kafkalog_spark.log.write.segment_headers import headers_from
 
 
@@ -84,12 +85,10 @@ def next_offset_of(path: Path) -> int:
     file_name = names.parse_segment_file(path.name)
     assert file_name is not None
     next_offset = file_name.base_offset
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        for header in headers_from(fd, 0, os.fstat(fd).st_size):
-            next_offset = header.last_offset + 1
-    except (CorruptBatch, UnsupportedFormat):
-        pass  # recovery will say what it is; the log goes on up to here
-    finally:
-        os.close(fd)
+    with descriptor(path) as fd:
+        try:
+            for header in headers_from(fd, 0, os.fstat(fd).st_size):
+                next_offset = header.last_offset + 1
+        except (CorruptBatch, UnsupportedFormat):
+            pass  # recovery will say what it is; the log goes on up to here
     return next_offset

@@ -1,0 +1,183 @@
+"""Requests of the group APIs as bytes, through decoder, handler and encoder, to a broker without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import struct
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from kio.index import load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from kafkalog_broker.api import load_all
+from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.codec import decode_request, encode_response
+from kafkalog_broker.storage.topics_file import Topic
+from tests.broker.api.helpers.plain_entities import plain, request_entity
+from tests.broker.groups.helpers.virtual_time import RANGE, World
+
+JOIN, SYNC, HEARTBEAT, LEAVE = 11, 14, 12, 13
+COMMIT, FETCH, OFFSET_DELETE = 8, 9, 47
+FIND, LIST, DESCRIBE, DELETE = 10, 16, 15, 42
+FLEXIBLE_FROM = {JOIN: 6, SYNC: 4, HEARTBEAT: 4, LEAVE: 4, COMMIT: 8, FETCH: 6, OFFSET_DELETE: 99}
+FLEXIBLE_FROM |= {FIND: 3, LIST: 3, DESCRIBE: 5, DELETE: 2}
+
+
+class Topics(dict[str, Topic]):
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        return next((topic for topic in self.values() if topic.id == topic_id), None)
+
+
+@dataclass
+class FakeBroker:
+    """What the handlers need of a broker: topic orders with two partitions, and a coordinator in virtual time."""
+
+    world: World = field(default_factory=World)
+    node_id: int = 7
+    topics: Topics = field(default_factory=lambda: Topics(orders=Topic("orders", UUID(int=5), 2)))
+    created: list[tuple[str, int, str]] = field(default_factory=list)
+    refuses: ErrorCode | None = None
+    flushed: list[str] = field(default_factory=list)
+
+    @property
+    def groups(self) -> Any:
+        return self.world.coordinator
+
+    advertised: tuple[Listener, ...] = (
+        Listener("OTHER", "other.example", 1),
+        Listener("PLAINTEXT", "broker.example", 9092),
+    )
+    config: Any = field(
+        default_factory=lambda: SimpleNamespace(
+            broker_rack=None,
+            offsets_topic_num_partitions=50,
+            offsets_topic_segment_bytes=104_857_600,
+            transaction_state_log_num_partitions=50,
+            transaction_state_log_segment_bytes=104_857_600,
+        )
+    )
+
+    async def ensure_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+        if self.refuses is not None:
+            raise BrokerError(self.refuses, "no room")
+        if name not in self.topics:
+            self.created.append((name, partitions, configs["cleanup.policy"]))
+            self.topics[name] = Topic(name, UUID(int=9), partitions, configs)
+
+    async def run_computing(self, function: Any, *arguments: Any) -> Any:
+        return function(*arguments)
+
+    async def flush_offsets(self, group_id: str) -> None:
+        self.flushed.append(group_id)
+
+
+def versions(key: int) -> range:
+    api = load_all()[key]
+    return range(api.min_version, api.max_version + 1)
+
+
+def decoded(key: int, version: int, values: dict[str, Any]) -> Request:
+    """The request as the handler gets it, after a way over the wire."""
+    load_all()
+    head = struct.pack(">hhih", key, version, 1, 3) + b"app"
+    body = io.BytesIO(head + (b"\0" if version >= FLEXIBLE_FROM[key] else b""))
+    body.seek(0, io.SEEK_END)
+    entity = request_entity(key, version, values, {})
+    entity_writer(type(entity))(body, entity)
+    return decode_request(body.getvalue(), ConnectionInfo(host="10.0.0.9"))
+
+
+def read(request: Request, response: Any) -> dict[str, Any]:
+    """The response as a client reads it."""
+    data = b"".join(map(bytes, encode_response(request, response)))
+    tagged = request.version >= FLEXIBLE_FROM[request.api_key]
+    at = 4 + 4 + (1 if tagged else 0)
+    entity, size = entity_reader(load_response_schema(request.api_key, request.version))(data, at)
+    assert at + size == len(data)
+    found = plain(entity)
+    assert found.pop("throttle_time", 0) == 0
+    return found  # type: ignore[no-any-return]
+
+
+def call(broker: FakeBroker, api: int, version: int, /, advance_ms: int = 0, **values: Any) -> dict[str, Any]:
+    """Ask and wait for the answer. `advance_ms`: how much time passes while the request waits."""
+    request = decoded(api, version, values)
+
+    async def run() -> Any:
+        task = asyncio.ensure_future(load_all()[api].handler(request, broker))
+        await asyncio.sleep(0)
+        broker.world.time.advance(advance_ms)
+        return await asyncio.wait_for(task, 5)
+
+    return read(request, asyncio.run(run()))
+
+
+def error_answer(api: int, version: int, code: ErrorCode, /, **values: Any) -> dict[str, Any]:
+    request = decoded(api, version, values)
+    answer = load_all()[api].on_error
+    assert answer is not None
+    told = answer(request, code)
+    return read(request, asyncio.run(told) if asyncio.iscoroutine(told) else told)
+
+
+def join_values(member_id: str = "", **changes: Any) -> dict[str, Any]:
+    """A JoinGroup of a consumer, for any version."""
+    ((name, metadata),) = RANGE
+    return {
+        "group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 60_000, "member_id": member_id,
+        "group_instance_id": None, "protocol_type": "consumer", "reason": None,
+        "protocols": [{"name": name, "metadata": metadata}],
+    } | changes  # fmt: skip
+
+
+def join(broker: FakeBroker, version: int, **changes: Any) -> dict[str, Any]:
+    """Join, in two requests where the version asks for it."""
+    answer = call(broker, JOIN, version, **join_values(**changes))
+    if answer["error_code"] == "member_id_required":
+        answer = call(broker, JOIN, version, **join_values(answer["member_id"], **changes))
+    return answer
+
+
+def sync(broker: FakeBroker, version: int, joined: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """SyncGroup of a leader that gives everything to itself."""
+    values = {
+        "group_id": "g", "generation_id": joined["generation_id"], "member_id": joined["member_id"],
+        "group_instance_id": None, "protocol_type": "consumer", "protocol_name": "range",
+        "assignments": [{"member_id": joined["member_id"], "assignment": b"all"}],
+    }  # fmt: skip
+    return call(broker, SYNC, version, **(values | changes))
+
+
+def member(broker: FakeBroker, **changes: Any) -> dict[str, Any]:
+    """A stable group of one; its JoinGroup answer."""
+    joined = join(broker, 7, **changes)
+    assert joined["error_code"] == "none"
+    assert sync(broker, 5, joined, group_instance_id=changes.get("group_instance_id"))["error_code"] == "none"
+    return joined
+
+
+def commit_values(group_id: str = "g", **changes: Any) -> dict[str, Any]:
+    """An OffsetCommit of a simple consumer: both partitions of orders, one it does not have, and an unknown topic."""
+    partitions = [
+        {
+            "partition_index": index,
+            "committed_offset": 10 + index,
+            "committed_leader_epoch": 3,
+            "committed_metadata": text,
+        }
+        for index, text in ((0, "note"), (1, None), (2, ""))
+    ]
+    return {
+        "group_id": group_id, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+        "retention_time": -1,
+        "topics": [
+            {"name": "orders", "topic_id": str(UUID(int=5)), "partitions": partitions},
+            {"name": "nothing", "topic_id": str(UUID(int=6)), "partitions": partitions[:1]},
+        ],
+    } | changes  # fmt: skip

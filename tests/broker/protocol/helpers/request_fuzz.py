@@ -1,0 +1,126 @@
+"""Damaged request frames of every API and version, decoded in a process that has little memory to give away.
+
+    python -m tests.broker.protocol.helpers.request_fuzz SEED COUNT NOTE
+
+Ends with an AssertionError at the first frame that is not dealt with as it should be. NOTE is a file that holds the
+body that is just being decoded in its first line, in case the process does not live to tell.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import struct
+import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+from kio.index import load_request_schema
+from kio.serial import entity_reader
+
+from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol import api_registry
+from kafkalog_broker.protocol.array_lengths import array_check
+from kafkalog_broker.protocol.codec import decode_request
+from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS
+from tests.broker.protocol.helpers.request_tokens import damaged, tokens_of
+
+PAIRS = [(key, version) for key, versions in REQUEST_VERSIONS.items() for version in versions]
+ADDRESS_SPACE = 8 << 30
+"""Less than 2^31 elements of anything need, and more than the libraries do."""
+BYTES_PER_BYTE, BYTES_AT_LEAST = 400, 100_000
+"""What a request may take up for each of its bytes (a struct of two bytes becomes an object of some fields), and what
+it may whatever its size: the message of an error, one of kio's modules that is imported."""
+CALLS_PER_BYTE, CALLS_AT_LEAST = 8, 2_000
+MEASURED = 10
+"""Of so many frames one is measured: that is ten times as slow."""
+
+
+def header(key: int, version: int) -> bytes:
+    """A request header in the version that this API and version have."""
+    flexible = load_request_schema(key, version).__header_schema__.__version__ >= 2
+    return struct.pack(">hhih", key, version, 7, 4) + b"fuzz" + (b"\0" if flexible else b"")
+
+
+def walk_and_codec(key: int, version: int, body: bytes) -> tuple[int, int] | None:
+    """Where the check of array lengths and where kio's reader end; None when one of them refuses the body.
+
+    A check that takes a body for good and ends elsewhere has looked at other lengths than kio reads: then a frame can
+    be made whose arrays nobody has checked, and kio aborts the process.
+    """
+    entity: Any = load_request_schema(key, version)
+    check = array_check(entity)
+    if check is None:
+        return None
+    try:
+        walked = check(body, 0)
+        _, read = entity_reader(entity)(body, 0)
+    except Exception:  # noqa: BLE001  refused; which errors come out is looked at through decode_request
+        return None
+    return walked, int(read)
+
+
+def decoded(frame: bytes) -> bool:
+    """Whether it is a request. Anything but MalformedRequest passes through."""
+    try:
+        decode_request(frame)
+    except MalformedRequest:
+        return False
+    return True
+
+
+def measured(work: Callable[[], Any]) -> tuple[int, int]:
+    """(bytes that Python had taken at once, calls of Python functions) of one call of `work`."""
+    calls = 0
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    tracemalloc.start()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak, calls
+
+
+def fuzz(seed: int, count: int, note: int, same_end: bool) -> tuple[int, int]:
+    """(frames that are requests, frames that are not). Raises AssertionError with the frame in hex."""
+    draw, found = random.Random(seed), [0, 0]
+    for place in range(count):
+        key, version = PAIRS[place % len(PAIRS)] if place < len(PAIRS) else draw.choice(PAIRS)
+        body = damaged(tokens_of(load_request_schema(key, version), draw), draw)
+        frame = header(key, version) + body
+        os.pwrite(note, f"{key} {version} {body.hex()}\n".encode(), 0)
+        if place % MEASURED == 0:
+            decoded(frame)  # imports kio's module
+            taken, calls = measured(lambda frame=frame: decoded(frame))  # type: ignore[misc]
+            assert taken <= BYTES_AT_LEAST + BYTES_PER_BYTE * len(frame), (taken, frame.hex())
+            assert calls <= CALLS_AT_LEAST + CALLS_PER_BYTE * len(frame), (calls, frame.hex())
+        found[decoded(frame)] += 1
+        ends = walk_and_codec(key, version, body) if same_end and key != 0 else None
+        assert ends is None or ends[0] == ends[1], (ends, key, version, body.hex())
+    return found[True], found[False]
+
+
+async def _never(request: Any, broker: Any) -> None:
+    raise AssertionError("no handler runs here")
+
+
+def main(seed: int, count: int, note: str) -> None:
+    """As `fuzz`, with every API that kio knows registered and the process limited; prints how many of each came."""
+    for key, versions in REQUEST_VERSIONS.items():
+        api_registry.api(key, versions[0], versions[-1])(_never)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    descriptor = os.open(note, os.O_RDWR | os.O_CREAT)
+    print(*fuzz(seed, count, descriptor, True))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,81 @@
+"""A transaction coordinator without a broker: __transaction_state in memory, partitions that take or refuse markers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record, decode_batches, encode_batch
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.transactions.loading import load
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_markers import EndMarker
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from tests.broker.manual_clock import ManualClock
+
+ORDERS = [TopicPartition("orders", number) for number in range(3)]
+ALL = frozenset(ORDERS)
+
+
+class MemoryStateLog:
+    """failure: what the next appends raise."""
+
+    def __init__(self, clock: ManualClock, partitions: int = 1) -> None:
+        self._clock = clock
+        self.partitions = partitions
+        self.batches: dict[int, list[bytes]] = {}
+        self.failure: ErrorCode | None = None
+        self.epoch = 7
+
+    def owned(self) -> range:
+        return range(self.partitions)
+
+    def append(self, partition: int, records: Sequence[Record]) -> None:
+        if self.failure is not None:
+            raise BrokerError(self.failure, "the log says no")
+        self.batches.setdefault(partition, []).append(encode_batch(records, self._clock.now_ms()))
+
+    def scan(self, partition: int) -> Iterator[OffsetsBatch]:
+        return decode_batches(self.batches.get(partition, []))
+
+    def coordinator_epoch(self, partition: int) -> int:
+        return self.epoch
+
+
+class Ledger:
+    """markers: what was written, in order. refuses: partitions that take no marker, and why. properties: Kafka's, by
+    name."""
+
+    def __init__(self, properties: Mapping[str, object] | None = None) -> None:
+        self.clock = ManualClock()
+        self.state = MemoryStateLog(self.clock)
+        self.markers: list[tuple[TopicPartition, EndMarker]] = []
+        self.refuses: dict[TopicPartition, ErrorCode] = {}
+        self._config = BrokerConfig.from_properties(properties or {})
+        self._next_id = 100
+        self.coordinator = self._made()
+
+    def _made(self) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            self._config, clock=self.clock, state_log=self.state, write_marker=self._write,
+            new_producer_id=self._new_id,
+        )  # fmt: skip
+
+    def crash(self) -> None:
+        """What is in memory is gone; the log is read again."""
+        self.coordinator = self._made()
+        for partition in self.state.owned():
+            self.coordinator.table.shards.open(partition, load(self.state.scan(partition)))
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _write(self, partition: TopicPartition, marker: EndMarker) -> None:
+        if partition in self.refuses:
+            raise BrokerError(self.refuses[partition], "no marker here")
+        self.markers.append((partition, marker))
+
+    def complete_all(self) -> None:
+        for transactional_id in self.coordinator.prepared:
+            self.coordinator.complete(transactional_id)
