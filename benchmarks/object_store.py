@@ -29,7 +29,7 @@ from kafkalog_spark.source.planning import Split, plan
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 from tests.object_store.s3_server import S3Server
-from tests.source.made_logs import append
+from tests.source.helpers.made_logs import append
 
 BUCKET = "machine"
 CODECS = ("none", "lz4")

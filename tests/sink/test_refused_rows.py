@@ -44,7 +44,7 @@ def test_columns_are_checked_as_in_the_connector(tmp_path: Path, case: str) -> N
     assert not (tmp_path / "data").exists()
 
 
-ROWS: dict[str, tuple[list[dict[str, Any]], dict[str, object], str]] = {
+ROWS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "a null topic": ([{"topic": "t"}] * 7 + [{"topic": None}], {}, "null topic present in the data"),
     "an unknown partition": ([{"partition": n} for n in range(8)], {"topic": "t"}, "has 1 partition, 0 to 0"),
     "a time before 1970": ([{"timestamp": -1}], {"topic": "t"}, "Invalid timestamp"),

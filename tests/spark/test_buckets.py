@@ -14,9 +14,9 @@ from pyspark import SparkConf
 import kafkalog_spark
 from kafkalog_spark.datasource import KafkaLogDataSource
 from tests.object_store.s3_server import S3Server
-from tests.source.made_logs import append, numbers
-from tests.spark.loads import values
-from tests.spark.streams import start_query
+from tests.source.helpers.made_logs import append, numbers
+from tests.spark.helpers.loads import values
+from tests.spark.helpers.streams import start_query
 
 HADOOPS = "spark.hadoop."
 
