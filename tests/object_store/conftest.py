@@ -8,6 +8,7 @@ import pytest
 
 from kafkalog_spark.log.store.object_store import ObjectStore
 from kafkalog_spark.log.store.storage_options import StorageOptions
+from tests.object_store.azure_double import AzureDouble
 from tests.object_store.fault_proxy import FaultProxy
 from tests.object_store.s3_server import S3Server, available
 
@@ -32,6 +33,12 @@ def gs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
         # with a token it asks nobody for one
         given = {"storage.base_url": server.endpoint, "storage.bearer_token": "token-of-the-tests"}
         yield ObjectStore("gs", "tier", StorageOptions.of(given))
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzureDouble]:
+    with AzureDouble() as server:
+        yield server
 
 
 @pytest.fixture

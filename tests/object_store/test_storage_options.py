@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.store.client_settings import client_of, library
+from kafkalog_spark.log.store.client_settings import _azure, client_of, library
 from kafkalog_spark.log.store.storage_names import (
     AZURE_NAMES,
     CLIENT_NAMES,
@@ -158,6 +158,33 @@ def test_what_is_refused(given: dict[str, str], said: str) -> None:
     assert "CANARY" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("bucket", "given", "expected"),
+    [
+        ("c@acc.dfs.core.windows.net", {}, {"account_name": "acc"}),
+        ("c@acc.blob.core.windows.net", {}, {"account_name": "acc"}),
+        (
+            "c@acc.dfs.core.chinacloudapi.cn",
+            {},
+            {"account_name": "acc", "endpoint": "https://acc.blob.core.chinacloudapi.cn"},
+        ),
+        ("c@acc.dfs.fabric.microsoft.com", {}, {"account_name": "acc", "use_fabric_endpoint": "true"}),
+        ("c", {"account_name": "given"}, {"account_name": "given"}),
+        ("c@acc.dfs.core.windows.net", {"endpoint": "http://h"}, {"account_name": "acc", "endpoint": "http://h"}),
+    ],
+)
+def test_accounts_of_azure(bucket: str, given: dict[str, str], expected: dict[str, str]) -> None:
+    config = dict(given)
+    assert _azure(bucket, config) == "c"
+    assert config == expected
+
+
+def test_a_container_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(OptionError, match=r"no account; write abfss://c@ACCOUNT.*storage\.account_name"):
+        client_of("az", "c", StorageOptions().for_others(AZURE_NAMES), RetryPolicy())
+
+
 def test_how_patient_to_be() -> None:
     assert StorageOptions.of({}).for_s3("b").retry == RetryPolicy()
     given = StorageOptions.of({"storage.max_retries": "2", "storage.retry_timeout": "1.5"})
@@ -253,7 +280,7 @@ def test_pickles_carry_them_and_equality_sees_them() -> None:
 def test_a_client_that_cannot_be_made_names_options_and_no_values() -> None:
     options = StorageOptions.of({"storage.timeout": "CANARY", "storage.region": "x"})
     with pytest.raises(OptionError) as caught:
-        client_of("s3", "b", options, options.for_s3("b"), RetryPolicy())
+        client_of("s3", "b", options.for_s3("b"), RetryPolicy())
     text = "".join(traceback.format_exception(caught.value))
     assert "CANARY" not in text
     assert "timeout" in str(caught.value)

@@ -22,6 +22,7 @@ from kafkalog_spark.log.store.object_store import ObjectStore
 from kafkalog_spark.log.store.object_writer import ObjectWriter
 from kafkalog_spark.log.store.storage_options import StorageOptions
 from kafkalog_spark.log.store.urls import place_of
+from tests.object_store.azure_double import AzureDouble
 from tests.object_store.buckets import s3_store
 
 BODY = bytes(range(256)) * 1200  # 300 kB: several pieces
@@ -87,12 +88,25 @@ def on_disk(folder: Path) -> Tree:
     return Tree(LOCAL, str(folder), arrow.write, lambda path: os.unlink(path))
 
 
-@pytest.fixture(params=["local", "s3", "gs", "arrow", "fsspec"])
+def in_azure(azure: AzureDouble) -> Tree:
+    given = {"storage.endpoint": azure.endpoint, "storage.account_key": "a2V5"}
+    store = ObjectStore("abfss", "tier@acc.dfs.core.windows.net", StorageOptions.of(given))
+    top = f"abfss://tier@acc.dfs.core.windows.net/{uuid4().hex}"
+
+    def write(path: str, data: bytes) -> None:
+        azure.blobs[place_of(path).key] = data
+
+    return Tree(store, top, write, lambda path: azure.blobs.__delitem__(place_of(path).key))
+
+
+@pytest.fixture(params=["local", "s3", "gs", "abfss", "arrow", "fsspec"])
 def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Tree:
     if request.param == "s3":
         made = in_bucket(s3_store(request.getfixturevalue("s3")))
     elif request.param == "gs":
         made = in_bucket(request.getfixturevalue("gs"))
+    elif request.param == "abfss":
+        made = in_azure(request.getfixturevalue("azure"))
     elif request.param == "fsspec":
         made = with_fsspec()
     else:

@@ -43,7 +43,7 @@ def settings_of(scheme: str, bucket: str, options: StorageOptions) -> ClientSett
     return options.for_others(GCS_NAMES if scheme in GCS_SCHEMES else AZURE_NAMES)
 
 
-def client_of(scheme: str, bucket: str, options: StorageOptions, settings: ClientSettings, retry: RetryPolicy) -> Any:
+def client_of(scheme: str, bucket: str, settings: ClientSettings, retry: RetryPolicy) -> Any:
     """A client of the library for one bucket, which repeats requests as `retry` says. Raises OptionError."""
     module = library()
     given: dict[str, Any] = {
@@ -70,9 +70,29 @@ def client_of(scheme: str, bucket: str, options: StorageOptions, settings: Clien
         return _made(module.S3Store, bucket, given)
     if scheme in GCS_SCHEMES:
         return _made(module.GCSStore, bucket, given)
-    if "@" in bucket:
-        return _made(module.AzureStore.from_url, f"abfss://{bucket}", given)
-    return _made(module.AzureStore, bucket, given)
+    return _made(module.AzureStore, _azure(bucket, given["config"]), given)
+
+
+def _azure(bucket: str, config: dict[str, str]) -> str:
+    """The container of `container@account.dfs.core.windows.net`, or of `container` alone; the account, and the endpoint
+    of another cloud than the public one, go into `config`. Raises OptionError where nothing says the account."""
+    container, at, host = bucket.partition("@")
+    account, _, cloud = host.partition(".")
+    if at:
+        config.setdefault("account_name", account)
+        if cloud.endswith(".fabric.microsoft.com"):
+            config.setdefault("use_fabric_endpoint", "true")
+        elif cloud not in _PUBLIC_AZURE:
+            config.setdefault("endpoint", f"https://{account}.{cloud.replace('dfs.', 'blob.', 1)}")
+    elif not {"account_name", "use_emulator"} & set(config) and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        raise OptionError(
+            f"the path names a container of Azure, {container}, and no account",
+            hint=f"write abfss://{container}@ACCOUNT.dfs.core.windows.net/…, or give storage.account_name",
+        )
+    return container
+
+
+_PUBLIC_AZURE = ("dfs.core.windows.net", "blob.core.windows.net")
 
 
 def library() -> Any:
@@ -93,7 +113,8 @@ def _made(make: Any, place: str, given: dict[str, Any]) -> Any:
         return make(place, **given)
     except Exception as error:  # noqa: BLE001 - as above
         name = type(error).__name__
-    names = ", ".join(sorted([*given["config"], *given["client_options"]]))
+    said = [option for option, value in given["client_options"].items() if _CLIENT_DEFAULTS.get(option) != value]
+    names = ", ".join(sorted([*given["config"], *said])) or "what the environment says"
     raise OptionError(f"the options about storage make no client ({name})", hint=f"look at the values of {names}")
 
 

@@ -40,7 +40,7 @@ class ObjectClient:
 
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
         self.tally = RequestTally()
-        self._place = scheme, bucket, options
+        self._place = scheme, bucket
         self._settings = settings_of(scheme, bucket, options)
         endpoint = self._settings.config.get("endpoint", self._settings.config.get("base_url"))
         host = urlsplit(endpoint.text) if endpoint is not None else None

@@ -160,8 +160,13 @@ class ObjectStore:
 
 def _facts_of(meta: Any) -> FileFacts:
     """What the library says of an object. A store without ETags has the time of modification, like a weak one: in
-    seconds, as the header of a GET has no more, and a listing may."""
-    return FileFacts(meta["size"], meta["e_tag"] or f'W/"{meta["last_modified"].replace(microsecond=0).isoformat()}"')
+    seconds, as the header of a GET has no more, and a listing may. Azure's listings have ETags without their quotes."""
+    etag = meta["e_tag"]
+    if not etag:
+        etag = f'W/"{meta["last_modified"].replace(microsecond=0).isoformat()}"'
+    elif not etag.endswith('"'):
+        etag = f'"{etag}"'
+    return FileFacts(meta["size"], etag)
 
 
 def _are_of(facts: FileFacts, now: FileFacts) -> bool:
