@@ -114,7 +114,7 @@ def test_options_without_effect_are_told_once_for_a_load(
     three: Path, schema: StructType | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"kafka.bootstrap.servers": "h:9092", "kafka.group.id": "g"}
-    with caplog.at_level(logging.INFO, "kafkalog_spark"):
+    with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         load = Load(three, schema=schema, **options)
         assert load.scan().read().num_rows == 40
         if schema is None:
