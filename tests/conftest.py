@@ -43,6 +43,8 @@ END_TO_END = (
 )
 """Files of tests that show the whole at work, for 10 s and more: `make test-end-to-end`. What they are made of is
 tested piece by piece in `make test`."""
+END_TO_END_SECONDS = 900
+"""A hang is a failure here too, but each of these takes a minute on a machine that does nothing else."""
 
 # What one process works on for longest, after the Spark session's tests. Begun first, so that all processes end at
 # about the same time; the others fill the gaps as they come.
@@ -68,6 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("interop")
         if item.nodeid.startswith(END_TO_END):
             item.add_marker("end_to_end")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(END_TO_END_SECONDS))
     items.sort(key=_place)  # stable: within a file they stay in their order
 
 

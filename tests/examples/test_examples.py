@@ -22,7 +22,7 @@ def run(name: str, *arguments: object, **environment: str) -> str:
         [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
         check=False,
     )

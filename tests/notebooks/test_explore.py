@@ -28,7 +28,7 @@ def test_the_notebook_runs(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("KAFKALOG_DIR", str(golden))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    NotebookClient(notebook, timeout=150, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
     shown = outputs(notebook)
     plots = [output for output in shown if "image/png" in output.get("data", {})]
     assert len(plots) == 4, "throughput, batch sizes, compression, lag"
