@@ -25,7 +25,7 @@ from tests.spark.helpers.streams import frame_of, start_query
 ROOT = Path(__file__).parents[2]
 RATE = 1_000  # records a second
 SEGMENT_BYTES = 20_000  # some 300 records
-START_SECONDS = 90  # a JVM, a session, a first batch, on a busy machine
+START_SECONDS = 300  # a JVM, a session, a first batch: 20 s, on a busy machine minutes
 
 
 class Copying:
