@@ -146,7 +146,7 @@ def guide_classes(api_key: int, version: int, kind: EntityType) -> SimpleNamespa
 
 
 def _struct(name: str, fields: str, known: Mapping[str, Any], constants: dict[str, Any]) -> type[Any]:
-    columns: list[Any] = [_field(*one.split(":"), known) for one in fields.split()]
+    columns: list[Any] = [_field(one, known) for one in fields.split()]
     return make_dataclass(
         name,
         columns,
@@ -157,7 +157,8 @@ def _struct(name: str, fields: str, known: Mapping[str, Any], constants: dict[st
     )
 
 
-def _field(name: str, kind: str, known: Mapping[str, Any]) -> tuple[str, Any, Any]:
+def _field(text: str, known: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    name, kind = text.split(":")
     element = kind.removeprefix("[").removesuffix("]")
     if element in known:
         return name, tuple[known[element], ...], field()  # type: ignore[valid-type]

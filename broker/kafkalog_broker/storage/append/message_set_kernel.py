@@ -16,7 +16,7 @@ from kafkalog_spark.log.kernels.primitives import copy_bytes, crc_of, kernel_for
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")
 _NUMBERS = types.Array(types.int64, 1, "C")
-_TABLE = types.Array(types.uint32, 2, "C", readonly=True)
+_TABLE = types.Array(types.uint32, 2, "C")
 _I64 = types.int64
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE

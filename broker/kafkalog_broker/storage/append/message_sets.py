@@ -74,7 +74,7 @@ def validate_message_set(
     magic = data[layout.MAGIC_AT] if len(data) > layout.MAGIC_AT else 0
     size = _size_of_wrapper(data)
     if size is None:
-        codec, source = Codec.NONE, data
+        codec, source = int(Codec.NONE), data
     else:
         _check_wrapper(data, size, magic, config)
         codec, source = _opened(data[:size], magic)
@@ -153,9 +153,7 @@ def _converted(source: memoryview, rules: np.ndarray[Any, Any], made: bytearray)
     payload = np.frombuffer(source.toreadonly(), np.uint8)
     facts = np.zeros(len(S), np.int64)
     out = np.frombuffer(made, np.uint8)[layout.RECORDS_AT :]
-    table = CRC32_TABLE.view()
-    table.flags.writeable = False
-    fault = records_of_messages(payload, 0, len(source), rules, table, facts, out)
+    fault = records_of_messages(payload, 0, len(source), rules, CRC32_TABLE, facts, out)
     found: list[int] = facts.tolist()
     if found[S.BAD_TIMESTAMPS]:
         raise BrokerError(

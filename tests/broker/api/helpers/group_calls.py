@@ -97,7 +97,8 @@ def read(request: Request, response: Any) -> dict[str, Any]:
     data = b"".join(map(bytes, encode_response(request, response)))
     tagged = request.version >= FLEXIBLE_FROM[request.api_key]
     at = 4 + 4 + (1 if tagged else 0)
-    entity, size = entity_reader(response_class(request.api_key, request.version))(data, at)
+    kind: Any = response_class(request.api_key, request.version)
+    entity, size = entity_reader(kind)(data, at)
     assert at + size == len(data)
     found = plain(entity)
     assert found.pop("throttle_time", 0) == 0

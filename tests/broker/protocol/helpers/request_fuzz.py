@@ -39,7 +39,8 @@ MEASURED = 10
 
 def header(key: int, version: int) -> bytes:
     """A request header in the version that this API and version have."""
-    flexible = request_class(key, version).__header_schema__.__version__ >= 2
+    kind: Any = request_class(key, version)
+    flexible = kind.__header_schema__.__version__ >= 2
     return struct.pack(">hhih", key, version, 7, 4) + b"fuzz" + (b"\0" if flexible else b"")
 
 
