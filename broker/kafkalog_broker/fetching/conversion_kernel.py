@@ -41,9 +41,9 @@ def headers(payload, start, end, table, crc32c_table, crc32_table):  # type: ign
 
 
 @njit
-def _written(
+def _written(  # type: ignore[no-untyped-def]
     payload, key_at, key_size, value_at, value_size, offset, timestamp, append_time, wanted, cursor, crc32_table, out
-):  # type: ignore[no-untyped-def]
+):
     """Append one message to `out`; False when there is no room for it."""
     magic = wanted[W.MAGIC]
     fixed = np.int64(_SMALLEST_V1) if magic == 1 else np.int64(_SMALLEST_V0)
