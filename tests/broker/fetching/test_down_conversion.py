@@ -39,9 +39,8 @@ def append(log: Log, records: list[V2Record], **fields: Any) -> None:
 
 
 def some(count: int = 3, size: int = 5, start: int = 0) -> list[V2Record]:
-    return [
-        V2Record(n, NOW + n, b"k%d" % (start + n), bytes([97 + n % 26]) * size, [(b"h", b"x")]) for n in range(count)
-    ]
+    headers = ((b"h", b"x"),)
+    return [V2Record(n, NOW + n, b"k%d" % (start + n), bytes([97 + n % 26]) * size, headers) for n in range(count)]
 
 
 def log_of(directory: Path, *files: tuple[int, bytes]) -> Log:

@@ -135,11 +135,9 @@ class OldClient:
         """Whether it has a partition with a leader, by Metadata 0, which makes it where that is allowed."""
         answer = self.request(3, 0, array(string(topic)))
         at = answer.rindex(string(topic))
-        error, (count,) = (
-            struct.unpack_from(">h", answer, at - 2)[0],
-            struct.unpack_from(">i", answer, at + 2 + len(topic)),
-        )
-        return error == 0 and count > 0 and struct.unpack_from(">h", answer, at + 2 + len(topic) + 4)[0] == 0
+        (error,) = struct.unpack_from(">h", answer, at - 2)
+        (count,) = struct.unpack_from(">i", answer, at + 2 + len(topic))
+        return bool(error == 0 and count and struct.unpack_from(">h", answer, at + 2 + len(topic) + 4)[0] == 0)
 
     def until_there(self, topic: str) -> None:
         for _ in range(300):

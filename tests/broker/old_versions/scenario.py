@@ -61,7 +61,7 @@ def random_sets(seed: int = 7) -> Iterator[tuple[str, int, bytes]]:
         records = [LegacyRecord(n, some(), some(), TIME + draw.randrange(-1000, 1000)) for n in range(count)]
         codec, magic = draw.choice((NONE, GZIP, SNAPPY, LZ4)), number % 3
         if magic == 2:
-            headers = [(b"h", b"x")] if draw.random() < 0.5 else []
+            headers = ((b"h", b"x"),) if draw.random() < 0.5 else ()
             made = [V2Record(n, one.timestamp, one.key, one.value, headers) for n, one in enumerate(records)]
             yield topic, 3, batch(0, made, codec=codec, leader_epoch=-1)
         elif codec == NONE:

@@ -52,7 +52,7 @@ def test_the_printed_response_is_what_we_encode() -> None:
 
 
 def test_the_request_of_its_client_is_read_and_answered_with_it() -> None:
-    """encode_metadata_request(CorrelationId, ClientId, Topics): an array of strings after the header of all requests."""
+    """encode_metadata_request(CorrelationId, ClientId, Topics): an array of strings after the common header."""
     frame = struct.pack(">hhih", 3, 0, 0, 6) + b"ekafka" + struct.pack(">i", 3)
     for topic in (b"a1", b"a2", b"a3"):
         frame += struct.pack(">h", len(topic)) + topic

@@ -113,7 +113,7 @@ def test_what_a_wrapper_decompresses_to_is_bounded() -> None:
 
 
 def test_messages_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert message_sets.MAX_RECORDS == MAX_RECORDS == 1_000_000
+    assert MAX_RECORDS == 1_000_000
     monkeypatch.setattr(message_sets, "MAX_RECORDS", 10)
     ten = [LegacyRecord(n, None, None, NOW) for n in range(10)]
     assert len(made(message_set(1, ten)).records) == 10
