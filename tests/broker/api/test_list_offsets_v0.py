@@ -10,11 +10,11 @@ import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.segment_starts import listed_offsets
-from tests.broker.api.admin_broker import AdminBroker
-from tests.broker.api.admin_scenario import create, new_topic
-from tests.broker.api.entities import plain, request_entity
-from tests.log.batch_builder import V2Record, batch
-from tests.log.legacy_builder import message
+from tests.broker.api.helpers.admin_broker import AdminBroker
+from tests.broker.api.helpers.admin_scenario import create, new_topic
+from tests.broker.api.helpers.plain_entities import plain, request_entity
+from tests.log.helpers.batch_builder import V2Record, batch
+from tests.log.helpers.legacy_builder import message
 
 LATEST, EARLIEST = -1, -2
 PLACES = [(0, 100), (10, 200), (20, 300), (25, 400)]  # three segments, and the end

@@ -23,11 +23,11 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.layout import ControlType
-from tests.broker.old_versions.old_client import whole
-from tests.broker.storage.storage_helpers import IDENTITY, NOW, log_config, new_log
-from tests.log.batch_builder import CODECS, TRANSACTIONAL, ZSTD, V2Record, batch
-from tests.log.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message, message_set, wrapper
-from tests.log.plain_decoder import Record
+from tests.broker.old_versions.helpers.old_client import whole
+from tests.broker.storage.helpers.stored_logs import IDENTITY, NOW, log_config, new_log
+from tests.log.helpers.batch_builder import CODECS, TRANSACTIONAL, ZSTD, V2Record, batch
+from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message, message_set, wrapper
+from tests.log.helpers.plain_decoder import Record
 from tests.searches import examples
 
 OLD_CODECS = (NONE, GZIP, SNAPPY, LZ4)

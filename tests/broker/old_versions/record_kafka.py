@@ -13,8 +13,8 @@ import lzma
 import sys
 from pathlib import Path
 
-from tests.broker.old_versions.old_client import OldClient, over, string
-from tests.broker.old_versions.scenario import TOPICS, answers, packed, random_sets
+from tests.broker.old_versions.helpers.old_client import OldClient, over, string
+from tests.broker.old_versions.helpers.old_scenario import TOPICS, answers, packed, random_sets
 
 RECORDED = Path(__file__).with_name("kafka-2.8.2.json.xz")
 

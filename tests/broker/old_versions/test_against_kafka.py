@@ -13,12 +13,12 @@ from kafkalog_broker import api
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.codec import decode_request, encode_response
 from kafkalog_broker.storage.partition.file_handles import FileSlice
-from tests.broker.api.admin_scenario import create, new_topic
-from tests.broker.api.broker_in_process import BrokerInProcess
-from tests.broker.api.entities import request_entity
-from tests.broker.old_versions.old_client import OldClient, string
+from tests.broker.api.helpers.admin_scenario import create, new_topic
+from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.api.helpers.plain_entities import request_entity
+from tests.broker.old_versions.helpers.old_client import OldClient, string
+from tests.broker.old_versions.helpers.old_scenario import OURS, SETS, TOPICS, answers
 from tests.broker.old_versions.record_kafka import RECORDED
-from tests.broker.old_versions.scenario import OURS, SETS, TOPICS, answers
 
 KAFKA: dict[str, Any] = json.loads(lzma.decompress(RECORDED.read_bytes()))
 

@@ -12,8 +12,8 @@ from kio.static.constants import EntityType
 
 from kafkalog_broker.protocol import guide_schemas
 from kafkalog_broker.protocol.codec import request_class, response_class
-from tests.broker.api.entities import plain
-from tests.broker.protocol.entities import encode
+from tests.broker.api.helpers.plain_entities import plain
+from tests.broker.protocol.helpers.drawn_entities import encode
 
 TOPIC = struct.pack(">h1s", 1, b"t")
 

@@ -15,9 +15,19 @@ from kafkalog_broker.storage.append import message_sets
 from kafkalog_broker.storage.append.append_validation import MAX_RECORDS
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
-from tests.broker.storage.storage_helpers import HOUR, NOW, log_config, sent
-from tests.log.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, compressed, message, message_set, wrapper
-from tests.log.plain_decoder import Batch, decode_batches
+from tests.broker.storage.helpers.stored_logs import HOUR, NOW, log_config, sent
+from tests.log.helpers.legacy_builder import (
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    LegacyRecord,
+    compressed,
+    message,
+    message_set,
+    wrapper,
+)
+from tests.log.helpers.plain_decoder import Batch, decode_batches
 from tests.searches import examples
 
 RECORDS = st.lists(

@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.broker.old_versions.old_client import OldClient, summary
-from tests.log.batch_builder import V2Record, batch
-from tests.log.legacy_builder import (
+from tests.broker.old_versions.helpers.old_client import OldClient, summary
+from tests.log.helpers.batch_builder import V2Record, batch
+from tests.log.helpers.legacy_builder import (
     GZIP,
     LOG_APPEND_TIME,
     LZ4,

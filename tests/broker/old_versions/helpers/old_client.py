@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests.log.plain_decoder import Batch, decode_batches
+from tests.log.helpers.plain_decoder import Batch, decode_batches
 
 Ask = Callable[[bytes], bytes]
 """A frame without its size to the response from the correlation id on."""
