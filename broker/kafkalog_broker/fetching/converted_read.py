@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.down_conversion import Asked, Converted, convert
+from kafkalog_broker.fetching.conversion_window import Asked
+from kafkalog_broker.fetching.down_conversion import Converted, convert
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse

@@ -13,29 +13,34 @@ taken AT_ONCE_S: then it is another request's turn there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from enum import IntEnum
 from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.conversion_fields import C, Outcome, U, W
+from kafkalog_broker.fetching.conversion_window import (
+    I64,
+    U8,
+    Asked,
+    Kind,
+    as_array,
+    headers_of,
+    kinds_of,
+    runs,
+    say_what_is_wrong,
+)
 from kafkalog_broker.fetching.wrapped_messages import OVERHEAD, wrapped
 from kafkalog_broker.storage.append.recompression import unpacked
-from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import computed_crc, crc_text, parse_prefix
 from kafkalog_spark.log.format.layout import Codec, H
 from kafkalog_spark.log.read.batch_contents import open_wrapper
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.read.scratch import Scratch
-from kafkalog_spark.log.read.transactions import AbortedRanges
 
 READ_BYTES = 256 << 10
 WRAPPED_BYTES = 1 << 20
@@ -45,20 +50,6 @@ MOST_BATCH = MAX_DECOMPRESSED
 """Bytes of a batch that is taken into memory."""
 
 _LARGEST_HEADER = layout.LEGACY_MIN_SIZE[1]
-_I64 = npt.NDArray[np.int64]
-_U8 = npt.NDArray[np.uint8]
-
-
-class Asked(NamedTuple):
-    """One window. until: no batch from there on. room: bytes. What a first message may be that has no room: `whole`, or
-    `cut` off at it; else it stays away."""
-
-    offset: int
-    until: int
-    magic: int
-    room: int
-    whole: bool
-    cut: bool
 
 
 class Converted(NamedTuple):
@@ -68,15 +59,6 @@ class Converted(NamedTuple):
     size: int
     next_offset: int
     is_full: bool
-
-
-class _Kind(IntEnum):
-    HIDDEN = 0
-    READABLE = 1  # goes out as it lies there
-    RECORDS = 2  # v2, not compressed
-    PACKED_RECORDS = 3
-    MESSAGES = 4  # v1 that must become v0
-    PACKED_MESSAGES = 5
 
 
 def convert(reader: LogReader, asked: Asked) -> Converted:
@@ -94,10 +76,10 @@ def convert(reader: LogReader, asked: Asked) -> Converted:
     out = _Out(asked)
     next_offset = asked.offset
     try:
-        table = _headers(data)
-        kinds = _kinds(table, reader, asked, found.next_offset)
-        for first, last in _runs(kinds):
-            kind = _Kind(int(kinds[first]))
+        table = headers_of(data)
+        kinds = kinds_of(table, reader, asked, found.next_offset)
+        for first, last in runs(kinds):
+            kind = Kind(int(kinds[first]))
             for begin, end in ((first, last),) if kind not in _PACKED else pairwise(range(first, last + 1)):
                 _ADD[kind](out, data, table[begin:end], kind)
                 if out.is_full:
@@ -106,7 +88,7 @@ def convert(reader: LogReader, asked: Asked) -> Converted:
                 if perf_counter() >= end_s:
                     return out.converted(next_offset)
         if sum(table[:, H.SIZE].tolist()) < len(data):
-            _say_what_is_wrong(data, int(table[:, H.SIZE].sum()))
+            say_what_is_wrong(data, int(table[:, H.SIZE].sum()))
     except KafkalogError as error:
         if not out.pieces:
             raise _as_broker_error(error) from error
@@ -144,56 +126,11 @@ class _Out:
         return Converted(self.pieces, self.size, next_offset, self.is_full)
 
 
-def _headers(data: memoryview) -> _I64:
-    """The header table (layout.H) of the batches before the first wrong one. Raises CorruptBatch without any."""
-    load_kernel()  # in its way: nobody waits for LLVM
-    from kafkalog_broker.fetching.conversion_kernel import headers
-    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-
-    table = np.empty((len(data) // layout.LEGACY_MIN_SIZE[0] + 1, len(H)), np.int64)
-    rows, _, _ = headers(_array(data), 0, len(data), table, CRC32C_TABLE, CRC32_TABLE)
-    table = table[:rows]
-    for row in np.flatnonzero(table[:, H.CRC_SEEN] == 0).tolist():
-        position, size, magic = (int(table[row, column]) for column in (H.POSITION, H.SIZE, H.MAGIC))
-        if computed_crc(data[position : position + size], magic) != table[row, H.CRC]:
-            table = table[:row]
-            break
-    if not len(table):
-        _say_what_is_wrong(data, 0)
-    return table
-
-
-def _say_what_is_wrong(data: memoryview, position: int) -> None:
-    size, magic = parse_prefix(data, position, position)
-    crc_at = layout.CRC_AT if magic == 2 else layout.LEGACY_CRC_AT
-    expected = int.from_bytes(data[position + crc_at : position + crc_at + 4], "big")
-    raise CorruptBatch(crc_text(magic, expected, computed_crc(data[position : position + size], magic)))
-
-
-def _kinds(table: _I64, reader: LogReader, asked: Asked, up_to: int) -> _I64:
-    """int64[n]: the _Kind of each batch."""
-    magic, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
-    packed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
-    kinds = np.where(magic == 2, _Kind.RECORDS, _Kind.MESSAGES) + packed
-    kinds[magic <= asked.magic] = _Kind.READABLE
-    is_v2 = magic == 2
-    kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = _Kind.HIDDEN
-    if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedRanges(reader.aborted_between(asked.offset, up_to)).hides(table)] = _Kind.HIDDEN
-    found: _I64 = kinds.astype(np.int64)
-    return found
-
-
-def _runs(kinds: _I64) -> Iterator[tuple[int, int]]:
-    """(first, end) of neighbours of the same kind."""
-    return pairwise([0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)])
-
-
-def _hidden(out: _Out, data: memoryview, rows: _I64, kind: _Kind) -> None:
+def _hidden(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
     """Control batches and aborted records."""
 
 
-def _readable(out: _Out, data: memoryview, rows: _I64, kind: _Kind) -> None:
+def _readable(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
     start = int(rows[0, H.POSITION])
     ends = np.cumsum(rows[:, H.SIZE])
     fitting = int(np.searchsorted(ends, out.left, side="right"))
@@ -204,12 +141,12 @@ def _readable(out: _Out, data: memoryview, rows: _I64, kind: _Kind) -> None:
         out.add_too_large(data[position : position + size])
 
 
-def _plain(out: _Out, data: memoryview, rows: _I64, kind: _Kind) -> None:
+def _plain(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
     """Batches and messages that are not compressed, all in one call."""
     units = _units(rows)
-    if kind == _Kind.MESSAGES:
+    if kind == Kind.MESSAGES:
         units[:, U.START], units[:, U.BASE_OFFSET] = rows[:, H.POSITION], 0
-    magic, payload = out.asked.magic, _array(data)
+    magic, payload = out.asked.magic, as_array(data)
     bytes_there, messages = int(rows[:, H.SIZE].sum()), int(np.maximum(units[:, U.COUNT], 0).sum())
     most = bytes_there + min(messages, bytes_there) * _LARGEST_HEADER
     cursor, room = _cursor(), max(min(out.left, most), 0)
@@ -231,7 +168,7 @@ def _plain(out: _Out, data: memoryview, rows: _I64, kind: _Kind) -> None:
         room = int(cursor[C.NEEDED])
 
 
-def _packed(out: _Out, data: memoryview, rows: _I64, kind: _Kind) -> None:
+def _packed(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
     """One compressed batch or wrapper, as wrappers of what there is room for."""
     row = rows[0]
     position, size = int(row[H.POSITION]), int(row[H.SIZE])
@@ -241,20 +178,20 @@ def _packed(out: _Out, data: memoryview, rows: _I64, kind: _Kind) -> None:
             ErrorCode.unsupported_compression_type, "zstd batches are not converted for clients that do not know zstd"
         )
     units = _units(rows)
-    if kind == _Kind.PACKED_MESSAGES:
+    if kind == Kind.PACKED_MESSAGES:
         scratch = Scratch(READ_BYTES, most=MAX_DECOMPRESSED)
         opened = open_wrapper(batch, 1, int(row[H.ATTRIBUTES]), int(row[H.LAST_OFFSET]), scratch, MAX_DECOMPRESSED)
         payload = scratch.read_only()
         units[0, U.END], units[0, U.BASE_OFFSET] = opened.end, opened.add
     else:
         records = unpacked(codec, batch[layout.RECORDS_AT :])
-        payload = _array(records)
+        payload = as_array(records)
         units[0, U.END] = len(records)
     units[0, U.START] = 0
     _pack_again(out, kind, codec, payload, units)
 
 
-def _pack_again(out: _Out, kind: _Kind, codec: int, payload: _U8, units: _I64) -> None:
+def _pack_again(out: _Out, kind: Kind, codec: int, payload: U8, units: I64) -> None:
     magic, cursor = out.asked.magic, _cursor()
     append_time, timestamp = bool(units[0, U.APPEND_TIME]), int(units[0, U.TIMESTAMP])
     chunk = _chunk(out.left)
@@ -296,7 +233,7 @@ def _chunk(left: int) -> int:
     return max(min(left - OVERHEAD - left // 64, WRAPPED_BYTES), 1)
 
 
-def _units(rows: _I64) -> _I64:
+def _units(rows: I64) -> I64:
     """int64[n, len(U)] of batches v2."""
     units = np.empty((len(rows), len(U)), np.int64)
     units[:, U.START] = rows[:, H.POSITION] + layout.RECORDS_AT
@@ -307,19 +244,19 @@ def _units(rows: _I64) -> _I64:
     return units
 
 
-def _cursor() -> _I64:
+def _cursor() -> I64:
     cursor = np.zeros(len(C), np.int64)
     cursor[C.AT] = -1
     return cursor
 
 
-def _wanted(magic: int, from_offset: int, relative: int, room: int) -> _I64:
+def _wanted(magic: int, from_offset: int, relative: int, room: int) -> I64:
     wanted = np.empty(len(W), np.int64)
     wanted[W.MAGIC], wanted[W.FROM_OFFSET], wanted[W.RELATIVE], wanted[W.ROOM] = magic, from_offset, relative, room
     return wanted
 
 
-def _run(kind: _Kind, payload: _U8, units: _I64, wanted: _I64, cursor: _I64, target: _U8) -> int:
+def _run(kind: Kind, payload: U8, units: I64, wanted: I64, cursor: I64, target: U8) -> int:
     from kafkalog_broker.fetching import conversion_kernel
     from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
 
@@ -327,24 +264,17 @@ def _run(kind: _Kind, payload: _U8, units: _I64, wanted: _I64, cursor: _I64, tar
     return int(kernel(payload, units, wanted, cursor, CRC32_TABLE, target))
 
 
-def _array(data: memoryview) -> _U8:
-    found: _U8 = np.frombuffer(data.toreadonly(), np.uint8) if len(data) else _NOTHING
-    return found
-
-
 def _as_broker_error(error: KafkalogError) -> BrokerError:
     return error if isinstance(error, BrokerError) else BrokerError(ErrorCode.corrupt_message, error.what)
 
 
-_NOTHING = np.empty(0, np.uint8)
-_NOTHING.flags.writeable = False
-_OF_RECORDS = frozenset((_Kind.RECORDS, _Kind.PACKED_RECORDS))
-_PACKED = frozenset((_Kind.PACKED_RECORDS, _Kind.PACKED_MESSAGES))
+_OF_RECORDS = frozenset((Kind.RECORDS, Kind.PACKED_RECORDS))
+_PACKED = frozenset((Kind.PACKED_RECORDS, Kind.PACKED_MESSAGES))
 _ADD = {
-    _Kind.HIDDEN: _hidden,
-    _Kind.READABLE: _readable,
-    _Kind.RECORDS: _plain,
-    _Kind.PACKED_RECORDS: _packed,
-    _Kind.MESSAGES: _plain,
-    _Kind.PACKED_MESSAGES: _packed,
+    Kind.HIDDEN: _hidden,
+    Kind.READABLE: _readable,
+    Kind.RECORDS: _plain,
+    Kind.PACKED_RECORDS: _packed,
+    Kind.MESSAGES: _plain,
+    Kind.PACKED_MESSAGES: _packed,
 }

@@ -3,8 +3,6 @@ with what lies in the log: transactions, old segments, limits, damage."""
 
 from __future__ import annotations
 
-import asyncio
-import random
 from pathlib import Path
 from typing import Any
 
@@ -13,88 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching import converted_read, down_conversion
-from kafkalog_broker.fetching.converted_read import CONVERTED_BYTES, read_converted
+from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching.down_conversion import Asked, convert
-from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.append.message_sets import validate_message_set
-from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.layout import ControlType
-from tests.broker.old_versions.helpers.old_client import whole
-from tests.broker.storage.helpers.stored_logs import IDENTITY, NOW, log_config, new_log
-from tests.log.helpers.batch_builder import CODECS, TRANSACTIONAL, ZSTD, V2Record, batch
-from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message, message_set, wrapper
-from tests.log.helpers.plain_decoder import Record
-from tests.searches import examples
-
-OLD_CODECS = (NONE, GZIP, SNAPPY, LZ4)
-PRODUCER, EPOCH = 9, 0
-
-
-def append(log: Log, records: list[V2Record], **fields: Any) -> None:
-    log.append(validate_batch(batch(0, records, leader_epoch=-1, **fields), log.config, NOW), NOW)
-
-
-def some(count: int = 3, size: int = 5, start: int = 0) -> list[V2Record]:
-    headers = ((b"h", b"x"),)
-    return [V2Record(n, NOW + n, b"k%d" % (start + n), bytes([97 + n % 26]) * size, headers) for n in range(count)]
-
-
-def log_of(directory: Path, *files: tuple[int, bytes]) -> Log:
-    """A log with these bytes as its segments, as brokers before 0.11 left them."""
-    directory.mkdir()
-    for base_offset, data in files:
-        (directory / f"{base_offset:020}.log").write_bytes(data)
-    return Log(IDENTITY, log_config(), load_log(LoadRequest(directory=directory, clean=False)), NOW)
-
-
-def read(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes: Any) -> Any:
-    """One pass over one partition."""
-
-    async def run(function: Any, *arguments: Any) -> Any:
-        return function(*arguments)
-
-    async def pass_() -> Any:
-        settings_: dict[str, Any] = {"max_bytes": 1 << 30, "begin": 0, "is_over": lambda: False, **changes}
-        return await read_converted(
-            [FetchPartition("t", 0, offset, most, -1)], lambda _: log, run, version=version, turn=Turn(), **settings_
-        )
-
-    return asyncio.run(pass_())
-
-
-def data_of(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes: Any) -> bytes:
-    (one,) = read(log, version, offset, most, **changes).partitions
-    assert one.answer.error_code == 0
-    return b"".join(bytes(piece) for piece in one.answer.records)
-
-
-def records_of(log: Log, version: int, offset: int = 0, most: int = 1 << 20) -> list[Record]:
-    """From `offset` to the end, as a consumer reads them."""
-    found: list[Record] = []
-    while offset < log.high_watermark:
-        records = [one for b in whole(data_of(log, version, offset, most)) for one in b.records if one.offset >= offset]
-        if not records:
-            return found
-        found += records
-        offset = records[-1].offset + 1
-    return found
-
-
-RECORDS = st.lists(
-    st.builds(
-        LegacyRecord,
-        offset=st.just(0),
-        key=st.none() | st.binary(max_size=40),
-        value=st.none() | st.binary(max_size=400),
-        timestamp=st.integers(0, NOW),
-    ),
-    min_size=1,
-    max_size=20,
+from tests.broker.fetching.helpers.converted_logs import (
+    OLD,
+    OLD_CODECS,
+    RECORDS,
+    append,
+    data_of,
+    log_of,
+    read,
+    records_of,
+    some,
+    transaction,
 )
+from tests.broker.old_versions.helpers.old_client import whole
+from tests.broker.storage.helpers.stored_logs import NOW, new_log
+from tests.log.helpers.batch_builder import CODECS, TRANSACTIONAL, ZSTD, batch
+from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message, message_set, wrapper
+from tests.searches import examples
 
 
 @settings(max_examples=examples(120))
@@ -146,15 +84,6 @@ def test_append_times_stay_append_times(tmp_path: Path, codec: int) -> None:
     log.discard()
 
 
-def transaction(log: Log, end: ControlType, *, count: int = 2, sequence: int = 0, producer: int = PRODUCER) -> None:
-    made = batch(
-        0, some(count, start=log.log_end_offset), leader_epoch=-1, attributes=TRANSACTIONAL, producer_id=producer,
-        producer_epoch=EPOCH, base_sequence=sequence,
-    )  # fmt: skip
-    log.append(validate_batch(made, log.config, NOW), NOW)
-    log.append_control(end, producer, EPOCH, 0, NOW)
-
-
 @pytest.mark.parametrize("version", [0, 3])
 def test_markers_and_aborted_records_are_left_out_and_offsets_stay(tmp_path: Path, version: int) -> None:
     log = new_log(tmp_path)
@@ -177,34 +106,6 @@ def test_open_transactions_are_read_as_kafka_has_these_clients_read_them(tmp_pat
     log.append(validate_batch(made, log.config, NOW), NOW)
     assert [one.offset for one in records_of(log, 2)] == [0, 1]
     log.discard()
-
-
-def test_no_consumer_stands_still_in_front_of_much_that_it_does_not_see(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(down_conversion, "READ_BYTES", 1000)
-    log = new_log(tmp_path)
-    for number in range(40):
-        transaction(log, ControlType.ABORT, sequence=2 * number)
-        if number % 10 == 0:
-            log.roll(NOW)
-    append(log, some(1))
-    (found,) = records_of(log, 1)
-    assert found.offset == 120
-    fetched = read(log, 1)
-    assert fetched.size == len(data_of(log, 1)) > 0
-    log.discard()
-
-
-def test_what_waits_for_data_does_not_count_what_it_does_not_see(tmp_path: Path) -> None:
-    log = new_log(tmp_path)
-    transaction(log, ControlType.ABORT)
-    fetched = read(log, 1)
-    assert (fetched.size, fetched.has_errors, fetched.partitions[0].is_full) == (0, False, False)
-    log.discard()
-
-
-OLD = [LegacyRecord(n, b"k%d" % n, b"v" * 30, NOW + n) for n in range(6)]
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
@@ -237,84 +138,6 @@ def test_relative_offsets_with_gaps_stay_what_they_are(tmp_path: Path, codec: in
     log.discard()
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize("codec", OLD_CODECS)
-def test_up_to_version_2_a_message_that_is_too_large_comes_cut_off(tmp_path: Path, codec: int, version: int) -> None:
-    log = new_log(tmp_path)
-    large = random.Random(3).randbytes(5_000)  # no codec makes it smaller
-    append(log, [V2Record(0, NOW, b"k", large), V2Record(1, NOW, b"k", b"small")], codec=codec)
-    for most in (12, 100, 4_000):
-        data = data_of(log, version, most=most)
-        assert len(data) == most
-        assert whole(data) == []
-    assert next(one.value for b in whole(data_of(log, version, most=6_000)) for one in b.records) == large
-    assert [one.value for b in whole(data_of(log, version, 1, most=200)) for one in b.records] == [b"small"]
-    assert data_of(log, version, most=0) == b""
-    assert data_of(log, version, most=-1) == b""
-    log.discard()
-
-
-@pytest.mark.parametrize("codec", OLD_CODECS)
-def test_from_version_3_on_the_first_message_comes_whole(tmp_path: Path, codec: int) -> None:
-    log = new_log(tmp_path)
-    append(log, some(2, size=5_000), codec=codec)
-    for most in (0, 12, 100):
-        (found,) = [one for b in whole(data_of(log, 3, most=most)) for one in b.records]
-        assert found.offset == 0
-    log.discard()
-
-
-def test_a_batch_larger_than_the_limit_is_given_in_parts(tmp_path: Path) -> None:
-    draw = random.Random(5)
-    log = new_log(tmp_path)
-    append(log, [V2Record(n, NOW, b"k", draw.randbytes(500)) for n in range(100)], codec=GZIP)
-    for version in (0, 2, 3):
-        offset, rounds = 0, 0
-        while offset < 100:
-            data = data_of(log, version, offset, 2_000)
-            assert 0 < len(data) <= 2_000
-            offset = whole(data)[-1].last_offset + 1
-            rounds += 1
-        assert 25 <= rounds <= 50
-    log.discard()
-
-
-def test_a_response_is_bounded_whatever_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert CONVERTED_BYTES == 4 << 20
-    monkeypatch.setattr(converted_read, "CONVERTED_BYTES", 10_000)
-    log = new_log(tmp_path)
-    for _ in range(40):
-        append(log, some(1, size=1_000))
-    for version in (1, 3):
-        fetched = read(log, version, most=1 << 30)
-        assert 8_000 < len(data_of(log, version, most=1 << 30)) <= 10_000
-        assert fetched.partitions[0].is_full
-    assert len(whole(data_of(log, 3, most=1 << 30, max_bytes=3_000))) == 2
-    log.discard()
-
-
-def test_the_partition_that_is_read_first_is_another_one_each_time(tmp_path: Path) -> None:
-    log = new_log(tmp_path)
-    for _ in range(5):
-        append(log, some(1, size=1_000))
-
-    async def run(function: Any, *arguments: Any) -> Any:
-        return function(*arguments)
-
-    async def sizes(begin: int) -> list[int]:
-        asked = [FetchPartition("t", index, 0, 1 << 20, -1) for index in range(3)]
-        fetched = await read_converted(
-            asked, lambda _: log, run, version=2, max_bytes=4_000, begin=begin, turn=Turn(), is_over=lambda: False
-        )
-        assert [one.asked.partition for one in fetched.partitions] == [0, 1, 2]
-        return [one.size > 0 for one in fetched.partitions]
-
-    assert [asyncio.run(sizes(begin)) for begin in (0, 1, 2, -1)] == [
-        [True, False, False], [False, True, False], [False, False, True], [False, False, True],
-    ]  # fmt: skip
-    log.discard()
-
-
 def test_zstd_is_not_converted(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     append(log, some(1))
@@ -322,35 +145,6 @@ def test_zstd_is_not_converted(tmp_path: Path) -> None:
     assert [one.offset for b in whole(data_of(log, 2)) for one in b.records] == [0]
     (one,) = read(log, 2, 1).partitions
     assert one.answer.error_code == ErrorCode.unsupported_compression_type
-    log.discard()
-
-
-@pytest.mark.parametrize("size", [50, 5_000])
-def test_damage_is_said_and_what_lies_in_front_of_it_is_given(tmp_path: Path, size: int) -> None:
-    log = new_log(tmp_path)
-    append(log, some(1))
-    end = log.segments[-1].size
-    append(log, some(1, size=size))
-    with open(log.segments[-1].log_path, "r+b") as file:
-        file.seek(end + 70)
-        file.write(b"\xff\xfe")
-    assert [one.offset for b in whole(data_of(log, 1)) for one in b.records] == [0]
-    fetched = read(log, 1, 1)
-    assert fetched.partitions[0].answer.error_code == ErrorCode.corrupt_message
-    assert fetched.has_errors
-    log.discard()
-
-
-def test_a_partition_that_is_offline_has_no_leader_for_these_clients(tmp_path: Path) -> None:
-    log = new_log(tmp_path)
-    log.take_offline(OSError("gone"))
-    assert read(log, 0).partitions[0].answer.error_code == ErrorCode.not_leader_or_follower
-
-
-def test_nothing_is_read_for_who_has_gone(tmp_path: Path) -> None:
-    log = new_log(tmp_path)
-    append(log, some(1))
-    assert read(log, 1, is_over=lambda: True).size == 0
     log.discard()
 
 

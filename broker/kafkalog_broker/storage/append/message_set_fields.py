@@ -8,15 +8,14 @@ from enum import IntEnum
 class S(IntEnum):
     """Places in what is known of a message set: int64[len(S)]."""
 
-    COUNT = 0  # messages
+    COUNT = 0  # messages; the one at which a fault was found is the next
     FILLED = 1  # bytes of `out`
     BASE_TIMESTAMP = 2  # ms, of the first one; -1
     MAX_TIMESTAMP = 3  # ms, -1 where none has one
     LAST_OFFSET = 4  # of the last message, as it stands there
     NULL_KEYS = 5  # messages without a key, where they need one
     BAD_TIMESTAMPS = 6  # messages whose timestamp is out of bounds
-    FAULT_AT = 7  # message at which the kernel stopped
-    END = 8  # position after the last whole message
+    END = 7  # position after the last message that was taken
 
 
 class R(IntEnum):

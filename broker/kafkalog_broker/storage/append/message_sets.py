@@ -166,7 +166,7 @@ def _converted(source: memoryview, rules: np.ndarray[Any, Any], made: bytearray)
             _INVALID, f"{found[S.NULL_KEYS]} messages have no key, and a compacted topic takes none without"
         )
     if fault:
-        raise _fault(SetFault(fault), found[S.FAULT_AT])
+        raise _fault(SetFault(fault), found[S.COUNT])
     return found
 
 
