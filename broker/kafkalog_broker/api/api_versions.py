@@ -56,7 +56,7 @@ def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Encoded | Any:
     fields: dict[str, Any] = {
         "error_code": code,
         "api_keys": tuple(
-            module.ApiVersion(api_key=served.key, min_version=served.advertised_min, max_version=served.max_version)
+            module.ApiVersion(api_key=served.key, min_version=served.min_version, max_version=served.max_version)
             for served in apis
         ),
     }

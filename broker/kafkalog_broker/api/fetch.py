@@ -1,8 +1,14 @@
-"""1 Fetch, versions 4 to 18: whole batches from an offset on, as they lie in the log.
+"""1 Fetch, versions 0 to 18: whole batches from an offset on, as they lie in the log; up to version 3 messages v0 and
+v1, which batches are made for those who cannot read them (`fetching/converted_read.py`).
 
 Waits up to max_wait_ms for min_bytes, woken by appends; with an error, or data enough, it answers at once. A partition
 named several times is read once, as the last mention says.
 
+v0   messages v0; limits are hard: a message larger than that comes cut off
+v1   throttle time
+v2   messages v1
+v3   max_bytes of the answer; a first message larger than that comes whole (KIP-74)
+v4   v2 batches, isolation level
 v5   log start offset
 v7   sessions (KIP-227)
 v9   current leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
@@ -19,6 +25,7 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.fetching.converted_read import CONVERTED_BYTES, read_converted
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, TURN_EVERY, Fetched, read_all
 from kafkalog_broker.fetching.fetch_session import (
     FINAL_EPOCH,
@@ -40,12 +47,14 @@ from kafkalog_broker.protocol.fetch_response import (
 from kafkalog_broker.protocol.request_steps import taken
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.turn import Turn, in_turns
+from kafkalog_spark.log.format import layout
 
+FIRST_BATCH_VERSION = 4
 _FIRST_SESSION_VERSION = 7
 _FIRST_TOPIC_ID_VERSION = 13
 
 
-@api(1, 4, 18)
+@api(1, 0, 18)
 async def handle(request: Request, broker: Broker) -> Encoded:
     asked = request.entity
     turn = Turn()
@@ -63,12 +72,15 @@ async def handle(request: Request, broker: Broker) -> Encoded:
             raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
         return broker.log(known.name, partition.partition)
 
-    max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
-    min_bytes = min(asked.min_bytes, max_bytes)  # as Kafka: more could never come
-    committed = asked.isolation_level == READ_COMMITTED
+    if request.version < FIRST_BATCH_VERSION:
+        read, min_bytes = _converted(request, broker, context, find_log)
+    else:
+        max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
+        min_bytes = min(asked.min_bytes, max_bytes)  # as Kafka: more could never come
+        committed = asked.isolation_level == READ_COMMITTED
 
-    async def read(turn: Turn) -> Fetched:
-        return await read_all(context.partitions, find_log, max_bytes=max_bytes, committed=committed, turn=turn)
+        async def read(turn: Turn) -> Fetched:
+            return await read_all(context.partitions, find_log, max_bytes=max_bytes, committed=committed, turn=turn)
 
     fetched = await read(turn)
     if not (fetched.has_errors or context.refused or fetched.size >= min_bytes):
@@ -77,6 +89,22 @@ async def handle(request: Request, broker: Broker) -> Encoded:
             fetched = await _wait(request, broker.long_polls, fetched, read, min_bytes, wait)
             turn = Turn()
     return await _encode(request.version, context, fetched, turn)
+
+
+def _converted(
+    request: Request, broker: Broker, context: FetchContext, find_log: Callable[[FetchPartition], Log]
+) -> tuple[Callable[[Turn], Awaitable[Fetched]], int]:
+    """How to read for a client that knows no v2 batches, and how many bytes are worth an answer."""
+    asked, connection = request.entity, request.connection
+    max_bytes = min(getattr(asked, "max_bytes", layout.MAX_INT32), broker.config.fetch_max_bytes, CONVERTED_BYTES)
+
+    async def read(turn: Turn) -> Fetched:
+        return await read_converted(
+            list(context.partitions), find_log, broker.run_computing, version=request.version, max_bytes=max_bytes,
+            begin=request.correlation_id, turn=turn, is_over=lambda: connection.closed,
+        )  # fmt: skip
+
+    return read, min(asked.min_bytes, max_bytes)
 
 
 async def _context(request: Request, broker: Broker, turn: Turn) -> FetchContext:

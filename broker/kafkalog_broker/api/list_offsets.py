@@ -1,4 +1,8 @@
-"""2 ListOffsets, versions 1 to 11: the offset for a timestamp, or for one of the special ones.
+"""2 ListOffsets, versions 0 to 11: the offset for a timestamp, or for one of the special ones.
+
+Version 0 answers with a list, as the protocol guides describe it: the starts of the segments that were written by then
+(`storage/partition/segment_starts.py`), and the end of the log for -1. In version 1 a look-up by time in a log whose
+newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
 -1 latest               high watermark; the LSO with read_committed
 -2 earliest             log start offset
@@ -13,7 +17,7 @@ and -3) is done in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -22,11 +26,19 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.storage.partition.file_handles import FileSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_time import MAX_TIMESTAMP
+from kafkalog_broker.storage.partition.segment_starts import (
+    EARLIEST,
+    LATEST,
+    Place,
+    listed_offsets,
+    segment_places,
+)
 from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.format import layout
 
-LATEST, EARLIEST = -1, -2
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _LEADER_EPOCH_FROM = 4
@@ -40,7 +52,7 @@ AT_ONCE_S = 0.005
 """How long look-ups of one request keep a thread before those of others have theirs."""
 
 
-@api(2, 1, 11)
+@api(2, 0, 11)
 async def handle(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, Turn()
     committed = getattr(asked, "isolation_level", 0) == READ_COMMITTED
@@ -51,6 +63,8 @@ async def handle(request: Request, broker: Broker) -> Any:
         if key in wanted:
             twice.add(key)
         wanted[key] = partition
+    if request.version == 0:
+        return await _list_segments(request, broker, wanted, twice, turn)
     answers: dict[Key, Answer] = {}
     by_time: list[tuple[Key, ByTime]] = []
     async for key, partition in turn.spread(wanted.items()):
@@ -70,6 +84,54 @@ async def handle(request: Request, broker: Broker) -> Any:
         for key, answer in await broker.run_computing(_search, by_time):
             answers[key] = answer
     return await _response(request, wanted, answers, turn)
+
+
+async def _list_segments(
+    request: Request, broker: Broker, wanted: Mapping[Key, Any], twice: Collection[Key], turn: Turn
+) -> Any:
+    module = response_module(request)
+    topics: dict[str, list[Any]] = {}
+    async for key, partition in turn.spread(wanted.items()):
+        offsets: list[int] = []
+        code = ErrorCode.none
+        try:
+            if key in twice:
+                raise BrokerError(ErrorCode.invalid_request, "the partition is asked for more than once")
+            offsets = await _segment_starts(broker, broker.log(*key), partition.timestamp, partition.max_num_offsets)
+        except BrokerError as error:
+            offline = error.code is ErrorCode.kafka_storage_error  # which these clients do not know
+            code = ErrorCode.not_leader_or_follower if offline else error.code
+        answer = module.ListOffsetsPartitionResponse(
+            partition_index=key[1], error_code=code, old_style_offsets=tuple(offsets)
+        )
+        topics.setdefault(key[0], []).append(answer)
+    return module.ListOffsetsResponse(
+        topics=tuple(
+            module.ListOffsetsTopicResponse(name=name, partitions=tuple(partitions))
+            for name, partitions in topics.items()
+        )
+    )
+
+
+async def _segment_starts(broker: Broker, log: Log, timestamp: int, most: int) -> list[int]:
+    """Raises BrokerError."""
+    log.reader.check_fetch_offset(log.log_start_offset)  # whether it is online
+    if most < 0:
+        raise BrokerError(ErrorCode.unknown_server_error, f"at most {most} offsets are asked for")
+
+    def places(*, with_times: bool) -> list[Place]:
+        return segment_places(
+            log.segments, log.log_start_offset, log.log_end_offset, broker.clock.now_ms(), with_times=with_times
+        )
+
+    if timestamp in (LATEST, EARLIEST):
+        found = places(with_times=False)
+    else:
+        try:
+            found = await broker.run_blocking(places, with_times=True)
+        except OSError as error:
+            raise BrokerError(ErrorCode.kafka_storage_error, f"segments cannot be looked at: {error}") from error
+    return listed_offsets(found, timestamp, most, log.high_watermark)
 
 
 async def _response(request: Request, keys: Iterable[Key], answers: Mapping[Any, Answer], turn: Turn) -> Any:
@@ -99,10 +161,15 @@ class ByTime(NamedTuple):
     log: Log
     timestamp: int
     end: int
+    version: int
 
     def search(self) -> Found:
         """Blocks. Raises BrokerError."""
         log = self.log
+        if self.version == 1 and _has_no_times(log):
+            raise BrokerError(
+                ErrorCode.unsupported_for_message_format, f"the newest messages of {log.name} are of format v0"
+            )
         found = (
             log.reader.max_timestamp_offset()
             if self.timestamp == MAX_TIMESTAMP
@@ -123,7 +190,16 @@ def look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> Found
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
         return -1, end, log.leader_epoch
-    return ByTime(log, timestamp, end)
+    return ByTime(log, timestamp, end, version)
+
+
+def _has_no_times(log: Log) -> bool:
+    """Whether the newest segment with messages begins with one of format v0. Raises BrokerError."""
+    newest = next((segment for segment in reversed(log.segments) if segment.size), None)
+    if newest is None:
+        return False
+    magic = log.reader.read_slice(FileSlice(newest.handle(), layout.MAGIC_AT, 1))
+    return magic == b"\0"
 
 
 def _search(left: list[tuple[Key, ByTime]]) -> list[tuple[Key, Answer]]:

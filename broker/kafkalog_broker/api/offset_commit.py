@@ -1,8 +1,10 @@
-"""8 OffsetCommit, versions 2 to 10: remember how far a group has read.
+"""8 OffsetCommit, versions 0 to 10: remember how far a group has read.
 
 A partition that does not exist is refused by itself; the others are committed, in one batch of __consumer_offsets.
 Topic ids are stored with the offsets: an offset does not outlive its topic.
 
+v0    stored in ZooKeeper once; here in __consumer_offsets as all others, as what a simple consumer commits
+v1    generation and member id, and each offset may bring the time that it counts as committed at
 v2-4  may name a retention time, which goes with the offset (as in Kafka)
 v6    leader epoch (KIP-320)
 v7    group.instance.id (KIP-345)
@@ -21,7 +23,7 @@ from kafkalog_broker.answers import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.groups.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn, in_turns
@@ -31,7 +33,7 @@ _TOPIC_IDS_FROM = 10
 _MS = timedelta(milliseconds=1)
 
 
-@api(8, 2, 10)
+@api(8, 0, 10)
 async def handle(request: Request, broker: Broker) -> Any:
     turn = Turn()
     wanted, codes = await asked_offsets(request, broker, turn, by_id=request.version >= _TOPIC_IDS_FROM)
@@ -60,7 +62,13 @@ async def asked_offsets(
                 epoch = getattr(part, "committed_leader_epoch", -1)
                 wanted.append(
                     CommittedPartition(
-                        topic.name, index, part.committed_offset, epoch, part.committed_metadata, topic.id
+                        topic.name,
+                        index,
+                        part.committed_offset,
+                        epoch,
+                        part.committed_metadata,
+                        topic.id,
+                        getattr(part, "commit_timestamp", -1),
                     )
                 )
                 codes.append(ErrorCode.none)
@@ -75,8 +83,8 @@ async def _commit(
     commit = CommitRequest(
         group_id=asked.group_id,
         partitions=partitions,
-        member_id=asked.member_id,
-        generation=asked.generation_id_or_member_epoch,
+        member_id=getattr(asked, "member_id", NO_MEMBER),
+        generation=getattr(asked, "generation_id_or_member_epoch", NO_GENERATION),
         group_instance_id=getattr(asked, "group_instance_id", None),
         retention_ms=-1 if retention is None else retention // _MS,
         knows_group_id_not_found=request.version >= _GROUP_ID_NOT_FOUND_FROM,

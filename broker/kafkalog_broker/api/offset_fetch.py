@@ -1,5 +1,6 @@
-"""9 OffsetFetch, versions 1 to 10: how far groups have read; offset -1 where nothing is committed.
+"""9 OffsetFetch, versions 0 to 10: how far groups have read; offset -1 where nothing is committed.
 
+v0   read from ZooKeeper once; the same as v1 on the wire, but where nothing is committed UNKNOWN_TOPIC_OR_PARTITION
 v2   all topics of the group when topics is null; an error of the request as a whole
 v5   leader epoch (KIP-320)
 v7   require_stable: offsets in an open transaction are UNSTABLE_OFFSET_COMMIT (KIP-447)
@@ -22,7 +23,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.distinct import distinct
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.messages import FetchedOffset, FetchedTopic
+from kafkalog_broker.groups.messages import NO_OFFSET, FetchedOffset, FetchedTopic
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.offset_fetch_response import (
     FIRST_VERSION_WITH_ERROR,
@@ -42,7 +43,7 @@ Wanted: TypeAlias = "dict[str | UUID | None, array[int]]"
 """Partitions (int32) by topic."""
 
 
-@api(9, 1, 10)
+@api(9, 0, 10)
 async def handle(request: Request, broker: Broker) -> Encoded:
     asked, turn = request.entity, Turn()
     stable = getattr(asked, "require_stable", False)
@@ -99,7 +100,7 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
                     # Of everything, Kafka gives also what was committed to a topic of that name before this one.
                     one = FetchedTopic(name, some, topic_id if asked.topics is not None else None)
                     ((_, offsets),) = broker.groups.fetch(group_id, [one], require_stable=require_stable)
-                    answer.add(_plain(offsets))
+                    answer.add(_or_unknown(offsets) if request.version == 0 else _plain(offsets))
         return GroupOffsets(group_id, answers)
     except BrokerError as error:
         return await _failed_group(request, asked, write_error(error.code), turn)
@@ -127,6 +128,13 @@ def _parts(partitions: array[int]) -> Iterable[tuple[int, ...]]:
 
 def _plain(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
     return (CommittedOffset(one.partition, one.offset, one.leader_epoch, one.metadata, one.error) for one in offsets)
+
+
+def _or_unknown(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
+    """As ZooKeeper, which had no node for it, made brokers answer."""
+    for one in _plain(offsets):
+        nothing = one.offset == NO_OFFSET and one.error_code == ErrorCode.none
+        yield one._replace(error_code=ErrorCode.unknown_topic_or_partition) if nothing else one
 
 
 async def _failed_group(request: Request, asked: Any, code: ErrorCode, turn: Turn) -> GroupOffsets:

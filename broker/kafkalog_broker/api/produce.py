@@ -1,12 +1,16 @@
-"""0 Produce, versions 3 to 13.
+"""0 Produce, versions 0 to 13.
 
-Kafka advertises versions from 0 on and closes the connection on 0 to 2: librdkafka before 2.11 sends
-without compression where the lowest is not 0 (KAFKA-18659). The same here.
+Kafka 4 advertises versions from 0 on, since librdkafka before 2.11 sends without compression where the lowest is not 0
+(KAFKA-18659), and closes the connection on 0 to 2. Here they are served, as the protocol guides describe them: a
+message set v0 or v1 becomes a v2 batch (`storage/append/message_sets.py`).
 
 acks 0   no answer at all; a batch that is refused ends the connection, as the only sign there is
 acks 1   answered when the batch is in the log (and on disk where flush.messages asks for it)
 acks -1  the same on one node: its log is the whole in-sync set
 
+v1   throttle time in the answer
+v2   timestamps: message sets v1, and the append time in the answer
+v3   v2 batches, one for a partition; transactional id
 v5   log_start_offset in the answer
 v7   a transactional batch in a partition that was not added: INVALID_TXN_STATE
 v8   record_errors and error_message: which records of a refused batch were wrong
@@ -29,6 +33,7 @@ from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.produce_request import ProduceRequest
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, validate_batch
+from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.append.validation_cost import bytes_at_once
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
@@ -42,9 +47,11 @@ _refused = LogRate(logging.getLogger(__name__))
 
 Topics = Sequence[tuple[str | UUID, Sequence[tuple[int, memoryview | None]]]]
 ALL, LEADER, NONE = -1, 1, 0
+FIRST_BATCH_VERSION = 3
 _DEFECTS = frozenset(
     {
         ErrorCode.corrupt_message,
+        ErrorCode.invalid_fetch_size,
         ErrorCode.invalid_record,
         ErrorCode.invalid_timestamp,
         ErrorCode.kafka_storage_error,
@@ -56,7 +63,7 @@ _DEFECTS = frozenset(
 """What is logged: a batch that no client should send. Unknown topics and sequences are the normal course of things."""
 
 
-@api(0, 3, 13, advertised_min=0)
+@api(0, 0, 13)
 async def handle(request: Request, broker: Broker) -> Encoded | None:
     asked: ProduceRequest = request.entity
     if len(asked.topics) == 1 and len(asked.topics[0][1]) == 1:  # nearly always
@@ -107,7 +114,10 @@ async def _answer(
         if asked.acks not in (ALL, LEADER, NONE):
             raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {asked.acks}")
         log = _log(topic, index, broker)
-        info = await _append(log, records, broker, asked.transactional_id, request.version)
+        if request.version < FIRST_BATCH_VERSION:
+            info = await _append_message_set(log, records, broker, asked.acks)
+        else:
+            info = await _append(log, records, broker, asked.transactional_id, request.version)
         return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
     except BrokerError as error:
         level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
@@ -116,7 +126,14 @@ async def _answer(
             return PartitionProduceResponse(
                 index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
             )
-        return PartitionProduceResponse(index, error.code, error_message=error.what)
+        return PartitionProduceResponse(index, _known(error.code, request.version), error_message=error.what)
+
+
+def _known(code: ErrorCode, version: int) -> ErrorCode:
+    """As clients of the protocol guides know it: for a partition that is offline they are to look for its leader."""
+    if version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
+        return ErrorCode.not_leader_or_follower
+    return code
 
 
 def _log(topic: str | UUID, index: int, broker: Broker) -> Log:
@@ -149,6 +166,25 @@ async def _append(
         batch = await broker.run_computing(validate_batch, records, config, now_ms, is_compacted=compacted)
     if batch.header.is_transactional:
         _verify(log, batch.header, broker, transactional_id, version)
+    info = log.append(batch, now_ms)
+    if log.needs_flush(now_ms):
+        await broker.flush_if_due(log)
+    return info
+
+
+async def _append_message_set(log: Log, records: memoryview | None, broker: Broker, acks: int) -> AppendInfo:
+    if records is None:
+        raise BrokerError(ErrorCode.invalid_record, "there is no message set")
+    now_ms, config = broker.clock.now_ms(), log.config
+    if acks == ALL and config.min_insync_replicas > 1:
+        raise BrokerError(
+            ErrorCode.not_enough_replicas, f"min.insync.replicas is {config.min_insync_replicas}, one replica is there"
+        )
+    batch = await broker.run_computing(validate_message_set, records, config, now_ms, is_compacted=config.is_compacted)
+    if batch is None:
+        return AppendInfo(-1, -1, -1, log.log_start_offset)
+    if batch.header.is_transactional:
+        _verify(log, batch.header, broker, None, 0)
     info = log.append(batch, now_ms)
     if log.needs_flush(now_ms):
         await broker.flush_if_due(log)

@@ -98,6 +98,7 @@ class BrokerConfig:
     compression_lz4_level: int
     compression_zstd_level: int
     message_max_bytes: int
+    min_insync_replicas: int
     num_recovery_threads_per_data_dir: int
     cordoned_log_dirs: tuple[str, ...]
     producer_id_expiration_ms: int

@@ -38,6 +38,7 @@ class LogConfig:
     message_timestamp_type: str
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
+    min_insync_replicas: int
     preallocate: bool
     retention_bytes: int
     retention_ms: int

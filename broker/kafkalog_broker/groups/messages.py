@@ -101,6 +101,8 @@ class CommittedPartition:
     leader_epoch: int = NO_EPOCH
     metadata: str | None = None
     topic_id: UUID | None = None
+    commit_timestamp_ms: int = -1
+    """v1 may name one; -1: when it comes."""
 
 
 @dataclass(frozen=True, slots=True)

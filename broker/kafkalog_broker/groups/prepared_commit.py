@@ -46,7 +46,8 @@ def prepare_commit(
             codes.append(ErrorCode.offset_metadata_too_large)
             continue
         codes.append(ErrorCode.none)
-        value = OffsetAndMetadata(part.offset, now_ms, part.leader_epoch, metadata, expire_ms, part.topic_id)
+        committed_ms = now_ms if part.commit_timestamp_ms == -1 else part.commit_timestamp_ms
+        value = OffsetAndMetadata(part.offset, committed_ms, part.leader_epoch, metadata, expire_ms, part.topic_id)
         key = OffsetKey(request.group_id, part.topic, part.partition)
         records.add(offset_key(*key), offset_value(value))
         committed.append((key, value))

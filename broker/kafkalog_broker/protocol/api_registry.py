@@ -110,13 +110,12 @@ E = TypeVar("E", bound=ErrorAnswer)
 
 @dataclass(slots=True)
 class Api:
-    """One API key. `advertised_min` is below `min_version` where Kafka names versions it does not serve (`api`)."""
+    """One API key, and the versions that are served: what ApiVersions says."""
 
     key: int
     min_version: int
     max_version: int
     handler: Handler
-    advertised_min: int
     on_error: ErrorAnswer | None = None
 
     def serves(self, version: int) -> bool:
@@ -127,12 +126,8 @@ _APIS: dict[int, Api] = {}
 _ERROR_ANSWERS: dict[int, ErrorAnswer] = {}
 
 
-def api(key: int, min_version: int, max_version: int, *, advertised_min: int | None = None) -> Callable[[H], H]:
-    """Register the decorated coroutine function as the handler of an API key. A second one for a key: ValueError.
-
-    `advertised_min`: the lowest version that ApiVersions names when it is not `min_version`. Kafka names 0 for Produce
-    because older librdkafka turn compression off otherwise (KAFKA-18659), and closes the connection when one comes.
-    """
+def api(key: int, min_version: int, max_version: int) -> Callable[[H], H]:
+    """Register the decorated coroutine function as the handler of an API key. A second one for a key: ValueError."""
 
     def register(handler: H) -> H:
         known = _APIS.get(key)
@@ -142,8 +137,7 @@ def api(key: int, min_version: int, max_version: int, *, advertised_min: int | N
             )
         if not 0 <= min_version <= max_version:
             raise ValueError(f"API key {key}: versions {min_version} to {max_version} are no range")
-        lowest = min_version if advertised_min is None else advertised_min
-        _APIS[key] = Api(key, min_version, max_version, handler, lowest, _ERROR_ANSWERS.get(key))
+        _APIS[key] = Api(key, min_version, max_version, handler, _ERROR_ANSWERS.get(key))
         return handler
 
     return register

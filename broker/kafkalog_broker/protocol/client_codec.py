@@ -6,11 +6,12 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from kio.index import load_response_schema
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
+
+from kafkalog_broker.protocol.codec import response_class
 
 
 def encode_client_request(request: Any, client_id: str) -> bytes:
@@ -29,7 +30,7 @@ def encode_client_request(request: Any, client_id: str) -> bytes:
 
 def decode_client_response(request: Any, body: bytes) -> Any:
     """The response entity to one of kio's request entities. body: from its header on."""
-    response = load_response_schema(request.__api_key__, request.__version__)
+    response: Any = response_class(request.__api_key__, request.__version__)
     _, start = entity_reader(response.__header_schema__)(body, 0)
     return entity_reader(response)(body, start)[0]
 

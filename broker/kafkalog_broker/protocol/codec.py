@@ -1,4 +1,4 @@
-"""Frames to requests and responses to bytes. The one place that knows kio.
+"""Frames to requests and responses to bytes. The one place that knows kio, with guide_schemas for what it lacks.
 
 A request frame is what follows the 4-byte size: header (API key, version, correlation id, client id, and tagged fields
 from header version 2 on) and body. kio's modules are loaded one by one, when the first request of an API and version
@@ -23,6 +23,7 @@ from kio.static.constants import EntityType
 from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, registry
 from kafkalog_broker.protocol.array_lengths import array_check
+from kafkalog_broker.protocol.guide_schemas import message_class
 from kafkalog_broker.protocol.produce_request import parse_in_steps, parse_produce_request
 from kafkalog_broker.protocol.request_steps import prepare_reading, read_in_steps
 from kafkalog_broker.protocol.response_steps import prepare_writing, write_in_steps
@@ -211,13 +212,13 @@ def _with_head(body: io.BytesIO, request: Request) -> bytes:
 
 
 def request_class(api_key: int, version: int) -> type:
-    """kio's request class."""
-    return load_request_schema(api_key, version)
+    """kio's request class, or one of guide_schemas."""
+    return message_class(api_key, version, EntityType.request, load_request_schema)
 
 
 def response_class(api_key: int, version: int) -> type:
-    """kio's response class. Its nested classes are in the same module (`import_module(cls.__module__)`)."""
-    return load_response_schema(api_key, version)
+    """kio's response class, or one of guide_schemas. `response_entity.response_module` has its nested classes."""
+    return message_class(api_key, version, EntityType.response, load_response_schema)
 
 
 @cache
@@ -259,7 +260,7 @@ def load(frame: Body) -> None:
 
 @cache
 def _request_codec(api_key: int, version: int) -> _RequestCodec:
-    entity = load_request_schema(api_key, version)
+    entity: Any = request_class(api_key, version)
     tagged = entity.__header_schema__.__version__ >= 2
     parser = _PARSERS.get(api_key)
     if parser is not None:
@@ -279,5 +280,5 @@ def _request_codec(api_key: int, version: int) -> _RequestCodec:
 
 @cache
 def _response_codec(api_key: int, version: int) -> _ResponseCodec:
-    entity = load_response_schema(api_key, version)
+    entity: Any = response_class(api_key, version)
     return _ResponseCodec(entity, entity_writer(entity), entity.__header_schema__.__version__ >= 1)

@@ -1,5 +1,7 @@
-"""Fetch responses, version 4 to 18, written by hand: records are passed on as the buffers they are in.
+"""Fetch responses, version 0 to 18, written by hand: records are passed on as the buffers they are in.
 
+v0     [name | [index i32, error i16, high_watermark i64, records nullable bytes]]
+v1-3   throttle_ms i32 in front
 v4     throttle_ms i32 | [name | [index i32, error i16, high_watermark i64, last_stable_offset i64,
        nullable [producer_id i64, first_offset i64], records nullable bytes]]
 v5     log_start_offset i64 after last_stable_offset
@@ -22,6 +24,8 @@ from kafkalog_broker.protocol.api_registry import Encoded
 from kafkalog_broker.protocol.node_endpoints import NodeEndpoint, node_endpoints_tag
 from kafkalog_broker.protocol.wire import compact_string, legacy_count, legacy_string, uvarint
 
+FIRST_VERSION_WITH_THROTTLE = 1
+FIRST_VERSION_WITH_TRANSACTIONS = 4
 FIRST_VERSION_WITH_LOG_START_OFFSET = 5
 FIRST_SESSION_VERSION = 7
 FIRST_VERSION_WITH_PREFERRED_REPLICA = 11
@@ -30,6 +34,7 @@ FIRST_VERSION_WITH_ENDPOINTS = 16
 
 _I32 = struct.Struct(">i")
 _SESSION = struct.Struct(">ihi")
+_V0 = struct.Struct(">ihq")
 _V4 = struct.Struct(">ihqq")
 _V5 = struct.Struct(">ihqqq")
 _V12 = struct.Struct(">ihqqqBi")  # no aborted transactions
@@ -124,7 +129,7 @@ def encode_fetch_in_steps(
     written = 0  # topics and partitions since the last step
     if version >= FIRST_SESSION_VERSION:
         out += _SESSION.pack(throttle_ms, error_code, session_id)
-    else:
+    elif version >= FIRST_VERSION_WITH_THROTTLE:
         out += _I32.pack(throttle_ms)
     out += uvarint(len(topics) + 1) if flexible else legacy_count(len(topics))
     for topic, partitions in topics:
@@ -187,8 +192,10 @@ def _flexible_fields(p: PartitionFetchResponse) -> bytes:
 def _legacy_fields(version: int, p: PartitionFetchResponse) -> bytes:
     if version >= FIRST_VERSION_WITH_LOG_START_OFFSET:
         out = _V5.pack(p.index, p.error_code, p.high_watermark, p.last_stable_offset, p.log_start_offset)
-    else:
+    elif version >= FIRST_VERSION_WITH_TRANSACTIONS:
         out = _V4.pack(p.index, p.error_code, p.high_watermark, p.last_stable_offset)
+    else:
+        return _V0.pack(p.index, p.error_code, p.high_watermark)
     if p.aborted_transactions is None:
         out += b"\xff\xff\xff\xff"
     else:

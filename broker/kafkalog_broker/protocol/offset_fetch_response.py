@@ -1,6 +1,6 @@
-"""OffsetFetch responses, version 1 to 10, written by hand: a request may name half a million partitions.
+"""OffsetFetch responses, version 0 to 10, written by hand: a request may name half a million partitions.
 
-v1     [name | [index i32, offset i64, metadata nullable string, error i16]]
+v0-1   [name | [index i32, offset i64, metadata nullable string, error i16]]
 v2     error i16 at the end
 v3     throttle_ms i32 in front
 v5     leader_epoch i32 after the offset
@@ -83,7 +83,7 @@ class TopicOffsets:
 
 
 class GroupOffsets(NamedTuple):
-    """What is said of one group. error_code: then there are no topics, but in version 1 an error for each partition."""
+    """What is said of one group. error_code: then there are no topics; before version 2 an error for each partition."""
 
     group_id: str
     topics: Sequence[TopicOffsets]

@@ -1,5 +1,6 @@
-"""Produce requests, version 3 to 13, read by hand: records stay where they are in the frame.
+"""Produce requests, version 0 to 13, read by hand: records stay where they are in the frame.
 
+v0-2    acks i16 | timeout_ms i32 | [name string | [index i32 | message set bytes]]
 v3-8    transactional_id nullable string | acks i16 | timeout_ms i32 | [name string | [index i32 | records bytes]]
 v9-12   the same with compact strings, compact arrays and tagged fields after every struct
 v13     topics by id (16 bytes) instead of name (KIP-516)
@@ -25,6 +26,7 @@ MAX_PARTITIONS = 200_000
 """Topics and partitions of a request: a hundred times what a producer has open. It bounds what those without records,
 8 bytes each, take up in memory, some 300 bytes each."""
 
+FIRST_TRANSACTIONAL_VERSION = 3
 FIRST_FLEXIBLE_VERSION = 9
 FIRST_TOPIC_ID_VERSION = 13
 
@@ -86,7 +88,9 @@ def _steps(frame: bytes | memoryview, position: int, version: int) -> Steps:
         view = view.toreadonly()
     if version >= FIRST_FLEXIBLE_VERSION:
         return _parse_flexible(view, position, version >= FIRST_TOPIC_ID_VERSION)
-    return _parse_legacy(view, position)
+    if version >= FIRST_TRANSACTIONAL_VERSION:
+        return _parse_legacy(view, *_string(view, position))
+    return _parse_legacy(view, None, position)
 
 
 def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
@@ -135,8 +139,7 @@ def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
     yield ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _parse_legacy(view: memoryview, position: int) -> Steps:
-    transactional_id, position = _string(view, position)
+def _parse_legacy(view: memoryview, transactional_id: str | None, position: int) -> Steps:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
     topic_count, position = _count(view, position + _ACKS_TIMEOUT.size)
     end, total = len(view), 0

@@ -1,6 +1,8 @@
-"""Produce responses, version 3 to 13, written by hand: one struct per partition in the usual case.
+"""Produce responses, version 0 to 13, written by hand: one struct per partition in the usual case.
 
-v3-4   [name | [index i32, error i16, base_offset i64, log_append_time_ms i64]] | throttle_ms i32
+v0     [name | [index i32, error i16, base_offset i64]]
+v1     throttle_ms i32 at the end
+v2-4   [name | [index i32, error i16, base_offset i64, log_append_time_ms i64]] | throttle_ms i32
 v5     log_start_offset i64 after log_append_time_ms
 v8     [batch_index i32, message nullable string], error_message nullable string
 v9     compact strings and arrays, tagged fields
@@ -19,12 +21,15 @@ from kafkalog_broker.protocol.api_registry import Encoded
 from kafkalog_broker.protocol.node_endpoints import NodeEndpoint, node_endpoints_tag
 from kafkalog_broker.protocol.wire import compact_string, legacy_count, legacy_string, uvarint
 
+FIRST_VERSION_WITH_THROTTLE = 1
+FIRST_VERSION_WITH_TIME = 2
 FIRST_VERSION_WITH_LOG_START_OFFSET = 5
 FIRST_VERSION_WITH_RECORD_ERRORS = 8
 FIRST_FLEXIBLE_VERSION = 9
 FIRST_VERSION_WITH_LEADER = 10
 
-_V3 = struct.Struct(">ihqq")
+_V0 = struct.Struct(">ihq")
+_V2 = struct.Struct(">ihqq")
 _V5 = struct.Struct(">ihqqq")
 _V8 = struct.Struct(">ihqqqih")  # no record errors, no message
 _V9 = struct.Struct(">ihqqqBBB")  # no record errors, no message, no tags
@@ -69,7 +74,8 @@ def encode_produce_response(
             out.append(_partition(version, p))
         if flexible:
             out.append(b"\0")
-    out.append(_I32.pack(throttle_ms))
+    if version >= FIRST_VERSION_WITH_THROTTLE:
+        out.append(_I32.pack(throttle_ms))
     if version >= FIRST_VERSION_WITH_LEADER:
         out.append(node_endpoints_tag(node_endpoints))
     elif flexible:
@@ -97,7 +103,9 @@ def _partition(version: int, p: PartitionProduceResponse) -> bytes:
         )
     if version >= FIRST_VERSION_WITH_LOG_START_OFFSET:
         return _V5.pack(p.index, p.error_code, p.base_offset, p.log_append_time_ms, p.log_start_offset)
-    return _V3.pack(p.index, p.error_code, p.base_offset, p.log_append_time_ms)
+    if version >= FIRST_VERSION_WITH_TIME:
+        return _V2.pack(p.index, p.error_code, p.base_offset, p.log_append_time_ms)
+    return _V0.pack(p.index, p.error_code, p.base_offset)
 
 
 def _unusual_flexible(version: int, p: PartitionProduceResponse) -> bytes:

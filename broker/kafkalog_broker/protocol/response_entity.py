@@ -6,20 +6,23 @@ import dataclasses
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from kio.static.constants import EntityType
 from kio.static.primitive import i32Timedelta
 
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.guide_schemas import guide_classes
 
 NO_THROTTLE = i32Timedelta.parse(timedelta())
 
 
-def response_module(request: Request) -> ModuleType:
-    """The module that holds the response class of a request's version, and those of the structs in it."""
-    return import_module(response_class(request.api_key, request.version).__module__)
+def response_module(request: Request) -> ModuleType | SimpleNamespace:
+    """What holds the response class of a request's version, and those of the structs in it, by their names."""
+    found = guide_classes(request.api_key, request.version, EntityType.response)
+    return found or import_module(response_class(request.api_key, request.version).__module__)
 
 
 def entity(kind: type, **fields: Any) -> Any:

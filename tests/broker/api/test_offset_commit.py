@@ -33,7 +33,27 @@ def test_a_retention_time_goes_with_the_offset(version: int) -> None:
     assert committed.expire_timestamp_ms == committed.commit_timestamp_ms + 5000
 
 
-@pytest.mark.parametrize("version", versions(COMMIT))
+def test_what_a_simple_consumer_commits_needs_neither_generation_nor_member() -> None:
+    """Version 0 has no field for them, and an active group refuses what comes without."""
+    broker = FakeBroker()
+    member(broker)
+    assert codes(call(broker, COMMIT, 0, **commit_values()))[0][:2] == ["unknown_member_id"] * 2
+
+
+@pytest.mark.parametrize("named", [-1, 1_000])
+def test_version_1_may_name_the_time_of_each_commit(named: int) -> None:
+    broker = FakeBroker()
+    values = commit_values()
+    values["topics"][0]["partitions"][0]["commit_timestamp"] = named
+    call(broker, COMMIT, 1, **values)
+    first, second = (broker.groups._shard("g").offsets.get(OffsetKey("g", "orders", part)) for part in (0, 1))
+    now = second.commit_timestamp_ms
+    assert now > 1_000
+    assert first.commit_timestamp_ms == (now if named == -1 else named)
+    assert (first.expire_timestamp_ms, second.expire_timestamp_ms) == (-1, -1)
+
+
+@pytest.mark.parametrize("version", versions(COMMIT)[1:])
 def test_an_unknown_group_has_another_name_from_version_9_on(version: int) -> None:
     answer = call(FakeBroker(), COMMIT, version, **commit_values(generation_id_or_member_epoch=3, member_id="m"))
     assert codes(answer)[0][0] == ("group_id_not_found" if version >= 9 else "illegal_generation")

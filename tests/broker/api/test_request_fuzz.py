@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema
 
 from kafkalog_broker import api
 from kafkalog_broker.errors import BrokerError, MalformedRequest
-from kafkalog_broker.protocol.codec import decode_request, encode_response
+from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.protocol.helpers.request_fuzz import header
 from tests.broker.protocol.helpers.request_tokens import damaged, joined, tokens_of
@@ -81,7 +80,7 @@ def test_handlers_answer_whatever_a_request_says(seed: int, count: int, tmp_path
         threads = InThreads(running.broker)
         for place in range(count):
             key, version = served[place] if place < len(served) else draw.choice(served)
-            tokens = tokens_of(load_request_schema(key, version), draw)
+            tokens = tokens_of(request_class(key, version), draw)
             body = joined(tokens) if draw.random() < 0.4 else damaged(tokens, draw)
             frame = header(key, version) + body
             try:

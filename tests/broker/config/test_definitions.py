@@ -182,7 +182,6 @@ SILENT = [
     "offsets.topic.replication.factor",
     "transaction.state.log.min.isr",
     "transaction.state.log.replication.factor",
-    "min.insync.replicas",
     "unclean.leader.election.enable",
     "group.coordinator.threads",
     "quota.window.num",
@@ -228,7 +227,7 @@ def test_what_has_an_effect_is_not_named():
 def test_topic_properties_of_replicas_and_tiered_storage_have_no_effect():
     assert set(TOPIC_PROPERTIES) - served_topic_properties() == {
         "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
-        "local.retention.ms", "min.insync.replicas", "remote.log.copy.disable", "remote.log.delete.on.disable",
+        "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
         "remote.storage.enable", "unclean.leader.election.enable",
     }  # fmt: skip
 

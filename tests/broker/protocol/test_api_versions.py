@@ -19,7 +19,7 @@ def _registered(empty_registry: None) -> None:
     api(18, 0, 4)(handle)
     on_error(18)(api_versions_error)
     api(3, 0, 13)(handle)
-    api(0, 3, 13, advertised_min=0)(handle)
+    api(0, 0, 13)(handle)
 
 
 def answer(version: int, **fields: Any) -> tuple[Any, Request]:
@@ -33,7 +33,7 @@ def test_the_registry_is_told_in_the_order_of_keys(version: int) -> None:
     response, _ = answer(version, **SOFTWARE if version >= 3 else {})
     assert response.error_code is ErrorCode.none
     assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [
-        (0, 0, 13),  # Produce 0 is said and not served (KAFKA-18659)
+        (0, 0, 13),
         (3, 0, 13),
         (18, 0, 4),
     ]

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.index import load_request_schema
 from kio.serial import entity_reader
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.array_lengths import array_check
-from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.codec import decode_request, request_class
 from kafkalog_broker.protocol.request_steps import read_in_steps
 from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode, requests_of, served_first
@@ -31,9 +30,9 @@ def test_the_check_follows_every_field_of_an_honest_request(key: int, data: st.D
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
     _, _, entity = data.draw(requests_of(key, version))
     body = encode(entity, data.draw(st.none() | st.binary(max_size=200)))
-    check = array_check(load_request_schema(key, version))
+    check = array_check(request_class(key, version))
     if check is None:
-        assert b"tuple[" not in repr(load_request_schema(key, version).__annotations__).encode()
+        assert b"tuple[" not in repr(request_class(key, version).__annotations__).encode()
     else:
         assert check(b"head" + body, 4) == 4 + len(body)
 
@@ -51,7 +50,7 @@ def test_where_the_codec_ends_the_check_ends(key: int, data: st.DataObject) -> N
         if body:
             at = data.draw(st.integers(0, len(body) - 1))
             body[at : at + 1] = data.draw(st.binary(min_size=0, max_size=2) | st.sampled_from([b"\0", b"\1", b"\2"]))
-    kind = load_request_schema(key, version)
+    kind = request_class(key, version)
     check = array_check(kind)
     if check is None:
         return
@@ -104,7 +103,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.codec import decode_request, request_class
 from kafkalog_broker.protocol.request_steps import read_in_steps
 from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode_request, requests
@@ -144,7 +143,7 @@ def test_no_length_anywhere_in_a_request_ends_the_process() -> None:
 def test_only_the_byte_255_stands_for_no_struct(there: int) -> None:
     """DescribeTopicPartitions 0 with a cursor (KIP-893). A check that took other bytes for null than kio would hold
     other array lengths against the request than those that are read."""
-    kind: Any = load_request_schema(75, 0)
+    kind: Any = request_class(75, 0)
     head, cursor = b"\2\2t\0" + struct.pack(">i", 2000), b"\2t" + struct.pack(">i", 0) + b"\0"
     body = head + bytes([there]) + (b"" if there == 255 else cursor) + b"\0"
     check = array_check(kind)

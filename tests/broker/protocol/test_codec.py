@@ -102,7 +102,7 @@ def test_a_client_id_that_does_not_fit_is_malformed(length: int, client_id: byte
         decode_request(struct.pack(">hhih", 18, 0, 1, length) + client_id)
 
 
-@pytest.mark.parametrize(("key", "version"), [(5, 0), (-1, 0), (32767, 1), (3, 14), (3, -1), (1, 3), (0, 2)])
+@pytest.mark.parametrize(("key", "version"), [(5, 0), (-1, 0), (32767, 1), (3, 14), (3, -1), (1, -1), (37, 4)])
 def test_an_api_or_version_that_is_not_served_is_told_apart_from_damage(key: int, version: int) -> None:
     with pytest.raises(UnsupportedVersion, match="is not served") as caught:
         decode_request(struct.pack(">hhih", key, version, 1, -1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from typing import Any
 from uuid import UUID
 
@@ -14,11 +13,12 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse, encode_fetch_response
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata, encode_metadata_response
 from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+from kafkalog_broker.protocol.response_entity import response_module
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -30,8 +30,8 @@ ENDPOINTS = st.lists(st.builds(NodeEndpoint, I32, NAMES, I32, st.none() | NAMES)
 
 
 def kio(key: int, version: int) -> Any:
-    """The module of kio's response classes."""
-    return import_module(response_class(key, version).__module__)
+    """The module of kio's response classes, or what stands for it."""
+    return response_module(Request(key, version, 1, None, None, ConnectionInfo()))
 
 
 def written(entity: Any) -> bytes:
@@ -67,7 +67,7 @@ PRODUCE_PARTITIONS = st.builds(
 )
 
 
-@given(version=st.integers(3, 13), throttle=I32, nodes=ENDPOINTS, data=st.data())
+@given(version=st.integers(0, 13), throttle=I32, nodes=ENDPOINTS, data=st.data())
 def test_produce_responses(version: int, throttle: int, nodes: list[NodeEndpoint], data: st.DataObject) -> None:
     topics = data.draw(lists_of_topics(IDS if version >= 13 else NAMES, PRODUCE_PARTITIONS))
     module = kio(0, version)
@@ -78,8 +78,11 @@ def test_produce_responses(version: int, throttle: int, nodes: list[NodeEndpoint
             "index": p.index,
             "error_code": p.error_code,
             "base_offset": p.base_offset,
-            "log_append_time": None if time == -1 else datetime.fromtimestamp(time // 1000, tz=UTC),
         }
+        if version == 2:
+            fields["log_append_time_ms"] = time
+        if version >= 3:
+            fields["log_append_time"] = None if time == -1 else datetime.fromtimestamp(time // 1000, tz=UTC)
         if version >= 5:
             fields["log_start_offset"] = p.log_start_offset
         if version >= 8:
@@ -93,6 +96,8 @@ def test_produce_responses(version: int, throttle: int, nodes: list[NodeEndpoint
         return module.PartitionProduceResponse(**fields)
 
     fields: dict[str, Any] = {"node_endpoints": endpoints(module, nodes)} if version >= 10 else {}
+    if version >= 1:
+        fields["throttle_time"] = timedelta(milliseconds=throttle)
     expected = module.ProduceResponse(
         responses=tuple(
             module.TopicProduceResponse(
@@ -100,7 +105,6 @@ def test_produce_responses(version: int, throttle: int, nodes: list[NodeEndpoint
             )
             for topic, partitions in topics
         ),
-        throttle_time=timedelta(milliseconds=throttle),
         **fields,
     )
     assert b"".join(encode_produce_response(version, topics, throttle, nodes)) == written(expected)
@@ -121,7 +125,7 @@ FETCH_PARTITIONS = st.builds(
 )
 
 
-@given(version=st.integers(4, 18), throttle=I32, error=ERRORS, session=I32, nodes=ENDPOINTS, data=st.data())
+@given(version=st.integers(0, 18), throttle=I32, error=ERRORS, session=I32, nodes=ENDPOINTS, data=st.data())
 def test_fetch_responses(
     version: int, throttle: int, error: ErrorCode, session: int, nodes: list[NodeEndpoint], data: st.DataObject
 ) -> None:
@@ -133,12 +137,16 @@ def test_fetch_responses(
             "partition_index": p.index,
             "error_code": p.error_code,
             "high_watermark": p.high_watermark,
-            "last_stable_offset": p.last_stable_offset,
-            "aborted_transactions": None
-            if p.aborted_transactions is None
-            else tuple(module.AbortedTransaction(producer_id=i, first_offset=o) for i, o in p.aborted_transactions),
             "records": None if p.records is None else b"".join(p.records),
         }
+        if version >= 4:
+            aborted = p.aborted_transactions
+            fields["last_stable_offset"] = p.last_stable_offset
+            fields["aborted_transactions"] = (
+                None
+                if aborted is None
+                else tuple(module.AbortedTransaction(producer_id=i, first_offset=o) for i, o in aborted)
+            )
         if version >= 5:
             fields["log_start_offset"] = p.log_start_offset
         if version >= 11:
@@ -154,8 +162,9 @@ def test_fetch_responses(
     fields: dict[str, Any] = {"error_code": error, "session_id": session} if version >= 7 else {}
     if version >= 16:
         fields["node_endpoints"] = endpoints(module, nodes)
+    if version >= 1:
+        fields["throttle_time"] = timedelta(milliseconds=throttle)
     expected = module.FetchResponse(
-        throttle_time=timedelta(milliseconds=throttle),
         responses=tuple(
             module.FetchableTopicResponse(
                 **topic_key(version, 13, topic, "topic"), partitions=tuple(map(partition, partitions))

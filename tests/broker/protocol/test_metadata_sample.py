@@ -3,11 +3,14 @@ brokers, three topics of two partitions, replicas in the order of preference."""
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
+from kafkalog_broker import api
+from kafkalog_broker.protocol.codec import decode_request, encode_response
 from kafkalog_broker.protocol.metadata_response import (
     ZERO_ID,
     PartitionMetadata,
@@ -46,6 +49,19 @@ def test_the_printed_response_is_what_we_encode() -> None:
     assert len(PRINTED) == 319
     body = b"".join(encode_metadata_response(0, BROKERS, TOPICS, cluster_id=None, controller_id=-1))
     assert PRINTED[4:] == body
+
+
+def test_the_request_of_its_client_is_read_and_answered_with_it() -> None:
+    """encode_metadata_request(CorrelationId, ClientId, Topics): an array of strings after the common header."""
+    frame = struct.pack(">hhih", 3, 0, 0, 6) + b"ekafka" + struct.pack(">i", 3)
+    for topic in (b"a1", b"a2", b"a3"):
+        frame += struct.pack(">h", len(topic)) + topic
+    api.load_all()
+    request = decode_request(frame)
+    assert (request.correlation_id, request.client_id) == (0, "ekafka")
+    assert [topic.name for topic in request.entity.topics] == ["a1", "a2", "a3"]
+    answer = encode_metadata_response(0, BROKERS, TOPICS, cluster_id=None, controller_id=-1)
+    assert b"".join(encode_response(request, answer)) == struct.pack(">i", 319) + PRINTED
 
 
 def test_the_printed_response_is_read_as_its_author_read_it() -> None:

@@ -23,7 +23,7 @@ from tests.broker.protocol.helpers.drawn_entities import encode_request, request
 
 pytestmark = pytest.mark.usefixtures("everything_served")
 
-VERSIONS = st.integers(3, 13)
+VERSIONS = st.integers(0, 13)
 
 
 def as_values(entity: Any, version: int) -> tuple[Any, ...]:
@@ -35,7 +35,7 @@ def as_values(entity: Any, version: int) -> tuple[Any, ...]:
         )
         for topic in entity.topic_data
     ]
-    return entity.transactional_id, entity.acks, entity.timeout // timedelta(milliseconds=1), topics
+    return getattr(entity, "transactional_id", None), entity.acks, entity.timeout // timedelta(milliseconds=1), topics
 
 
 def as_bytes(request: ProduceRequest) -> tuple[Any, ...]:

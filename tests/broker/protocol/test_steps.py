@@ -11,9 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
-from kio.schema.index import api_key_map, schema_name_map
 from kio.schema.list_offsets.v2 import response as response_module
 from kio.schema.types import TopicName
 from kio.serial import entity_writer
@@ -21,7 +19,7 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i32, i64
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.codec import decode_in_steps, decode_request, response_class
+from kafkalog_broker.protocol.codec import decode_in_steps, decode_request, request_class, response_class
 from kafkalog_broker.protocol.request_steps import (
     FREED_AT_ONCE,
     MAX_VALUES,
@@ -39,13 +37,11 @@ from tests.broker.protocol.helpers.drawn_entities import (
     entities,
     requests_of,
     served_first,
+    versions_with,
 )
 from tests.searches import examples
 
-RESPONSE_VERSIONS = {
-    key: sorted(v for v, types in schema_name_map[name].items() if EntityType.response in types)
-    for key, name in api_key_map.items()
-}
+RESPONSE_VERSIONS = versions_with(EntityType.response)
 T = TypeVar("T")
 
 
@@ -67,7 +63,7 @@ def test_a_request_is_the_same_in_steps(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
     _, _, entity = data.draw(requests_of(key, version))
     body = encode(entity, data.draw(st.none() | st.binary(max_size=200)))
-    read, _ = all_steps(read_in_steps(load_request_schema(key, version), b"head" + body, 4))
+    read, _ = all_steps(read_in_steps(request_class(key, version), b"head" + body, 4))
     assert read == entity
 
 

@@ -57,6 +57,12 @@ def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pie
     return scratch.view[:end]
 
 
+def packed(records: memoryview | bytes, codec: int, config: LogConfig) -> bytes:
+    """The records compressed, at the topic's level."""
+    level = getattr(config, _LEVELS[Codec(codec)], None) if codec in _LEVELS else None
+    return compress(Codec(codec), records, level)
+
+
 def rebuilt(
     batch: bytearray,
     records: memoryview,
@@ -75,10 +81,8 @@ def rebuilt(
         count,
     ) = layout.BATCH_HEADER.unpack_from(batch)  # fmt: skip
     plain = records if in_sequence else renumbered(records, count, base_timestamp)
-    level = getattr(config, _LEVELS[Codec(codec)], None) if codec in _LEVELS else None
-    packed = compress(Codec(codec), plain, level)
     attributes = attributes & ~layout.ATTRIBUTE_CODEC | codec
-    made = bytearray(layout.BATCH_OVERHEAD) + packed
+    made = bytearray(layout.BATCH_OVERHEAD) + packed(plain, codec, config)
     fields = (
         base_offset, 0, leader_epoch, magic, 0, attributes, count - 1, base_timestamp, max_timestamp, producer_id,
         producer_epoch, base_sequence, count,

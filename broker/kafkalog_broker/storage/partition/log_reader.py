@@ -73,6 +73,11 @@ class LogReader:
     def aborted_transactions(self, offset: int, up_to: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of those with records in [offset, up_to), by the transaction indexes. Raises
         BrokerError."""
+        found = self.aborted_between(offset, up_to)
+        return [(transaction.producer_id, transaction.first_offset) for transaction in found]
+
+    def aborted_between(self, offset: int, up_to: int) -> list[AbortedTransaction]:
+        """As aborted_transactions, with the offsets of their markers."""
         self._availability.check()
         found: list[AbortedTransaction] = []
         try:
@@ -83,7 +88,7 @@ class LogReader:
                     break
         except (OSError, CorruptLog) as error:
             self._availability.fail(error, nothing_happened=True)
-        return [(transaction.producer_id, transaction.first_offset) for transaction in found]
+        return found
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """(timestamp, offset, leader epoch) of the first record with a timestamp of at least `timestamp` ms."""

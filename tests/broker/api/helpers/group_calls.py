@@ -10,14 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from kio.index import load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from kafkalog_broker.api import load_all
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import decode_request, encode_response
+from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
 from kafkalog_broker.storage.topics_file import Topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.virtual_time import RANGE, World
@@ -98,7 +97,8 @@ def read(request: Request, response: Any) -> dict[str, Any]:
     data = b"".join(map(bytes, encode_response(request, response)))
     tagged = request.version >= FLEXIBLE_FROM[request.api_key]
     at = 4 + 4 + (1 if tagged else 0)
-    entity, size = entity_reader(load_response_schema(request.api_key, request.version))(data, at)
+    kind: Any = response_class(request.api_key, request.version)
+    entity, size = entity_reader(kind)(data, at)
     assert at + size == len(data)
     found = plain(entity)
     assert found.pop("throttle_time", 0) == 0
@@ -169,6 +169,7 @@ def commit_values(group_id: str = "g", **changes: Any) -> dict[str, Any]:
             "partition_index": index,
             "committed_offset": 10 + index,
             "committed_leader_epoch": 3,
+            "commit_timestamp": -1,
             "committed_metadata": text,
         }
         for index, text in ((0, "note"), (1, None), (2, ""))

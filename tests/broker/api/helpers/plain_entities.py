@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from kio.index import load_request_schema
+from kafkalog_broker.protocol.codec import request_class
 
 
 def request_entity(key: int, version: int, values: Mapping[str, Any], ids: Mapping[str, uuid.UUID]) -> Any:
     """The request of that version with those of the `values` that it has. `ids`: topic ids for `$id:NAME`."""
-    return _build(load_request_schema(key, version), values, ids)
+    return _build(request_class(key, version), values, ids)
 
 
 def plain(value: Any) -> Any:

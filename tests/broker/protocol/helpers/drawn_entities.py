@@ -11,17 +11,25 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial._implicit_defaults import get_tagged_field_default
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 from kio.static.constants import EntityType
 
-REQUEST_VERSIONS = {
-    key: sorted(v for v, types in schema_name_map[name].items() if EntityType.request in types)
-    for key, name in api_key_map.items()
-}
+from kafkalog_broker.protocol.codec import request_class
+from kafkalog_broker.protocol.guide_schemas import VERSIONS
+
+
+def versions_with(kind: EntityType) -> dict[int, list[int]]:
+    """Versions of each API that have a request, or a response: kio's and those of the protocol guides."""
+    return {
+        key: sorted({*VERSIONS.get(key, ()), *(v for v, types in schema_name_map[name].items() if kind in types)})
+        for key, name in api_key_map.items()
+    }
+
+
+REQUEST_VERSIONS = versions_with(EntityType.request)
 
 
 def served_first(keys: Iterable[int]) -> list[Any]:
@@ -85,7 +93,7 @@ def requests() -> st.SearchStrategy[tuple[int, int, Any]]:
 
 @cache
 def requests_of(key: int, version: int) -> st.SearchStrategy[tuple[int, int, Any]]:
-    return st.tuples(st.just(key), st.just(version), entities(load_request_schema(key, version)))
+    return st.tuples(st.just(key), st.just(version), entities(request_class(key, version)))
 
 
 def encode_request(key: int, version: int, entity: Any, correlation_id: int = 7, unknown: bytes | None = None) -> bytes:

@@ -17,13 +17,12 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
-from kio.index import load_request_schema
 from kio.serial import entity_reader
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.array_lengths import array_check
-from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.codec import decode_request, request_class
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS
 from tests.broker.protocol.helpers.request_tokens import damaged, tokens_of
 
@@ -40,7 +39,8 @@ MEASURED = 10
 
 def header(key: int, version: int) -> bytes:
     """A request header in the version that this API and version have."""
-    flexible = load_request_schema(key, version).__header_schema__.__version__ >= 2
+    kind: Any = request_class(key, version)
+    flexible = kind.__header_schema__.__version__ >= 2
     return struct.pack(">hhih", key, version, 7, 4) + b"fuzz" + (b"\0" if flexible else b"")
 
 
@@ -50,7 +50,7 @@ def walk_and_codec(key: int, version: int, body: bytes) -> tuple[int, int] | Non
     A check that takes a body for good and ends elsewhere has looked at other lengths than kio reads: then a frame can
     be made whose arrays nobody has checked, and kio aborts the process.
     """
-    entity: Any = load_request_schema(key, version)
+    entity: Any = request_class(key, version)
     check = array_check(entity)
     if check is None:
         return None
@@ -95,7 +95,7 @@ def fuzz(seed: int, count: int, note: int, same_end: bool) -> tuple[int, int]:
     draw, found = random.Random(seed), [0, 0]
     for place in range(count):
         key, version = PAIRS[place % len(PAIRS)] if place < len(PAIRS) else draw.choice(PAIRS)
-        body = damaged(tokens_of(load_request_schema(key, version), draw), draw)
+        body = damaged(tokens_of(request_class(key, version), draw), draw)
         frame = header(key, version) + body
         os.pwrite(note, f"{key} {version} {body.hex()}\n".encode(), 0)
         if place % MEASURED == 0:

@@ -1,0 +1,211 @@
+"""What a producer of message sets v0 or v1 sends (Produce 0 to 2), made the v2 batch that goes into the log.
+
+Pure, for a thread. Kafka's rules (LogValidator, LegacyRecord), in which a plain message is a batch of its own, and a
+compressed one, a wrapper, stands alone:
+
+- each message is whole, no larger than max.message.bytes, and its CRC is valid; one cut short at the end is left off
+- all have one magic; the messages in a wrapper have the wrapper's, valid CRCs, and are not compressed again
+- each has a key where the topic is compacted, a timestamp within bounds, and CreateTime
+- a wrapper v1 has the offset of its last message, or 0, as some releases of librdkafka left it
+
+What is made: one v2 batch with the wrapper's codec (or compression.type), in which the first message's timestamp is the
+base timestamp, -1 for v0. Offsets of producers mean nothing here. As any batch, it must fit into max.message.bytes.
+
+A negative size is INVALID_FETCH_SIZE, the protocol guide's InvalidMessageSize (4), where later Kafkas say
+CORRUPT_MESSAGE. What Kafka answers with UNKNOWN_SERVER_ERROR (an impossible key size, a broken gzip stream, codec 5)
+has a code here that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.append.append_validation import (
+    LOG_APPEND_TIME,
+    MAX_RECORDS,
+    MOST_PIECES,
+    validate_batch,
+)
+from kafkalog_broker.storage.append.message_set_fields import R, S, SetFault
+from kafkalog_broker.storage.append.recompression import packed, target_codec, unpacked
+from kafkalog_broker.storage.append.record_walk import load_kernel
+from kafkalog_spark.errors import CorruptBatch, KafkalogError
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import wrapper_value_at
+from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
+
+if TYPE_CHECKING:
+    from kafkalog_broker.config.log_config import LogConfig
+
+_OFFSET_SIZE_CRC = struct.Struct(">qiI")
+_V2 = 2
+_CORRUPT, _INVALID = ErrorCode.corrupt_message, ErrorCode.invalid_record
+_FAULTS = {
+    SetFault.NEGATIVE_SIZE: (ErrorCode.invalid_fetch_size, "has a negative size"),
+    SetFault.SMALL_SIZE: (_CORRUPT, "is smaller than a message can be"),
+    SetFault.UNKNOWN_MAGIC: (_CORRUPT, "has a magic byte that is not known"),
+    SetFault.OTHER_MAGIC: (_INVALID, "has another magic byte than the first one, or the wrapper that it is in"),
+    SetFault.TOO_LARGE: (ErrorCode.message_too_large, "is larger than max.message.bytes of the topic"),
+    SetFault.CRC: (_CORRUPT, "has a CRC that does not match its bytes"),
+    SetFault.COMPRESSED: (_INVALID, "is compressed: a compressed message stands alone, and not in another one"),
+    SetFault.FIELDS: (_INVALID, "has a key or value that does not lie in it"),
+    SetFault.APPEND_TIME_SET: (ErrorCode.invalid_timestamp, "has the timestamp type LogAppendTime, which brokers set"),
+    SetFault.TOO_MANY: (_INVALID, f"is one more than the {MAX_RECORDS} that are taken; send smaller sets"),
+}
+
+
+def validate_message_set(
+    data: memoryview, config: LogConfig, now_ms: int, *, is_compacted: bool = False
+) -> EncodedBatch | None:
+    """Check what came for one partition, and make of it what goes into the log; None where there is no whole message.
+
+    A v2 batch is validated as such. Raises BrokerError: corrupt_message, invalid_fetch_size, invalid_record,
+    invalid_timestamp, message_too_large, unsupported_compression_type. Loads Numba.
+    """
+    if len(data) > layout.MAGIC_AT and data[layout.MAGIC_AT] == _V2:
+        return validate_batch(data, config, now_ms, is_compacted=is_compacted)
+    magic = data[layout.MAGIC_AT] if len(data) > layout.MAGIC_AT else 0
+    size = _size_of_wrapper(data)
+    if size is None:
+        codec, source = int(Codec.NONE), data
+    else:
+        _check_wrapper(data, size, magic, config)
+        codec, source = _opened(data[:size], magic)
+    rules = _rules(magic, config, now_ms, is_inner=size is not None, is_compacted=is_compacted)
+    made = bytearray(layout.BATCH_OVERHEAD + len(source))
+    facts = _converted(source, rules, made)
+    if size is not None:
+        _check_messages(facts, magic, struct.unpack_from(">q", data)[0])
+    elif not facts[S.COUNT]:
+        return None
+    return _batch(made, facts, codec, config, now_ms)
+
+
+def _size_of_wrapper(data: memoryview) -> int | None:
+    """Bytes of the compressed message that begins here, whole; None for anything else."""
+    if len(data) <= layout.LEGACY_ATTRIBUTES_AT or not data[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC:
+        return None
+    size = int(struct.unpack_from(">i", data, layout.LENGTH_AT)[0]) + layout.LOG_OVERHEAD
+    magic = data[layout.MAGIC_AT]
+    return size if magic < _V2 and layout.LEGACY_MIN_SIZE[0] <= size <= len(data) else None
+
+
+def _check_wrapper(data: memoryview, size: int, magic: int, config: LogConfig) -> None:
+    _, _, crc = _OFFSET_SIZE_CRC.unpack_from(data)
+    if size > config.max_message_bytes:
+        raise _fault(SetFault.TOO_LARGE, 0)
+    if zlib.crc32(data[layout.MAGIC_AT : size]) != crc:
+        raise _fault(SetFault.CRC, 0)
+    if size < layout.LEGACY_MIN_SIZE[magic]:
+        raise _fault(SetFault.FIELDS, 0)
+    if magic and data[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_LOG_APPEND_TIME:
+        raise _fault(SetFault.APPEND_TIME_SET, 0)
+    rest = data[size:]
+    if len(rest) >= layout.LOG_OVERHEAD:
+        (length,) = struct.unpack_from(">i", rest, layout.LENGTH_AT)
+        if 0 <= length <= len(rest) - layout.LOG_OVERHEAD:
+            raise BrokerError(_INVALID, "a compressed message stands alone, here another one follows")
+
+
+def _opened(wrapper: memoryview, magic: int) -> tuple[int, memoryview]:
+    """Its codec, and the message set in it; good until the same thread opens another one."""
+    codec = wrapper[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC
+    if codec == Codec.ZSTD:
+        raise BrokerError(_INVALID, "messages v0 and v1 are not compressed with zstd: send v2 batches")
+    if codec > Codec.ZSTD:
+        raise BrokerError(ErrorCode.unsupported_compression_type, f"codec {codec} is not known (0 none ... 3 lz4)")
+    try:
+        value_at = wrapper_value_at(wrapper, magic)
+        return codec, unpacked(codec, wrapper[value_at:], MAX_DECOMPRESSED, MOST_PIECES)
+    except CorruptBatch as error:
+        raise BrokerError(_INVALID, error.what) from error
+    except KafkalogError as error:
+        raise BrokerError(ErrorCode.unsupported_compression_type, error.what) from error
+
+
+def _rules(
+    magic: int, config: LogConfig, now_ms: int, *, is_inner: bool, is_compacted: bool
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    lowest, highest = 0, layout.MAX_INT64
+    if config.message_timestamp_type != LOG_APPEND_TIME:
+        lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
+        highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
+    rules = np.zeros(len(R), np.int64)
+    rules[R.MAGIC], rules[R.IS_INNER], rules[R.NEEDS_KEYS] = magic, is_inner, is_compacted
+    rules[R.MOST_BYTES] = MAX_DECOMPRESSED if is_inner else config.max_message_bytes
+    rules[R.MOST_RECORDS], rules[R.LOWEST], rules[R.HIGHEST] = MAX_RECORDS, lowest, highest
+    return rules
+
+
+def _converted(source: memoryview, rules: np.ndarray[Any, Any], made: bytearray) -> list[int]:
+    """S of the messages in `source`; their records are in `made`, after the room for the header."""
+    load_kernel()  # in its way: nobody waits for LLVM
+    from kafkalog_broker.storage.append.message_set_kernel import records_of_messages
+    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
+
+    payload = np.frombuffer(source.toreadonly(), np.uint8)
+    facts = np.zeros(len(S), np.int64)
+    out = np.frombuffer(made, np.uint8)[layout.RECORDS_AT :]
+    fault = records_of_messages(payload, 0, len(source), rules, CRC32_TABLE, facts, out)
+    found: list[int] = facts.tolist()
+    if found[S.BAD_TIMESTAMPS]:
+        raise BrokerError(
+            ErrorCode.invalid_timestamp,
+            f"{found[S.BAD_TIMESTAMPS]} messages have a timestamp that is not within "
+            f"{rules[R.LOWEST]}, {rules[R.HIGHEST]}",
+        )
+    if found[S.NULL_KEYS]:
+        raise BrokerError(
+            _INVALID, f"{found[S.NULL_KEYS]} messages have no key, and a compacted topic takes none without"
+        )
+    if fault:
+        raise _fault(SetFault(fault), found[S.COUNT])
+    return found
+
+
+def _check_messages(facts: list[int], magic: int, wrapper_offset: int) -> None:
+    """Of a wrapper."""
+    if not facts[S.COUNT]:
+        raise BrokerError(_INVALID, "a compressed message holds no message")
+    if magic and wrapper_offset and wrapper_offset < facts[S.LAST_OFFSET]:
+        raise BrokerError(
+            _INVALID,
+            f"a compressed message has the offset {wrapper_offset}, below that of its last message, "
+            f"{facts[S.LAST_OFFSET]}",
+        )
+
+
+def _batch(made: bytearray, facts: list[int], codec: int, config: LogConfig, now_ms: int) -> EncodedBatch:
+    append_time = config.message_timestamp_type == LOG_APPEND_TIME
+    target = target_codec(config.compression_type, codec)
+    del made[layout.RECORDS_AT + facts[S.FILLED] :]
+    if target:
+        records = packed(memoryview(made)[layout.RECORDS_AT :], target, config)
+        made = made[: layout.RECORDS_AT] + records
+    if len(made) > config.max_message_bytes:
+        raise BrokerError(
+            ErrorCode.message_too_large,
+            f"a batch of {len(made)} bytes when the set is in one, max.message.bytes of the topic is "
+            f"{config.max_message_bytes}",
+        )
+    fields = header_fields(
+        0, facts[S.COUNT] - 1, facts[S.COUNT], facts[S.BASE_TIMESTAMP],
+        now_ms if append_time else facts[S.MAX_TIMESTAMP],
+        attributes=target | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0),
+        leader_epoch=layout.NO_LEADER_EPOCH, producer_id=layout.NO_PRODUCER_ID,
+        producer_epoch=layout.NO_PRODUCER_EPOCH, base_sequence=layout.NO_SEQUENCE,
+    )  # fmt: skip
+    seal(made, 0, len(made), fields)
+    return EncodedBatch.of(made)
+
+
+def _fault(fault: SetFault, message: int) -> BrokerError:
+    code, what = _FAULTS[fault]
+    return BrokerError(code, f"message {message} of the set {what}")

@@ -1,0 +1,100 @@
+"""Logs of all formats, and what clients of Fetch 0 to 3 are given of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from kafkalog_broker.fetching.converted_read import read_converted
+from kafkalog_broker.fetching.fetch_session import FetchPartition
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
+from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.format.layout import ControlType
+from tests.broker.old_versions.helpers.old_client import whole
+from tests.broker.storage.helpers.stored_logs import IDENTITY, NOW, log_config
+from tests.log.helpers.batch_builder import TRANSACTIONAL, V2Record, batch
+from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord
+from tests.log.helpers.plain_decoder import Record
+
+OLD_CODECS = (NONE, GZIP, SNAPPY, LZ4)
+PRODUCER, EPOCH = 9, 0
+
+
+def append(log: Log, records: list[V2Record], **fields: Any) -> None:
+    log.append(validate_batch(batch(0, records, leader_epoch=-1, **fields), log.config, NOW), NOW)
+
+
+def some(count: int = 3, size: int = 5, start: int = 0) -> list[V2Record]:
+    headers = ((b"h", b"x"),)
+    return [V2Record(n, NOW + n, b"k%d" % (start + n), bytes([97 + n % 26]) * size, headers) for n in range(count)]
+
+
+def log_of(directory: Path, *files: tuple[int, bytes]) -> Log:
+    """A log with these bytes as its segments, as brokers before 0.11 left them."""
+    directory.mkdir()
+    for base_offset, data in files:
+        (directory / f"{base_offset:020}.log").write_bytes(data)
+    return Log(IDENTITY, log_config(), load_log(LoadRequest(directory=directory, clean=False)), NOW)
+
+
+def read(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes: Any) -> Any:
+    """One pass over one partition."""
+
+    async def run(function: Any, *arguments: Any) -> Any:
+        return function(*arguments)
+
+    async def pass_() -> Any:
+        settings_: dict[str, Any] = {"max_bytes": 1 << 30, "begin": 0, "is_over": lambda: False, **changes}
+        return await read_converted(
+            [FetchPartition("t", 0, offset, most, -1)], lambda _: log, run, version=version, turn=Turn(), **settings_
+        )
+
+    return asyncio.run(pass_())
+
+
+def data_of(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes: Any) -> bytes:
+    (one,) = read(log, version, offset, most, **changes).partitions
+    assert one.answer.error_code == 0
+    return b"".join(bytes(piece) for piece in one.answer.records)
+
+
+def records_of(log: Log, version: int, offset: int = 0, most: int = 1 << 20) -> list[Record]:
+    """From `offset` to the end, as a consumer reads them."""
+    found: list[Record] = []
+    while offset < log.high_watermark:
+        records = [one for b in whole(data_of(log, version, offset, most)) for one in b.records if one.offset >= offset]
+        if not records:
+            return found
+        found += records
+        offset = records[-1].offset + 1
+    return found
+
+
+RECORDS = st.lists(
+    st.builds(
+        LegacyRecord,
+        offset=st.just(0),
+        key=st.none() | st.binary(max_size=40),
+        value=st.none() | st.binary(max_size=400),
+        timestamp=st.integers(0, NOW),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def transaction(log: Log, end: ControlType, *, count: int = 2, sequence: int = 0, producer: int = PRODUCER) -> None:
+    made = batch(
+        0, some(count, start=log.log_end_offset), leader_epoch=-1, attributes=TRANSACTIONAL, producer_id=producer,
+        producer_epoch=EPOCH, base_sequence=sequence,
+    )  # fmt: skip
+    log.append(validate_batch(made, log.config, NOW), NOW)
+    log.append_control(end, producer, EPOCH, 0, NOW)
+
+
+OLD = [LegacyRecord(n, b"k%d" % n, b"v" * 30, NOW + n) for n in range(6)]

@@ -1,0 +1,66 @@
+"""The table of docs/protocol.md is what the broker serves, and the tests that it names are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.constants import EntityType
+
+from kafkalog_broker import api
+from kafkalog_broker.protocol.codec import api_name
+from kafkalog_broker.protocol.guide_schemas import VERSIONS
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.splitlines()
+    if re.match(r"\| \d+ \| [A-Z]\w+ \|", line) and line.count("|") == 7
+]
+TABLE = {int(key): (name, guides, kafka, served, tests) for key, name, guides, kafka, served, tests in ROWS}
+
+
+def span(lowest: int, highest: int) -> str:
+    return str(lowest) if lowest == highest else f"{lowest}-{highest}"
+
+
+def test_every_api_has_a_row() -> None:
+    assert list(TABLE) == list(range(93))
+    assert set(api_key_map) <= set(TABLE)
+    named = {key: row[0] for key, row in TABLE.items() if key in api_key_map}
+    assert named == {key: api_name(key) for key in named}
+
+
+def test_the_versions_that_are_served_are_those_of_the_registry() -> None:
+    served = {key: span(one.min_version, one.max_version) for key, one in api.load_all().items()}
+    assert {key: row[3] for key, row in TABLE.items() if row[3] != "-"} == served
+
+
+def test_the_versions_of_kafka_and_of_the_guides_are_those_that_there_are_classes_for() -> None:
+    """Of Kafka, kio knows the request classes: InitProducerId 6 too, which is not stable."""
+    for key, row in TABLE.items():
+        if key in api_key_map and key != 22:
+            known = [one for one, types in schema_name_map[api_key_map[key]].items() if EntityType.request in types]
+            assert row[2].removesuffix(" (controller)") == span(min(known), max(known)), key
+    for key, versions in VERSIONS.items():
+        first_of_kafka = int(TABLE[key][2].split("-")[0])
+        assert list(versions) == list(range(first_of_kafka))
+
+
+def test_every_api_of_the_guides_with_a_format_is_served_from_version_0_on() -> None:
+    for name, guides, _, served, _ in TABLE.values():
+        if guides and guides != "named":
+            assert served.startswith("0"), name
+
+
+def test_what_is_served_is_tested_by_files_that_are_there() -> None:
+    for name, _, _, served, tests in TABLE.values():
+        files = re.findall(r"`([\w/]+\.py)`", tests)
+        assert bool(files) == (served != "-"), name
+        for file in files:
+            assert (ROOT / "tests" / "broker" / file).exists(), file
+    for file in re.findall(r"`(\w+/[\w/]+\.py)`", PAGE):
+        places = (ROOT / "tests" / "broker" / file, ROOT / file, ROOT / "broker" / "kafkalog_broker" / file)
+        assert any(place.exists() for place in places), file
