@@ -56,6 +56,9 @@ def segment_facts(
         if base >= end:
             break
         following = log.next_base_offset(index)
+        largest = log.largest_timestamp(index) if by_time and following is not None else None
+        if largest is not None and largest < row_filter.timestamp_from_ms:
+            continue
         try:
             with log.open_segment(index) as file:
                 first = max(start, base)
