@@ -151,9 +151,9 @@ def test_events_of_the_metadata_topic_decide_where_it_is_given(tmp_path: Path) -
 
 def test_leaders_in_turns() -> None:
     log = opened(LEADERS.data, LEADERS.remote, topic="leaders")
+    assert rows_of(log) == consumed(LEADERS, "leaders")
     assert isinstance(log, TieredLog)
-    assert log.walk is not None
-    assert (log.walk.holes, log.walk.left_out) == ((), ())
+    assert log.walk is None  # Kafka 4.3 went on where the leader before had come to: names tell all
     assert len(log.segments) > 4
 
 

@@ -202,6 +202,10 @@ class PartitionLog:
         """Path of a segment's .log."""
         return os.path.join(self.directory, self.segments[index].log)
 
+    def settle(self, start: int, end: int) -> None:
+        """What of the segments with offsets of [start, end) has to be asked before they are opened is asked now: they
+        stay the same until the next refresh."""
+
     def largest_timestamp(self, index: int) -> int | None:
         """The largest timestamp (ms) in a segment where that is known without opening it; of control batches too."""
         return None

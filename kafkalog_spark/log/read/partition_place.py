@@ -86,6 +86,7 @@ class PartitionPlace:
         """Of the topic, where partition.metadata says it."""
         return topic_id(self.store, self.directory)
 
-    def carrying(self, log: PartitionLog, start: int, end: int) -> Self:
-        """The place for a task that reads [start, end) of the log that was opened here: with what saves it requests."""
+    def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
+        """The place for a task that reads [start, end) of the log that was opened here: with what saves it requests.
+        end: None for the end that the log has by then."""
         return self

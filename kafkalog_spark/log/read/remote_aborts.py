@@ -9,7 +9,7 @@ had not ended, and for these alone is read on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 
@@ -23,27 +23,33 @@ from kafkalog_spark.log.tiered.key_wrap import KeyRing
 _log = logging.getLogger(__name__)
 
 
-def runs_of(parts: Sequence[Part], start: int, end: int, keys: KeyRing, name: str) -> list[IndexedRun]:
+Hold = Callable[[int], HeldSegment | None]
+"""Gives what is known of the remote segment of a part, by its index. Raises as TieredLog.open_segment."""
+
+
+def runs_of(parts: Sequence[Part], hold: Hold, start: int, end: int, keys: KeyRing, name: str) -> list[IndexedRun]:
     """[start, end) in runs of local and of remote parts; see PartitionLog.indexed_runs."""
     runs: list[IndexedRun] = []
-    for is_local, group in groupby(parts, key=lambda part: part.held is None):
-        together = list(group)
-        begin, until = max(start, together[0].start), min(end, together[-1].until)
+    for is_local, group in groupby(range(len(parts)), key=lambda index: parts[index].is_local):
+        indexes = list(group)
+        begin, until = max(start, parts[indexes[0]].start), min(end, parts[indexes[-1]].until)
         if begin >= until:
             continue
-        held = [part.held for part in together if part.held is not None and part.until > begin]
-        find = None if is_local else partial(_find, held, begin, until, keys, name)
+        asked = [index for index in indexes if parts[index].until > begin]
+        find = None if is_local else partial(_find, asked, hold, begin, until, keys, name)
         runs.append(IndexedRun(begin, until, find))
     return runs
 
 
-def _find(held: Sequence[HeldSegment], start: int, end: int, keys: KeyRing, name: str) -> IndexedAborts | None:
-    """held: remote segments one after the other, from that of `start` on, also past `end`."""
+def _find(indexes: Sequence[int], hold: Hold, start: int, end: int, keys: KeyRing, name: str) -> IndexedAborts | None:
+    """indexes: of remote parts one after the other, from that of `start` on, also past `end`."""
     found: dict[AbortedTransaction, None] = {}  # segments that overlap tell of the same transactions
     waiting: dict[int, int] | None = None
     reached = end
-    for segment in held:
+    for index in indexes:
         try:
+            segment = hold(index)
+            assert segment is not None
             search = collect_aborted(aborted_of(segment, keys), start, end)
         except (CorruptLog, UnsupportedFormat, OSError) as error:
             _log.warning("%s: the batches are read, as the transaction index cannot be: %s", name, error)

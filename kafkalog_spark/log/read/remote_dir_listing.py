@@ -6,8 +6,7 @@ there `__remote_log_metadata` says it where that is among what was opened; else 
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafkalog_spark.errors import CorruptManifest, KafkalogError
@@ -31,13 +30,21 @@ Objects = Mapping[RemoteFile, tuple[str, FileFacts | None]]
 
 class RemoteDirListing:
     """One remote directory, looked at again and again: what was learnt of a segment is kept as long as its objects stay
-    what they were."""
+    what they were. remembered: segments that somebody else has learnt of."""
 
-    def __init__(self, place: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False) -> None:
+    def __init__(
+        self,
+        place: RemoteDir,
+        options: TierOptions,
+        *,
+        pass_over_damage: bool = False,
+        remembered: Iterable[HeldSegment] = (),
+    ) -> None:
         self.place = place
         self._options = options
         self._pass_over_damage = pass_over_damage
-        self._held: dict[uuid.UUID, HeldSegment] = {}
+        self._held = {held.segment.segment_id: held for held in remembered if held.place == place}
+        self._known: KnownSegments | None = None
         self.names: list[str] = []
         self.facts: Mapping[str, FileFacts] = {}
         self.exists = True
@@ -46,35 +53,39 @@ class RemoteDirListing:
     def topic_partition(self) -> str:
         return f"{self.place.topic}-{self.place.partition}"
 
-    def look(self, known: KnownSegments | None = None, *, below: int | None = None) -> list[HeldSegment]:
-        """The segments as they are now, by start offset. known: what `__remote_log_metadata` says of the partition;
-        below: only those that begin before this offset.
-
-        Raises OSError where the directory cannot be listed or a manifest not be read, CorruptManifest and the errors of
-        `open_remote`.
-        """
+    def look(self, known: KnownSegments | None = None, *, below: int | None = None) -> list[RemoteObjects]:
+        """The segments that are wholly there now, by start offset: one LIST. known: what `__remote_log_metadata` says
+        of the partition; below: only those that begin before this offset. Raises OSError."""
+        self._known = known
         try:
             listing = self.place.store.list(self.place.directory)
         except FileNotFoundError:
-            self.exists, self.names, self.facts, self._held = False, [], {}, {}
+            self.exists, self.names, self.facts = False, [], {}
             return []
         self.exists, self.names, self.facts = True, listing.names, listing.files
-        whole = [found for found in objects_in(self.place, listing, self._options.key_prefix) if not found.missing]
-        if below is not None:
-            whole = [found for found in whole if found.start_offset < below]
-        if known is not None:
-            whole = [found for found in whole if known.may_be_read(found.segment_id)]
-        held = in_parallel(lambda found: self._held_segment(found, known), whole, self.place.store)
-        self._held = {one.segment.segment_id: one for one in held if one is not None}
-        return list(self._held.values())
+        return [
+            found
+            for found in objects_in(self.place, listing, self._options.key_prefix)
+            if not found.missing
+            and (below is None or found.start_offset < below)
+            and (known is None or known.may_be_read(found.segment_id))
+        ]
 
-    def _held_segment(self, found: RemoteObjects, known: KnownSegments | None) -> HeldSegment | None:
-        """None when it was deleted since it was listed."""
+    def held(self, wanted: Sequence[RemoteObjects]) -> list[HeldSegment | None]:
+        """What is known of these segments, found out where it is not yet; None for one that was deleted since.
+
+        Raises OSError where a manifest cannot be read, CorruptManifest and the errors of `open_remote`.
+        """
+        found = in_parallel(self._held_segment, wanted, self.place.store)
+        self._held.update({held.segment.segment_id: held for held in found if held is not None})
+        return found
+
+    def _held_segment(self, found: RemoteObjects) -> HeldSegment | None:
         objects = {file: (name, self.facts.get(name)) for file, (name, _) in found.objects.items()}
         before = self._held.get(found.segment_id)
         if before is not None and before.objects == objects:
             return before
-        segment = None if known is None else known.segments.get(found.segment_id)
+        segment = None if self._known is None else self._known.segments.get(found.segment_id)
         try:
             manifest = self._manifest(found) if found.layout is Layout.AIVEN else None
             if manifest is not None and manifest.segment is not None:

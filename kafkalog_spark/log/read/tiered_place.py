@@ -14,6 +14,7 @@ from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 if TYPE_CHECKING:
     from kafkalog_spark.log.read.partition_log import PartitionLog
     from kafkalog_spark.log.read.remote_metadata import RemoteMetadata
+    from kafkalog_spark.log.read.remote_segment_file import HeldSegment
     from kafkalog_spark.log.read.tiered_parts import KnownLog
 
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 class TieredPlace(PartitionPlace):
     """directory, store: of the log directory's partition; without one of the first remote directory (`is_local`).
 
-    remote: one for each topic id. known: what a task needs not look up. A pickle carries the keys in `options`.
+    remote: one for each topic id. known, remembered: what a task needs not look up, of a range, or of a log that it
+    lists. A pickle carries the keys in `options`.
     """
 
     is_local: bool = False
@@ -29,6 +31,7 @@ class TieredPlace(PartitionPlace):
     options: TierOptions = NO_TIER
     metadata: RemoteMetadata | None = None
     known: KnownLog | None = None
+    remembered: tuple[HeldSegment, ...] = ()
 
     @classmethod
     def of(
@@ -77,6 +80,7 @@ class TieredPlace(PartitionPlace):
             pass_over_damage=pass_over_damage,
             known_end=known_end,
             known=self.known,
+            remembered=self.remembered,
         )
 
     @property
@@ -95,8 +99,12 @@ class TieredPlace(PartitionPlace):
         ids = {place.topic_id for place in self.remote}
         return ids.pop() if len(ids) == 1 else None
 
-    def carrying(self, log: PartitionLog, start: int, end: int) -> Self:
+    def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
         """As of PartitionPlace."""
         from kafkalog_spark.log.read.tiered_log import TieredLog
 
-        return replace(self, known=log.known_for(start, end)) if isinstance(log, TieredLog) else self
+        if not isinstance(log, TieredLog):
+            return self
+        if end is None:
+            return replace(self, remembered=log.remembered)
+        return replace(self, known=log.known_for(start, end))
