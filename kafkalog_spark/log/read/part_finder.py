@@ -79,6 +79,14 @@ class PartFinder:
         parts = self._by_name(pending, local, log_start) if self._names_do else None
         return self._by_walk(pending, local, living, log_start) if parts is None else parts
 
+    def walked(self, local: PartitionLog | None) -> LogWalk:
+        """What the rules make of all segments that are wholly there, those that the local log holds included."""
+        living = topic_id(local.store, local.directory) if local is not None else None
+        pending = self._look(local, None, again=False, all_of_them=True)
+        self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)
+        assert self.walk is not None
+        return self.walk
+
     def hold(self, part: Part, following: Part | None, local: PartitionLog | None) -> HeldSegment:
         """What is known of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
         what names let expect: then list again, and `find` goes by the rules."""
@@ -142,10 +150,12 @@ class PartFinder:
 
     # ---- what is asked
 
-    def _look(self, local: PartitionLog | None, living: uuid.UUID | None, *, again: bool) -> list[Pending]:
+    def _look(
+        self, local: PartitionLog | None, living: uuid.UUID | None, *, again: bool, all_of_them: bool = False
+    ) -> list[Pending]:
         """The segments in all remote directories, or in those of the `living` topic, by start offset; what the local
-        log holds is not asked for."""
-        below = local.segments[0].base_offset if local is not None else None
+        log holds is not asked for, but for `all_of_them`."""
+        below = local.segments[0].base_offset if local is not None and not all_of_them else None
         pending: list[Pending] = []
         for listing in self._listings:
             if living is not None and listing.place.topic_id != living:
