@@ -13,6 +13,7 @@ from kafkalog_spark.check import CLEAN as EXIT_CLEAN
 from kafkalog_spark.check import ERRORS, main
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.tiered.tier_options import TierOptions
+from tests.log.batch_builder import sealed
 from tests.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
 from tests.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, GoldenCluster
 from tests.tiered.reading import WITH_KEY, aiven_tree, readable
@@ -89,20 +90,18 @@ def repeat_with_other_batches(manifests: list[Path]) -> None:
     text = copied.read_text().replace(first.stem[-22:], twin)
     copied.write_text(text)
     log = of(copied, ".log")
-    from tests.log.batch_builder import sealed
-
     data = log.read_bytes()
     size = 12 + int.from_bytes(data[8:12], "big")
     log.write_bytes(sealed(data[: size - 1] + bytes([data[size - 1] ^ 1])) + data[size:])
 
 
 TABLE = [
-    Damage("a manifest without its log", lambda m: of(m[1], ".log").unlink(), ".rsm-manifest", "there is no .log to it"),
+    Damage("a manifest without its log", lambda m: of(m[1], ".log").unlink(), ".rsm-", "there is no .log to it"),
     Damage("what that leaves", lambda m: of(m[1], ".log").unlink(), "/0", "are held by no segment"),
     Damage(
         "a log without a manifest", lambda m: m[-1].unlink(), ".log", "there is no manifest to it: a copy that", "note"
     ),
-    Damage("an object of nobody", lambda m: m[0].with_name("x.tmp").touch(), "x.tmp", "is no object of a tiered", "note"),
+    Damage("a file of nobody", lambda m: m[0].with_name("x.tmp").touch(), "x.tmp", "is no object of a tiered", "note"),
     Damage(
         "a log that was cut short",
         lambda m: of(m[0], ".log").write_bytes(of(m[0], ".log").read_bytes()[:-1]),
@@ -136,7 +135,7 @@ TABLE = [
         "a manifest of another segment", lambda m: m[0].write_bytes(m[1].read_bytes()), ".rsm-manifest",
         "it is of another segment than its key",
     ),
-    Damage("an end that lies", lambda m: manifest(m[0], endOffset=10_000), ".log", "the segment's last offset: expected"),
+    Damage("an end that lies", lambda m: manifest(m[0], endOffset=9999), ".log", "the segment's last offset: expected"),
     Damage(
         "a largest timestamp that lies", lambda m: manifest(m[0], maxTimestampMs=5), ".log",
         "the segment's largest timestamp: expected 5 ms, got 17",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -102,11 +103,13 @@ class RemoteSegmentCheck:
         manifest = self.held.manifest
         if manifest is None or manifest.indexes is None or RemoteFile.INDEXES not in self.held.objects:
             return
-        facts = self.held.objects[RemoteFile.INDEXES][1]
+        path = self.held.path_of(RemoteFile.INDEXES)
+        with closing(self.held.place.store.open(path, self.held.objects[RemoteFile.INDEXES][1])) as file:
+            size = file.size
         expected = max((place.position + place.size for place in manifest.indexes.values()), default=0)
-        if facts is not None and facts.size != expected:
-            fault = Fault("the size of the object", expected=f"{expected} bytes by its manifest", got=str(facts.size))
-            self.findings.add(Severity.ERROR, self.held.path_of(RemoteFile.INDEXES), fault, self._name)
+        if size != expected:
+            fault = Fault("the size of the object", expected=f"{expected} bytes by its manifest", got=str(size))
+            self.findings.add(Severity.ERROR, path, fault, self._name)
 
     def _parsed(self, file: RemoteFile, read: Callable[[], T]) -> T | None:
         try:
