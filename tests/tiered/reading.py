@@ -11,7 +11,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from tests.log.rows import ALL_COLUMNS, plain_rows
+from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 from tests.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, write_tree
 from tests.tiered.golden_tiered import GoldenCluster
 

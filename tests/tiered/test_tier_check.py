@@ -13,7 +13,7 @@ from kafkalog_spark.check import CLEAN as EXIT_CLEAN
 from kafkalog_spark.check import ERRORS, main
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from tests.log.batch_builder import sealed
+from tests.log.helpers.batch_builder import sealed
 from tests.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
 from tests.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, GoldenCluster
 from tests.tiered.reading import WITH_KEY, aiven_tree, readable

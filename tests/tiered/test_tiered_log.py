@@ -16,7 +16,7 @@ from kafkalog_spark.log.store.interface import FileFacts, OpenFile
 from kafkalog_spark.log.store.local_store import LocalFile, LocalStore
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, local_tiered_key
 from kafkalog_spark.log.tiered.tier_options import NO_TIER
-from tests.log.rows import plain_rows
+from tests.log.helpers.rows import plain_rows
 from tests.tiered.aiven_writer import AivenMode
 from tests.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster
 from tests.tiered.reading import aiven_tree, consumed, opened, readable, rows_of
