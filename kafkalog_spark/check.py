@@ -20,6 +20,7 @@ from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
 from kafkalog_spark.log.store.storage_names import is_storage_option
 from kafkalog_spark.log.store.storage_options import StorageOptions
+from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 
 CLEAN, ERRORS, WRONG_USAGE = 0, 1, 2
 
@@ -44,8 +45,9 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="about an object store, such as fs.s3a.endpoint=http://minio:9000 (docs/object_storage.md); secrets are "
-        "better said by the environment or the profile",
+        help="about an object store, such as fs.s3a.endpoint=http://minio:9000 (docs/object_storage.md), or about "
+        "tiered storage: layout, tiered.key.prefix, tiered.encryption.key.ID=PATH; secrets are better said by the "
+        "environment, the profile or a file",
     )
     made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
     made.add_argument(
@@ -68,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             result = check_log_dirs(
                 arguments.paths,
-                _storage(arguments.option),
+                *_storage_and_tier(arguments.option),
                 closed=arguments.closed,
                 records=arguments.records,
                 on_finding=tell,
@@ -81,15 +83,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return ERRORS if result.findings.errors else CLEAN
 
 
-def _storage(given: Sequence[str]) -> StorageOptions:
+def _storage_and_tier(given: Sequence[str]) -> tuple[StorageOptions, TierOptions]:
     """What --option says. Raises OptionError."""
     options: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
-        if not equals or not is_storage_option(name):
-            raise OptionError("--option takes NAME=VALUE, where NAME begins with fs.s3a. or storage.")
+        if not equals or not (is_storage_option(name) or is_tier_option(name.lower())):
+            raise OptionError(
+                "--option takes NAME=VALUE, where NAME is layout or begins with fs.s3a., storage., tiered."
+            )
         options[name] = value
-    return StorageOptions.of(options)
+    of_storage = {name: value for name, value in options.items() if is_storage_option(name)}
+    return StorageOptions.of(of_storage), TierOptions.of(options)
 
 
 def summary(result: CheckResult, seconds: float) -> str:

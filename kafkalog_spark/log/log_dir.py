@@ -18,26 +18,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kafkalog_spark.errors import NotALogDirectory, UnknownPartition
+from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.checkpoint import (
-    RECOVERY_POINT_CHECKPOINT,
-)
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
-from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.path_patterns import Root, expanded_paths
 from kafkalog_spark.log.read.replicas import chosen_places
+from kafkalog_spark.log.read.root_places import root_places
+from kafkalog_spark.log.read.tiered_places import with_remote
+from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalog_spark.log.read.partition_scan import ScanRequest
     from kafkalog_spark.log.store.storage_options import StorageOptions
-
-_MARKS = (META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE)
-"""A directory with one of these is a log directory even when it holds no partition yet."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +51,13 @@ class LogDirs:
 
     @classmethod
     def open(
-        cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], storage: StorageOptions | None = None
+        cls,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        storage: StorageOptions | None = None,
+        tier: TierOptions = NO_TIER,
     ) -> LogDirs:
-        """List log directories, or single partition directories (which may be -stray, -future or -delete ones).
+        """List log directories, or single partition directories (which may be -stray, -future or -delete ones), and
+        what tiered storage made of segments: the layout is found by names, unless `tier` says it.
 
         Paths, and URLs of object stores (docs/object_storage.md), which `storage` says how to reach; `~` and the
         wildcards of a shell are understood. Raises NotALogDirectory: a path is missing, unreadable or neither of the
@@ -67,20 +66,23 @@ class LogDirs:
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
         roots = expanded_paths(paths, storage)
-        found: dict[tuple[str, int], list[PartitionPlace]] = {}
+        local: dict[tuple[str, int], list[PartitionPlace]] = {}
+        remote = []
         partitions_only = True
         for root in roots:
-            for place in _places(root):
-                partitions_only = partitions_only and place.directory == root.path
-                others = found.setdefault((place.topic, place.partition), [])
+            found = root_places(root, tier)
+            partitions_only = partitions_only and found.is_partition
+            remote += found.remote
+            for place in found.places:
+                others = local.setdefault((place.topic, place.partition), [])
                 if not any(_same_directory(place, other) for other in others):
                     others.append(place)
-        ordered = sorted(found.items())
+        ordered = sorted(with_remote(local, remote, tier).items())
         return cls(
             {tp: places[0] for tp, places in ordered},
             roots,
             {tp: tuple(places) for tp, places in ordered if len(places) > 1},
-            partitions_only and bool(found),
+            partitions_only and bool(ordered),
         )
 
     @property
@@ -142,41 +144,3 @@ def _same_directory(one: PartitionPlace, other: PartitionPlace) -> bool:
         return os.path.samefile(one.directory, other.directory)
     except OSError:
         return False  # gone since it was listed
-
-
-def _places(root: Root) -> Iterator[PartitionPlace]:
-    path, store = root
-    try:
-        listing = store.list(path)
-    except NotADirectoryError:
-        raise NotALogDirectory(
-            "is a file; give the log directory that holds the partition directories, or one of these", path=path
-        ) from None
-    except FileNotFoundError as error:
-        # an object store says what it looked for: there are no directories in it
-        raise NotALogDirectory((error.strerror if store.remote else None) or "does not exist", path=path) from None
-    except OSError as error:
-        raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
-    listed = sorted(listing.names)
-    own = names.parse_partition_dir(os.path.basename(path))
-    if own is not None and any(
-        name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listed
-    ):
-        yield PartitionPlace(own.topic, own.partition, path, store)
-        return
-    found = False
-    for name in listed:
-        parsed = names.parse_partition_dir(name)
-        if parsed is None or not listing.is_directory(name):
-            continue
-        found = True
-        if parsed.kind is DirKind.LIVE:
-            yield PartitionPlace(parsed.topic, parsed.partition, os.path.join(path, name), store)
-    if not found and own is None and not any(mark in listed for mark in _MARKS):
-        segments = any(names.parse_segment_file(name) for name in listed)
-        raise NotALogDirectory(
-            "is not a Kafka log directory: no <topic>-<partition> directory in it"
-            + (", but segment files" if segments else ""),
-            path=path,
-            hint="rename it to <topic>-<partition>, or give its parent" if segments else "give what log.dirs names",
-        )

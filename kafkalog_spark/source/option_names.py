@@ -7,6 +7,8 @@ rules are those of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`
 from __future__ import annotations
 
 from kafkalog_spark.log.read.replicas import REPLICAS
+from kafkalog_spark.log.tiered.key_wrap import OPTION as KEY_OPTION
+from kafkalog_spark.log.tiered.tier_options import AUTO, LAYOUT_OPTION, LAYOUTS, PREFIX_OPTION
 from kafkalog_spark.option_text import Option
 from kafkalog_spark.source import option_values as values
 
@@ -126,6 +128,19 @@ PLAIN_OPTIONS = (
         "epoch, of these the one that ends last, and logs which; `error` fails.",
     ),
     Option(
+        LAYOUT_OPTION,
+        values.choice(*LAYOUTS),
+        AUTO,
+        "How the names below the paths are made: `broker`, a log directory's; `aiven`, Aiven's plugin for tiered "
+        "storage; `local-tiered`, Kafka's LocalTieredStorage. `auto` finds it for each path by itself.",
+    ),
+    Option(
+        PREFIX_OPTION,
+        values.text,
+        None,
+        "`layout=aiven`: what of the plugin's `key.prefix` follows its last slash.",
+    ),
+    Option(
         "pushdown",
         values.boolean,
         "false",
@@ -155,6 +170,12 @@ RATE_OPTIONS = (
 """A batch ignores them."""
 
 READ_OPTIONS = (*SUBSCRIPTION_OPTIONS, *START_OPTIONS, *END_OPTIONS, *PLAIN_OPTIONS, *RATE_OPTIONS)
+
+OF_MANY_NAMES = {
+    f"{KEY_OPTION}ID": "Private RSA key that opens segments which Aiven's plugin encrypted with the key pair ID: a "
+    "PEM, or a path to one that every worker can read. It is shown nowhere.",
+}
+"""Options of which there are as many as a user needs."""
 
 CONNECTOR_ONLY = {
     "kafka.bootstrap.servers": "there is no broker",
@@ -225,6 +246,7 @@ REFUSED = {
 def options_table() -> str:
     """All options as a Markdown table: name, default, meaning. For docs/options.md."""
     rows = [(f"`{option.name}`", _default_text(option), option.meaning) for option in READ_OPTIONS]
+    rows += [(f"`{name}`", "", meaning) for name, meaning in OF_MANY_NAMES.items()]
     ignored = {**CONNECTOR_ONLY, **OF_SPARK}
     rows += [(f"`{name}`", "", f"Accepted and ignored: {why}.") for name, why in ignored.items()]
     rows += [(f"`{name}`", "", "Refused, as in the connector.") for name in REFUSED]

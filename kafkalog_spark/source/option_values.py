@@ -107,6 +107,11 @@ def columns(name: str, text: str) -> tuple[str, ...]:
     return chosen
 
 
+def text(name: str, text: str) -> str:
+    """As it is."""
+    return text
+
+
 def _location(name: str, text: str) -> str:
     """A local path as it is given, `file:` taken off; or the URL of a directory in an object store, normalised."""
     if is_local(text) or text[:5].lower() == "file:":

@@ -16,6 +16,7 @@ from kafkalog_spark.log.read.record_schema import COLUMNS
 from kafkalog_spark.log.read.replicas import Replicas
 from kafkalog_spark.log.store.storage_names import is_storage_option
 from kafkalog_spark.log.store.storage_options import StorageOptions
+from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 from kafkalog_spark.option_text import GivenOptions, Option, is_nearly, unknown_option
 from kafkalog_spark.source.bounds import NoMatch
 from kafkalog_spark.source.offset_range_limit import (
@@ -62,8 +63,8 @@ _log = logging.getLogger(__name__)
 class ReadOptions:
     """What a read was asked for. Plain values, picklable.
 
-    `paths`: directories as given, local ones perhaps relative; `storage`: how object stores are reached. `columns`:
-    names in the order of the result.
+    `paths`: directories as given, local ones perhaps relative; `storage`: how object stores are reached; `tier`:
+    of tiered storage. `columns`: names in the order of the result.
     `max_partition_bytes`, `max_decompressed_batch_bytes`, `max_bytes_per_trigger`: bytes. `max_trigger_delay_ms`: ms.
     Of a batch, the four rate options are None.
     `ignored`: names, as given, of options that have no effect here.
@@ -71,6 +72,7 @@ class ReadOptions:
 
     paths: tuple[str, ...]
     storage: StorageOptions
+    tier: TierOptions
     subscription: Subscription
     start: Bound
     end: Bound
@@ -122,6 +124,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
         storage=StorageOptions.of(
             {given.names[key]: text for key, text in given.texts.items() if is_storage_option(key)}
         ),
+        tier=TierOptions.of({given.names[key]: text for key, text in given.texts.items() if is_tier_option(key)}),
         subscription=subscription,
         start=start,
         end=end,
@@ -175,7 +178,12 @@ class _Given(GivenOptions):
         no_effect = {"endingtimestamp"} if streaming else {option.name.lower() for option in RATE_OPTIONS}
         result = []
         for key, name in self.names.items():
-            if (key in used and key not in no_effect) or is_storage_option(key) or self.is_table_property(key):
+            if (
+                (key in used and key not in no_effect)
+                or is_storage_option(key)
+                or is_tier_option(key)
+                or self.is_table_property(key)
+            ):
                 continue
             if key not in used | without_effect:
                 _check_known(key, name)

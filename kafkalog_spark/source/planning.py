@@ -127,6 +127,7 @@ def splits_of(
     for part in asked:
         tp = part.topic_partition
         split = Split(places[tp], part, hints.get((tp, part.start)), size=_size_of(part, facts[tp]))
+        split = replace(split, place=split.place.carrying(logs[tp], part.start, split.fixed_end))
         splits.append(_with_known_end(split, logs[tp]))
     return splits
 

@@ -49,6 +49,7 @@ def segment_facts(
     end = min(asked.end, row_filter.offset_until)
     if start >= end or not log.segments:
         return []
+    log.settle(start, end)
     facts: list[SegmentFacts] = []
     by_time = row_filter.timestamp_from_ms > -1
     for index in range(log.segment_index(start), len(log.segments)):
@@ -56,6 +57,9 @@ def segment_facts(
         if base >= end:
             break
         following = log.next_base_offset(index)
+        largest = log.largest_timestamp(index) if by_time and following is not None else None
+        if largest is not None and largest < row_filter.timestamp_from_ms:
+            continue
         try:
             with log.open_segment(index) as file:
                 first = max(start, base)

@@ -15,6 +15,7 @@ import pytest
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS
 from kafkalog_spark.log.store.storage_options import StorageOptions
+from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
     LATEST,
@@ -25,7 +26,7 @@ from kafkalog_spark.source.offset_range_limit import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from kafkalog_spark.source.option_names import CONNECTOR_ONLY, OF_SPARK, READ_OPTIONS, REFUSED
+from kafkalog_spark.source.option_names import CONNECTOR_ONLY, OF_MANY_NAMES, OF_SPARK, READ_OPTIONS, REFUSED
 from kafkalog_spark.source.options import ReadOptions, options_table, parse_read_options
 from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern
 from tests.source.helpers.given_options import read, read_stream, refused
@@ -35,6 +36,7 @@ def test_defaults_of_a_batch() -> None:
     assert read() == ReadOptions(
         paths=("/logs",),
         storage=StorageOptions(),
+        tier=TierOptions(),
         subscription=NotSaid(),
         start=Earliest(),
         end=Latest(),
@@ -265,7 +267,7 @@ def test_the_table_has_every_option_with_its_default() -> None:
     lines = options_table().splitlines()
     assert lines[:2] == ["| option | default | meaning |", "|---|---|---|"]
     names = [line.split("`")[1] for line in lines[2:]]
-    assert names == [option.name for option in READ_OPTIONS] + [*CONNECTOR_ONLY, *OF_SPARK, *REFUSED]
+    assert names == [option.name for option in READ_OPTIONS] + [*OF_MANY_NAMES, *CONNECTOR_ONLY, *OF_SPARK, *REFUSED]
     assert len(set(names)) == len(names)
     assert "| `maxPartitionBytes` | `128m` | Segments" in options_table()
     assert all(line.replace("\\|", "").count("|") == 4 for line in lines)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
@@ -34,7 +34,9 @@ from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
 from kafkalog_spark.log.read.small_files import parsed_file
+from kafkalog_spark.log.read.tiered_place import TieredPlace
 from kafkalog_spark.log.store.interface import Store
+from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.store.storage_options import StorageOptions
@@ -68,6 +70,7 @@ class CheckResult:
 def check_log_dirs(
     paths: Iterable[str | os.PathLike[str]],
     storage: StorageOptions | None = None,
+    tier: TierOptions = NO_TIER,
     *,
     closed: bool = False,
     records: bool = False,
@@ -78,18 +81,23 @@ def check_log_dirs(
 
     closed: the brokers were stopped cleanly, so that a torn tail or a padded index is an error; a directory with a
     clean-shutdown marker is taken so anyway. records: decode them, too: a valid CRC does not say that they can be read.
-    storage: how object stores among the paths are reached. on_bytes: called with (bytes done, bytes in all) as it goes
-    on. Raises NotALogDirectory when a path is none, or where a partition lies in two of them: each is checked alone.
+    storage: how object stores among the paths are reached; tier: of remote segments. on_bytes: called with (bytes done,
+    bytes in all) as it goes on. Raises NotALogDirectory when a path is none, or where a partition lies in two of them:
+    each is checked alone.
     """
-    dirs = LogDirs.open(paths, storage)
+    dirs = LogDirs.open(paths, storage, tier)
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
-    parents = {place.log_dir: place.store for place in dirs.places.values()}
+    tiers = [place for place in dirs.places.values() if isinstance(place, TieredPlace)]
+    remote_only = {(place.topic, place.partition) for place in tiers if not place.is_local}
+    of_log_dirs = {key: place.local for key, place in dirs.places.items() if key not in remote_only}
+    parents = {place.log_dir: place.store for place in of_log_dirs.values()}
     of_path = {path: _read_dir(path, store, result.findings) for path, store in parents.items()}
-    for path, store in dirs.roots:
+    tier_roots = {root for root in dirs.roots for place in tiers if _lies_in(root.path, place)}
+    for path, store in (root for root in dirs.roots if root not in tier_roots):
         if path in of_path or not names.parse_partition_dir(os.path.basename(path)):
             _check_listing(path, store, result.findings)
-    total = sum(map(_bytes_of, dirs.places.values()))
+    total = sum(map(_bytes_of, of_log_dirs.values()))
     done = 0
 
     def count(size: int) -> None:
@@ -98,7 +106,7 @@ def check_log_dirs(
         if on_bytes is not None:
             on_bytes(done, total)
 
-    for key, place in dirs.places.items():
+    for key, place in of_log_dirs.items():
         said = of_path[place.log_dir]
         log = _open(place, said, result.findings)
         if log is not None:
@@ -108,12 +116,42 @@ def check_log_dirs(
             except OSError as error:
                 what = f"cannot be read: {error.strerror}"
                 result.findings.add(Severity.ERROR, error.filename or place.directory, Fault(what), log.name)
+    remote_results = {(place.topic, place.partition): _check_tier(place, result, count, records) for place in tiers}
     for path, said in of_path.items():
         _check_checkpoints(path, said, dirs, result, closed or said.closed)
     _check_topic_ids(dirs, result)
+    for key, found in remote_results.items():
+        result.partitions[key] = _together(result.partitions.get(key), found)
     result.findings.tell_rest()
     result.bytes = done
     return result
+
+
+def _lies_in(root: str, place: TieredPlace) -> bool:
+    return any(remote.directory.startswith(root + "/") for remote in place.remote) and not (
+        place.is_local and place.directory.startswith(root + "/")
+    )
+
+
+def _check_tier(
+    place: TieredPlace, result: CheckResult, count: Callable[[int], None], records: bool
+) -> PartitionResult:
+    from kafkalog_spark.log.check.tier_check import TierCheck
+
+    return TierCheck(place, result.findings, count, records).run()
+
+
+def _together(local: PartitionResult | None, remote: PartitionResult) -> PartitionResult:
+    """What was looked at of a partition, here and there."""
+    if local is None:
+        return remote
+    return replace(
+        local,
+        segments=local.segments + remote.segments,
+        batches=local.batches + remote.batches,
+        records=local.records + remote.records,
+        is_damaged=local.is_damaged or remote.is_damaged,
+    )
 
 
 # ---- one directory

@@ -87,7 +87,7 @@ class PartitionCheck:
         last_offset = log.segments[0].base_offset - 1 if log.segments else -1
         epoch, has_gaps = -1, False
         for index, files in enumerate(log.segments):
-            self._records = _record_check() if self.records else None
+            self._records = made_record_check() if self.records else None
             batches = BatchCheck(files.base_offset, log.next_base_offset(index), last_offset, epoch, has_gaps)
             try:
                 with log.open_segment(index) as file:
@@ -246,8 +246,8 @@ class PartitionCheck:
         return os.path.join(self.log.directory, name)
 
 
-def _record_check() -> RecordCheck:
-    """Imported when it is asked for: it loads Numba."""
+def made_record_check() -> RecordCheck:
+    """Decodes records. Imported when it is asked for: it loads Numba."""
     from kafkalog_spark.log.check.record_check import RecordCheck
 
     return RecordCheck()

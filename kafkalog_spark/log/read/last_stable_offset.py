@@ -5,13 +5,11 @@ from __future__ import annotations
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.log.format.control_record import control_type
-from kafkalog_spark.log.format.producer_snapshot import parse_producer_snapshot
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.small_files import parsed_file
 from kafkalog_spark.log.read.transactions import TransactionState
 
 _MARKER_SIZE = 128
@@ -55,7 +53,7 @@ def _known_transactions(log: PartitionLog, end: int) -> tuple[int, TransactionSt
         if at < log.log_start_offset:
             break
         try:
-            entries = parsed_file(log.store, path, parse_producer_snapshot)
+            entries = log.read_snapshot(path)
         except (CorruptLog, UnsupportedFormat, OSError):
             continue  # an older one, or the log itself, tells the same
         unfinished = {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
@@ -68,15 +66,24 @@ def aborted_transactions(
 ) -> TransactionState:
     """Transactions with records in [start, end) that were aborted; `open` holds those without a marker up to the LEO.
 
-    Reads on past `end` only while transactions of the range are open. dropped: gets the damage there that a log
-    opened with pass_over_damage goes past; a scan of the range finds that inside it.
+    Reads on past `end` only while transactions of the range are open. Remote segments' transaction indexes are asked
+    instead of their batches. dropped: gets the damage there that a log opened with pass_over_damage goes past; a scan
+    of the range finds that inside it.
     """
-    state = TransactionState()
-    _walk(log, start, end, state)
-    concerned = set(state.open)
-    if concerned:
-        _walk(log, end, log.log_end_offset, state, concerned, dropped)
-    return state
+    whole = TransactionState()
+    for begin, until, find in log.indexed_runs(start, end):
+        found = None if find is None else find()
+        if found is None:
+            state, reached = TransactionState(), until
+            _walk(log, begin, until, state)
+        else:
+            state, reached = TransactionState(dict(found.open), found.aborted), found.reached
+        concerned = set(state.open)
+        if concerned:
+            _walk(log, reached, log.log_end_offset, state, concerned, dropped)
+        whole.aborted += state.aborted
+        whole.open.update(state.open)
+    return whole
 
 
 def _walk(

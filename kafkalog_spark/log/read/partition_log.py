@@ -10,18 +10,40 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.log.format.names import SegmentFiles, live_segments, producer_snapshots
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.log.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, still_there
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
+from kafkalog_spark.log.read.small_files import parsed_file
 from kafkalog_spark.log.store.interface import FileFacts, Store
 from kafkalog_spark.log.store.local_store import LOCAL
 
 LISTINGS = 10
 """A listing is taken again when a file it names has gone; the cleaner is never that often in a reader's way."""
+
+
+class IndexedAborts(NamedTuple):
+    """Aborted transactions with records in a range, all that ended before `reached`. open: producer id -> first offset,
+    of those that had not ended there."""
+
+    aborted: list[AbortedTransaction]
+    open: dict[int, int]
+    reached: int
+
+
+class IndexedRun(NamedTuple):
+    """Offsets [start, until) of a log. find: asks transaction indexes that are known to be complete; None, or a None
+    that it returns: only the batches tell."""
+
+    start: int
+    until: int
+    find: Callable[[], IndexedAborts | None] | None
 
 
 class PartitionLog:
@@ -166,12 +188,27 @@ class PartitionLog:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise NotALogDirectory(
-                f"the segment cannot be opened: {error.strerror}",
-                topic_partition=self.name,
-                path=os.path.join(self.directory, self.segments[index].log),
-                hint="whoever reads the log needs the permission to" if isinstance(error, PermissionError) else None,
-            ) from error
+            raise self._cannot_open(self.segment_path(index), error) from error
+
+    def _cannot_open(self, path: str, error: OSError) -> NotALogDirectory:
+        return NotALogDirectory(
+            f"the segment cannot be opened: {error.strerror}",
+            topic_partition=self.name,
+            path=path,
+            hint="whoever reads the log needs the permission to" if isinstance(error, PermissionError) else None,
+        )
+
+    def segment_path(self, index: int) -> str:
+        """Path of a segment's .log."""
+        return os.path.join(self.directory, self.segments[index].log)
+
+    def settle(self, start: int, end: int) -> None:
+        """What of the segments with offsets of [start, end) has to be asked before they are opened is asked now: they
+        stay the same until the next refresh."""
+
+    def largest_timestamp(self, index: int) -> int | None:
+        """The largest timestamp (ms) in a segment where that is known without opening it; of control batches too."""
+        return None
 
     def size_of(self, index: int) -> int:
         """Bytes of a segment's .log. Raises FileNotFoundError when it has gone since it was listed."""
@@ -199,7 +236,7 @@ class PartitionLog:
         return NotALogDirectory(
             "the segment is listed and cannot be opened: it does not exist",
             topic_partition=self.name,
-            path=os.path.join(self.directory, self.segments[index].log),
+            path=self.segment_path(index),
             hint="a symbolic link that leads nowhere is listed like this",
         )
 
@@ -247,6 +284,15 @@ class PartitionLog:
         """(offset, path) of producer snapshots taken at or before `offset`, latest first."""
         found = producer_snapshots(self.names)
         return [(at, os.path.join(self.directory, name)) for at, name in reversed(found) if at <= offset]
+
+    def read_snapshot(self, path: str) -> list[ProducerEntry]:
+        """One of `snapshots_up_to`. Raises CorruptSnapshot, UnsupportedFormat, OSError."""
+        return parsed_file(self.store, path, parse_producer_snapshot)
+
+    def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
+        """[start, end) in runs by how aborted transactions are found. A .txnindex of a log directory is not asked:
+        a missing or truncated one cannot be told from a log without aborts."""
+        return [IndexedRun(start, end, None)]
 
     def blame(self, error: KafkalogError) -> KafkalogError:
         return error.at(topic_partition=self.name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import dataclass
+from typing import Self
 
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.small_files import Checkpoints
+from kafkalog_spark.log.read.small_files import Checkpoints, topic_id
 from kafkalog_spark.log.store.interface import Store
 from kafkalog_spark.log.store.local_store import LOCAL
 
@@ -30,6 +32,8 @@ class PartitionPlace:
     ) -> PartitionLog:
         """Read the checkpoints, then the partition; see PartitionLog. checkpoints: those read before. Raises
         NotALogDirectory."""
+        if not self.has_checkpoints:
+            return self.open_unread(pass_over_damage=pass_over_damage, known_end=known_end)
         # Checkpoints first: read later, they could be ahead of what was seen of the log.
         said, parent, tp = checkpoints or Checkpoints(), self.log_dir, (self.topic, self.partition)
         return self.open_unread(
@@ -64,6 +68,25 @@ class PartitionPlace:
         """The log directory that it lies in."""
         return os.path.dirname(self.directory)
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether a log directory's checkpoints speak of it."""
+        return True
+
+    @property
+    def local(self) -> PartitionPlace:
+        """Where it lies in a log directory; itself where there is no other."""
+        return self
+
     def exists(self) -> bool:
         """Whether its directory is there."""
         return self.store.exists(self.directory)
+
+    def topic_id(self) -> uuid.UUID | None:
+        """Of the topic, where partition.metadata says it."""
+        return topic_id(self.store, self.directory)
+
+    def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
+        """The place for a task that reads [start, end) of the log that was opened here: with what saves it requests.
+        end: None for the end that the log has by then."""
+        return self

@@ -274,7 +274,14 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
         drop_malformed=log.pass_over_damage,
     )
     offset, end, tries = log.log_start_offset, log.log_end_offset, 0
+    log.settle(offset, end)
     while offset < end:
+        index = log.segment_index(offset) if log.segments else -1
+        largest = log.largest_timestamp(index) if index >= 0 else None
+        following = log.next_base_offset(index) if index >= 0 else None
+        if largest is not None and largest < timestamp_ms and following is not None:
+            offset = max(offset, following)
+            continue
         file = log.open_segment_at(offset)
         if file is None:
             return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.read.small_files import cluster_id, leader_epochs, topic_id
+from kafkalog_spark.log.read.small_files import cluster_id, leader_epochs
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.read.partition_place import PartitionPlace
@@ -108,7 +108,7 @@ def chosen_copy(places: Sequence[PartitionPlace], *, pass_over_damage: bool = Fa
         log_end = None
         if index in asked:
             try:
-                log_end = place.open(pass_over_damage=pass_over_damage).log_end_offset
+                log_end = place.local.open(pass_over_damage=pass_over_damage).log_end_offset
             except NotALogDirectory:
                 if place.exists():
                     raise
@@ -180,8 +180,8 @@ def check_one_topic(
 
 
 def topic_id_of(place: PartitionPlace) -> uuid.UUID | None:
-    """What partition.metadata says; None where it says nothing."""
-    return topic_id(place.store, place.directory)
+    """What partition.metadata or the names of remote directories say; None where they say nothing."""
+    return place.topic_id()
 
 
 def _refuse_two_topics(marked: Sequence[tuple[PartitionPlace, str]]) -> None:

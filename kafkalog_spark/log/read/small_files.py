@@ -26,7 +26,7 @@ from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, pars
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata
 from kafkalog_spark.log.store.interface import Store
 
-_MOST = 256 << 20
+MOST_BYTES = 256 << 20
 """Bytes. A checkpoint of a million partitions has 50 MB."""
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 def parsed_file(store: Store, path: str, parse: Callable[[bytes], T]) -> T:
     """What `parse` makes of the file's bytes; its errors get the path. Raises FileNotFoundError, OSError."""
-    data = store.read_all(path, _MOST)
+    data = store.read_all(path, MOST_BYTES)
     try:
         return parse(data)
     except KafkalogError as error:

@@ -91,14 +91,20 @@ class KeyRing:
     def _key(self, key_id: str) -> RsaKey:
         key = self._parsed.get(key_id)
         if key is None:
-            if key_id not in self._given:
+            given = self._given.get(key_id) or self._in_any_case(key_id)
+            if given is None:
                 raise KeyNotGiven(
                     f"the segment is encrypted, and the private key {key_id[:60]!r} that opens it is not given",
                     hint=f"give it with the option {OPTION}{key_id[:60]}, as a path that Spark's workers can read or "
                     f"as the PEM itself; given are {self.ids or 'none'}",
                 )
-            key = self._parsed[key_id] = _private_key(key_id, _pem(key_id, self._given[key_id]))
+            key = self._parsed[key_id] = _private_key(key_id, _pem(key_id, given))
         return key
+
+    def _in_any_case(self, key_id: str) -> str | None:
+        """What was given for the id as Spark may have written it: it takes the names of options in any case."""
+        found = [given for name, given in self._given.items() if name.lower() == key_id.lower()]
+        return found[0] if len(found) == 1 else None
 
 
 def _other_key(key_id: str) -> str:

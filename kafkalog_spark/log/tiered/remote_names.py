@@ -82,6 +82,16 @@ _LOCAL_TIERED_KEY = re.compile(
 _BROKER_SMALL_FILES = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
 
 
+# Names of directories are asked for more than keys are: what Kafka writes as an id has four zero bits at its end, so
+# the last character is one of four, and no partition's directory of a broker, which ends in a digit, looks like one.
+_DIR_ID = "[A-Za-z0-9_-]{21}[AQgw]"
+_AIVEN_TOPIC_DIR = re.compile(rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>{_DIR_ID})")
+_LOCAL_TIERED_DIR = re.compile(
+    rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{{0,9}})-(?P<topic_id>{_DIR_ID})"
+)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
 class RemoteKey(NamedTuple):
     """A key of a tiered layout, taken apart. prefix: what stands before the topic, with its slash if it has one."""
 
@@ -143,6 +153,32 @@ def _parse(
         uuid_from_text(found["segment"]),
         files[found["suffix"]],
     )
+
+
+def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UUID] | None:
+    """(topic, topic id) of a directory that Aiven's plugin makes for a topic; None for any other.
+
+    key_prefix: what of the plugin's `key.prefix` follows its last slash; names that do not begin with it are others.
+    A name may also be one of LocalTieredStorage, whose partition looks like the end of the topic: what lies below
+    tells.
+    """
+    found = _AIVEN_TOPIC_DIR.fullmatch(name.removeprefix(key_prefix)) if name.startswith(key_prefix) else None
+    if not found or not valid_topic_name(found["topic"]):
+        return None
+    return found["topic"], uuid_from_text(found["topic_id"])
+
+
+def parse_partition_number(name: str) -> int | None:
+    """The partition of a directory below a topic's of Aiven's plugin; None for another name."""
+    return int(name) if _NUMBER.fullmatch(name) and int(name) <= MAX_INT32 else None
+
+
+def parse_local_tiered_dir(name: str) -> TopicIdPartition | None:
+    """Take a directory's name of LocalTieredStorage apart; None for any other."""
+    found = _LOCAL_TIERED_DIR.fullmatch(name)
+    if not found or not valid_topic_name(found["topic"]) or int(found["partition"]) > MAX_INT32:
+        return None
+    return TopicIdPartition(found["topic"], uuid_from_text(found["topic_id"]), int(found["partition"]))
 
 
 def parse_broker_key(key: str) -> BrokerKey | None:

@@ -1,0 +1,203 @@
+"""What lies in one of the places that were opened: partitions' directories of a broker, or of tiered storage.
+
+The layout is told by names alone. Only where all names could be of two layouts, one directory is listed to decide.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.checkpoint import RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
+from kafkalog_spark.log.format.names import DirKind
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.path_patterns import Root
+from kafkalog_spark.log.store.interface import Listing, Store
+from kafkalog_spark.log.tiered.remote_names import (
+    LOCAL_TIERED_ROOT,
+    Layout,
+    parse_aiven_topic_dir,
+    parse_local_tiered_dir,
+    parse_partition_number,
+)
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
+from kafkalog_spark.log.tiered.tier_options import LAYOUT_OPTION, TierOptions
+
+_MARKS = (META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE)
+"""A directory with one of these is a log directory even when it holds no partition yet."""
+REQUESTS = 16
+"""Requests at once where many are needed: stores answer thousands a second, each after 20 to 100 ms."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class RemoteDir:
+    """Where a partition's remote segments lie, of one topic id. layout: AIVEN or LOCAL_TIERED."""
+
+    layout: Layout
+    topic: str
+    partition: int
+    topic_id: uuid.UUID
+    directory: str
+    store: Store
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        return TopicIdPartition(self.topic, self.topic_id, self.partition)
+
+
+@dataclass
+class RootPlaces:
+    """What one root holds: one of the two, or neither. is_partition: the root is a partition's directory itself."""
+
+    places: list[PartitionPlace] = field(default_factory=list)
+    remote: list[RemoteDir] = field(default_factory=list)
+    is_partition: bool = False
+
+
+def root_places(root: Root, options: TierOptions) -> RootPlaces:
+    """List a root. Raises NotALogDirectory: it is missing, unreadable or of no layout, or of several."""
+    path, store = root
+    listing = _listed(path, store)
+    own = names.parse_partition_dir(os.path.basename(path))
+    if own is not None and any(
+        name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listing.names
+    ):
+        return RootPlaces([PartitionPlace(own.topic, own.partition, path, store)], is_partition=True)
+    layout = _layout_of(root, listing, options)
+    if layout is Layout.AIVEN:
+        return RootPlaces(remote=list(_aiven_dirs(root, listing, options)))
+    if layout is Layout.LOCAL_TIERED:
+        return RootPlaces(remote=list(_local_tiered_dirs(root, listing)))
+    found = False
+    places = []
+    for name in sorted(listing.names):
+        parsed = names.parse_partition_dir(name)
+        if parsed is None or not listing.is_directory(name):
+            continue
+        found = True
+        if parsed.kind is DirKind.LIVE:
+            places.append(PartitionPlace(parsed.topic, parsed.partition, os.path.join(path, name), store))
+    if not found and own is None and not any(mark in listing.names for mark in _MARKS):
+        raise _no_log_directory(path, listing)
+    return RootPlaces(places)
+
+
+def _listed(path: str, store: Store) -> Listing:
+    try:
+        return store.list(path)
+    except NotADirectoryError:
+        raise NotALogDirectory(
+            "is a file; give the log directory that holds the partition directories, or one of these", path=path
+        ) from None
+    except FileNotFoundError as error:
+        # an object store says what it looked for: there are no directories in it
+        raise NotALogDirectory((error.strerror if store.remote else None) or "does not exist", path=path) from None
+    except OSError as error:
+        raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
+
+
+def _no_log_directory(path: str, listing: Listing) -> NotALogDirectory:
+    segments = any(names.parse_segment_file(name) for name in listing.names)
+    return NotALogDirectory(
+        "is not a Kafka log directory: no <topic>-<partition> directory in it" + (", but segment files" * segments),
+        path=path,
+        hint="rename it to <topic>-<partition>, or give its parent" if segments else "give what log.dirs names",
+    )
+
+
+def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | None:
+    """The layout of the directories in a root; None where there are none of any."""
+    first: dict[Layout, str] = {}
+    either = None  # could be a topic of Aiven's or a partition of LocalTieredStorage's
+    for name in sorted(listing.names):
+        if names.parse_partition_dir(name) is not None:
+            first.setdefault(Layout.BROKER, name)
+        elif name == LOCAL_TIERED_ROOT:
+            first.setdefault(Layout.LOCAL_TIERED, name)
+        elif parse_aiven_topic_dir(name, options.key_prefix) is None:
+            if parse_local_tiered_dir(name) is not None:
+                first.setdefault(Layout.LOCAL_TIERED, name)
+        elif parse_local_tiered_dir(name) is None:
+            first.setdefault(Layout.AIVEN, name)
+        elif either is None and listing.is_directory(name):
+            either = name
+    wanted = options.layout
+    if wanted is not None:
+        return wanted if wanted in first or either is not None else Layout.BROKER
+    if either is not None and not first.keys() & {Layout.AIVEN, Layout.LOCAL_TIERED}:
+        first[_layout_below(os.path.join(root.path, either), root.store)] = either
+    first = {layout: name for layout, name in first.items() if listing.is_directory(name)}
+    if len(first) > 1:
+        shown = ", ".join(f"{layout.value} ({name})" for layout, name in first.items())
+        raise NotALogDirectory(
+            f"the directories in it are of several layouts: {shown}",
+            path=root.path,
+            hint=f"give a longer path, or say with the option {LAYOUT_OPTION} which one is meant",
+        )
+    return next(iter(first), None)
+
+
+def _layout_below(directory: str, store: Store) -> Layout:
+    listing = store.list(directory)
+    below = any(parse_partition_number(name) is not None and listing.is_directory(name) for name in listing.names)
+    return Layout.AIVEN if below else Layout.LOCAL_TIERED
+
+
+def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[RemoteDir]:
+    topics = []
+    for name in sorted(listing.names):
+        topic = parse_aiven_topic_dir(name, options.key_prefix)
+        if topic is not None and listing.is_directory(name):
+            topics.append((*topic, os.path.join(root.path, name)))
+
+    def partitions(found: tuple[str, uuid.UUID, str]) -> list[RemoteDir]:
+        topic, topic_id, directory = found
+        try:
+            below = root.store.list(directory)
+        except FileNotFoundError:
+            return []  # deleted since it was listed
+        numbers = ((parse_partition_number(name), name) for name in below.names if below.is_directory(name))
+        return [
+            RemoteDir(Layout.AIVEN, topic, number, topic_id, os.path.join(directory, name), root.store)
+            for number, name in sorted(numbers, key=lambda one: one[1])
+            if number is not None
+        ]
+
+    try:
+        for dirs in in_parallel(partitions, topics, root.store):
+            yield from dirs
+    except OSError as error:
+        raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=root.path) from error
+
+
+def _local_tiered_dirs(root: Root, listing: Listing) -> Iterator[RemoteDir]:
+    path = root.path
+    if LOCAL_TIERED_ROOT in listing.names:
+        path = os.path.join(path, LOCAL_TIERED_ROOT)
+        listing = _listed(path, root.store)
+    for name in sorted(listing.names):
+        found = parse_local_tiered_dir(name)
+        if found is not None and listing.is_directory(name):
+            yield RemoteDir(
+                Layout.LOCAL_TIERED, found.topic, found.partition, found.topic_id, os.path.join(path, name), root.store
+            )
+
+
+def in_parallel(function: Callable[[T], R], items: Iterable[T], store: Store) -> list[R]:
+    """What `function` returns for each, in their order: in turn where files are near, in threads where each call is a
+    request. Raises what it raised first, by that order."""
+    items = list(items)
+    if not store.remote or len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(REQUESTS, len(items)), thread_name_prefix="kafkalog-tier") as threads:
+        return list(threads.map(function, items))
