@@ -19,17 +19,22 @@ from kafkalog_spark.log.store.storage_options import StorageOptions
 from kafkalog_spark.log.store.stores import store_of
 from kafkalog_spark.log.store.urls import normalised
 
+WHOLE_BYTES = 64 << 20
+"""An object of up to so many bytes is put whole, on the condition that there is none. A larger one goes in parts, which
+know no condition: it is looked for before."""
+
 
 @dataclass(frozen=True)
 class Bucket:
     """A log directory in a bucket. Names are paths from `root` on. All methods raise OSError.
 
-    parallel: requests that are made at once, at most.
+    parallel: requests that are made at once, at most. whole_bytes: WHOLE_BYTES.
     """
 
     root: str
     store: ObjectStore
     parallel: int = 8
+    whole_bytes: int = WHOLE_BYTES
 
     @classmethod
     def at(cls, path: str, storage: StorageOptions) -> Bucket:

@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kafkalog_spark.errors import CorruptLog, KafkalogError, LogDirLocked, WriteUnfinished
+from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError, LogDirLocked, WriteUnfinished
 from kafkalog_spark.log.format.partition_metadata import new_uuid
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.sink.bucket import Bucket
 from kafkalog_spark.sink.bucket_end import NEW_END, BucketEnd, end_in_bucket, last_segments
-from kafkalog_spark.sink.bucket_names import STAGED, is_of_stream, staged_directory
+from kafkalog_spark.sink.bucket_names import STAGED, staged_directory
 from kafkalog_spark.sink.bucket_plan import new_record
 from kafkalog_spark.sink.bucket_publish import BucketPublisher
 from kafkalog_spark.sink.bucket_record import BucketRecord
@@ -55,8 +55,8 @@ class BucketCommitter:
         """Make what the tasks staged part of the log; False when that micro-batch of `query` was there already.
 
         Raises WriteUnfinished when the write is decided and the next write will bring it to its end; after any other
-        error nothing is visible. LogDirLocked when others were always faster, UnknownPartition, CorruptLog,
-        NotALogDirectory for what the store refuses.
+        error nothing is visible. LogDirLocked when others were always faster, UnknownPartition, JobEnded,
+        CorruptLog, NotALogDirectory for what the store refuses.
         """
         with self._sentences():
             decided = self._decide(job, tasks, segment_bytes, query, batch)
@@ -68,38 +68,28 @@ class BucketCommitter:
                 self._end_jobs([job])
             return decided is not None or query is None
 
-    def abort(self, job: str) -> None:
-        """Remove what the job staged, unless it was decided: then finish it. Raises OSError, WriteUnfinished."""
-        self.abort_all([job])
+    def abort(self, jobs: Iterable[str], *, tried: bool = True) -> None:
+        """Remove what the jobs staged, unless one was decided: then finish it. Raises WriteUnfinished,
+        NotALogDirectory.
 
-    def abort_all(self, jobs: Iterable[str]) -> None:
-        """`abort` for several jobs.
-
-        A commit of theirs whose answer was lost may be on its way: the next number's place is taken before anything is
-        removed, so that it cannot arrive.
+        tried: a commit of theirs whose answer was lost may be on its way. So the next number's place is taken before
+        anything is removed: then it cannot arrive.
         """
         with self._sentences():
-            left = {job: names for job in jobs if (names := self._staged(job))}
+            left = [name for job in jobs for name in self._staged(job)]
             if not left:
                 return
             commits = CommitLog(self.bucket)
-            for _ in range(self.tries):
+            look, newest = self._settled()
+            while tried and not commits.take_place(look.number + 1, newest):
                 look, newest = self._settled()
-                if commits.take_place(look.number + 1, newest):
-                    break
-            for names in left.values():
-                self.bucket.delete(names)
+            self.bucket.delete(left)
 
-    def recover(self) -> None:
-        """Finish what a dead writer had decided."""
+    def recover(self) -> Look:
+        """Finish what a dead writer had decided; the last commit."""
         with self._sentences():
-            self._settled()
-
-    def end_stream(self, stream: str) -> None:
-        """Remove what jobs of a stream staged whose micro-batch failed before a task could report its job."""
-        with self._sentences():
-            _, jobs = self.bucket.names(STAGED)
-            self._end_jobs([job for job in jobs if is_of_stream(job, stream)])
+            look = CommitLog(self.bucket).look()
+            return look if look.done else self._settled()[0]
 
     # ---- the commit
 
@@ -124,6 +114,7 @@ class BucketCommitter:
             ends = self._ends(layout, existing, newest)
             record = new_record(job, layout, ends, tasks, newest, query, batch)
             commits.expect_conditional_put(look, newest)
+            self._expect_staged(job, record)
             if self.now_s() - looked > LOOK_SECONDS:
                 continue
             try:
@@ -142,6 +133,19 @@ class BucketCommitter:
             path=self.bucket.root,
             hint="nothing was written: run it again with fewer writers on this directory, or with a longer trigger",
         )
+
+    def _expect_staged(self, job: str, record: BucketRecord) -> None:
+        """Raise unless all pieces of a commit are there: one that names what is gone could never be completed."""
+        wanted = {(piece.name, piece.size) for segment in record.segments for piece in segment.pieces}
+        directory = staged_directory(job)
+        found = {(f"{directory}/{one.name}", one.size) for one in self.bucket.below(directory)} if wanted else set()
+        if not wanted <= found:
+            raise JobEnded(
+                f"{len(wanted - found)} of {len(wanted)} staged objects are gone or have another size",
+                path=self.bucket.path(min(wanted - found)[0]),
+                hint="nothing was written; staged objects are removed after a week, or somebody else removed them: run "
+                "the write again",
+            )
 
     def _complete(self, number: int, record: BucketRecord) -> None:
         """Make the objects of a commit that was just put."""

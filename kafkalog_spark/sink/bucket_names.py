@@ -1,10 +1,8 @@
 """What a sink keeps in a bucket besides Kafka's own objects: names.
 
-    kafkalog.commits/<20 digits>.json            one commit each, numbered from 0 on; see bucket_record
-    kafkalog.commits/done                        the last commit whose objects are all there: a shortcut, see commit_log
-    kafkalog.staged/<job>/<task>-<attempt>-<n>.log    whole batches of one partition, their offsets not given yet
-
-A job of a streaming query is `<job>.<stream>`, so that whoever ends a micro-batch finds the jobs of the same query.
+kafkalog.commits/<20 digits>.json            one commit each, numbered from 0 on; see bucket_record
+kafkalog.commits/done                        the last commit whose objects are all there: a shortcut, see commit_log
+kafkalog.staged/<job>/<task>-<attempt>-<n>.log    whole batches of one partition, their offsets not given yet
 """
 
 from __future__ import annotations
@@ -17,8 +15,7 @@ STAGED = "kafkalog.staged"
 DONE = f"{COMMITS}/done"
 
 _RECORD = re.compile(r"([0-9]{20})\.json")
-_PIECE = re.compile(r"kafkalog\.staged/([0-9a-f]{32}(?:\.[0-9a-f]{16})?)/[0-9]+-[0-9a-f]+-[0-9]+\.log")
-_STREAM_DIGITS = 16
+_PIECE = re.compile(r"kafkalog\.staged/([0-9a-f]{32})/[0-9]+-[0-9a-f]+-[0-9]+\.log")
 
 
 def record_file(number: int) -> str:
@@ -35,15 +32,6 @@ def record_number(file: str) -> int | None:
     """The number of a commit, by the name of its record in COMMITS; None for another name."""
     found = _RECORD.fullmatch(file)
     return int(found[1]) if found else None
-
-
-def job_name(job: str, stream: str | None) -> str:
-    """The job's id in a bucket. stream: hexadecimal digits, the same for all micro-batches of a query."""
-    return job if stream is None else f"{job}.{stream[:_STREAM_DIGITS]}"
-
-
-def is_of_stream(job: str, stream: str) -> bool:
-    return job.endswith(f".{stream[:_STREAM_DIGITS]}")
 
 
 def staged_directory(job: str) -> str:

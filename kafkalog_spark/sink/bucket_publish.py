@@ -12,7 +12,7 @@ import logging
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError
 from kafkalog_spark.log.format import layout, names
@@ -30,12 +30,9 @@ from kafkalog_spark.sink.sink_record import NewTopic
 
 _log = logging.getLogger(__name__)
 
-WHOLE_BYTES = 64 << 20
-"""A .log of up to so many bytes is put whole, on the condition that there is none. A larger one goes in parts, which
-know no condition: it is looked for before."""
 _SMALL_BYTES = 8 << 20
 """Partitions whose segments are no larger are worked on at once, others one after the other: so the driver holds
-_SMALL_BYTES for each of bucket.parallel, or WHOLE_BYTES."""
+_SMALL_BYTES for each of bucket.parallel, or bucket.whole_bytes, twice."""
 _METADATA_BYTES = 1000
 _LOOKS = 5
 """A gateway may refuse a put because of an object that it does not show yet, as another writer is putting it."""
@@ -43,10 +40,9 @@ _LOOKS = 5
 
 @dataclass(frozen=True)
 class BucketPublisher:
-    """Makes the objects of a commit. whole_bytes: WHOLE_BYTES, for tests."""
+    """Makes the objects of a commit."""
 
     bucket: Bucket
-    whole_bytes: int = field(default=WHOLE_BYTES)
 
     def publish(self, record: BucketRecord, *, again: bool) -> None:
         """Make what is not there yet. again: some of it may be.
@@ -103,7 +99,7 @@ class BucketPublisher:
                 self._publish_segment(segment)
 
     def _publish_segment(self, segment: BucketSegment) -> None:
-        if segment.size > self.whole_bytes and not segment.replaces_empty:
+        if segment.size > self.bucket.whole_bytes and not segment.replaces_empty:
             self._upload(segment)
             return
         stamper = PieceStamper(segment.base_offset, segment.leader_epoch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,20 +18,6 @@ from kafkalog_spark.sink.target import check_no_broker, check_target, one_direct
 _LOG_DIR_MODE = 0o777  # as umask allows; what Kafka's Files.createDirectories does
 
 
-class Committing(Protocol):
-    """The end of writes: see Committer."""
-
-    def commit(
-        self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None = None, batch: int = -1
-    ) -> bool: ...
-
-    def abort(self, job: str) -> None: ...
-
-    def abort_all(self, jobs: Iterable[str]) -> None: ...
-
-    def end_stream(self, stream: str) -> None: ...
-
-
 class WritePlace(Protocol):
     """A log directory that is written to. Small and picklable."""
 
@@ -41,13 +27,21 @@ class WritePlace(Protocol):
         Raises NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has changed.
         """
 
-    def exists(self) -> bool:
-        """Whether the directory is there: where it is not, no job of it is either."""
-
     def stage(self, job: str) -> Stage:
         """Where a task of the job puts its files."""
 
-    def committer(self) -> Committing: ...
+    def commit(
+        self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None = None, batch: int = -1
+    ) -> bool:
+        """See Committer.commit."""
+
+    def abort(self, jobs: Sequence[str], *, tried: bool) -> None:
+        """Remove what the jobs staged, unless one was decided: then finish it. tried: a commit of them may have begun.
+        Raises OSError, WriteUnfinished."""
+
+    def end(self, job: str, stream: str | None) -> None:
+        """After a micro-batch: remove the job of the writer that committed or aborted it, which staged nothing, and
+        what jobs of the same stream left that no task could report."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +67,27 @@ class LocalPlace:
             raise unwritable(log_dir, error) from error
         return job
 
-    def exists(self) -> bool:
-        """See WritePlace."""
-        return self.log_dir.exists()
-
     def stage(self, job: str) -> Stage:
         """See WritePlace."""
         return LocalStage(self.log_dir, job)
 
-    def committer(self) -> Committing:
+    def commit(
+        self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None = None, batch: int = -1
+    ) -> bool:
         """See WritePlace."""
-        return Committer(self.log_dir)
+        return Committer(self.log_dir).commit(job, tasks, segment_bytes, query, batch)
+
+    def abort(self, jobs: Sequence[str], *, tried: bool) -> None:
+        """See WritePlace."""
+        Committer(self.log_dir).abort_all(jobs)
+
+    def end(self, job: str, stream: str | None) -> None:
+        """See WritePlace."""
+        if not self.log_dir.exists():
+            return
+        Committer(self.log_dir).abort(job)
+        if stream is not None and self.log_dir.exists():
+            Committer(self.log_dir).end_stream(stream)
 
 
 def place_of(options: WriteOptions) -> WritePlace:

@@ -86,11 +86,11 @@ class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         job = self._job
-        job.place.committer().commit(job.id, _manifests(messages), job.options.segment_bytes)
+        job.place.commit(job.id, _manifests(messages), job.options.segment_bytes)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._job.place.committer().abort(self._job.id)
+        self._job.place.abort([self._job.id], tried=None not in messages)
 
 
 class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
@@ -110,29 +110,20 @@ class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         tasks = _manifests(messages)
-        committer = self._job.place.committer()
         jobs = {(task.job, task.query) for task in tasks}
         if len(jobs) > 1:
             raise KafkalogError(f"the tasks of micro-batch {batchId} are of several writes: {sorted(map(str, jobs))}")
         for job, query in jobs:
             if query is None:
                 raise KafkalogError(f"Spark gave the tasks no query id ({_QUERY_ID}), so nothing can be written once")
-            committer.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
-        self._end()
+            self._job.place.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
+        self._job.place.end(self._job.id, self._stream)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._job.place.committer().abort_all(sorted({task.job for task in _manifests(messages)}))
-        self._end()
-
-    def _end(self) -> None:
-        """Remove the job of this object, and of the micro-batch when all its tasks failed and reported nothing."""
-        place = self._job.place
-        if not place.exists():
-            return
-        place.committer().abort(self._job.id)
-        if self._stream is not None and place.exists():
-            place.committer().end_stream(self._stream)
+        jobs = sorted({task.job for task in _manifests(messages)})
+        self._job.place.abort(jobs, tried=None not in messages)
+        self._job.place.end(self._job.id, self._stream)
 
 
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:

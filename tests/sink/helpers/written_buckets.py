@@ -18,7 +18,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.bucket import Bucket
 from kafkalog_spark.sink.bucket_commit import BucketCommitter
-from kafkalog_spark.sink.bucket_names import COMMITS, STAGED, job_name
+from kafkalog_spark.sink.bucket_names import COMMITS, STAGED
 from kafkalog_spark.sink.bucket_stage import BucketStage
 from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
 from kafkalog_spark.sink.task_writer import TaskWriter
@@ -152,18 +152,19 @@ def write(
     *tasks: list[pa.RecordBatch] | pa.RecordBatch,
     query: str | None = None,
     batch: int = -1,
-    stream: str | None = None,
     **given: object,
 ) -> bool:
     """A whole write: what WriteJob and Spark do. True when it was new."""
     committer = BucketCommitter(bucket)
     committer.recover()
-    job = job_name(staging.new_job_id(), stream)
+    job = staging.new_job_id()
+    tried = False
     try:
         staged = stage(bucket, job, *tasks, query=query, batch=batch, **given)
+        tried = True
         return committer.commit(job, staged, options(Path("/"), **given).segment_bytes, query, batch)
     except KafkalogError:
-        committer.abort(job)
+        committer.abort([job], tried=tried)
         raise
 
 
