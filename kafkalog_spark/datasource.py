@@ -79,7 +79,7 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.sink.writers import KafkaLogBatchWriter
         from kafkalog_spark.source.option_names import ONLY_OF_READS
 
-        options = parse_write_options(self.options, ONLY_OF_READS)
+        options = parse_write_options(self._all_options, ONLY_OF_READS)
         refuse_overwrite(overwrite)
         if options.producer:
             from kafkalog_spark.sink.bootstrap import ProducerBatchWriter
@@ -96,7 +96,7 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.source.option_names import ONLY_OF_READS
 
         check_stream_writers()
-        options = parse_write_options(self.options, ONLY_OF_READS)
+        options = parse_write_options(self._all_options, ONLY_OF_READS)
         if options.producer:
             from kafkalog_spark.sink.bootstrap import ProducerStreamWriter
 

@@ -45,8 +45,9 @@ def lay_out(
     existing: Mapping[str, list[int]],
     segment_bytes: int,
     new_topic_id: Mapping[str, uuid.UUID],
+    join_bytes: int = JOIN_BYTES,
 ) -> Layout:
-    """Order the staged files of all tasks, by task, and join small ones.
+    """Order the staged files of all tasks, by task, and join those of up to `join_bytes`.
 
     existing: the partitions of each topic that are there now. new_topic_id: of topics that are not.
     Raises UnknownPartition for a topic that has not got the partitions it was taken to have, InvalidRecord for a new
@@ -72,7 +73,7 @@ def lay_out(
     pieces: dict[TopicPartition, tuple[Piece, ...]] = {}
     number = 0
     for key in sorted(by_partition):
-        groups = _join(by_partition[key], segment_bytes)
+        groups = _join(by_partition[key], segment_bytes, join_bytes)
         found = []
         for group in groups:
             name = group[0].name
@@ -83,12 +84,12 @@ def lay_out(
     return Layout(pieces, tuple(created[topic] for topic in sorted(created)))
 
 
-def _join(files: Sequence[StagedFile], segment_bytes: int) -> list[list[StagedFile]]:
+def _join(files: Sequence[StagedFile], segment_bytes: int, join_bytes: int) -> list[list[StagedFile]]:
     """Neighbours that become one segment: small ones, as long as they fit."""
     groups: list[list[StagedFile]] = []
     size = records = 0
     for file in files:
-        small = groups and max(file.size, groups[-1][-1].size) <= JOIN_BYTES
+        small = groups and max(file.size, groups[-1][-1].size) <= join_bytes
         if small and size + file.size <= segment_bytes and records + file.records <= MAX_RELATIVE_OFFSET:
             groups[-1].append(file)
             size, records = size + file.size, records + file.records

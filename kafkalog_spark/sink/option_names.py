@@ -33,7 +33,12 @@ def _size(name: str, text: str) -> int:
 
 
 WRITE_OPTIONS = (
-    Option("path", _text, None, "What `.save(...)` or `.start(...)` is given: one log directory. Local, or `file:`."),
+    Option(
+        "path",
+        _text,
+        None,
+        "What `.save(...)` or `.start(...)` is given: one log directory. Local, `file:`, or in a bucket (`s3://` ...).",
+    ),
     Option("topic", _text, None, "The topic of all rows; takes precedence over the column `topic`."),
     Option("compression.type", choice("none", "gzip", "snappy", "lz4", "zstd"), "none", "Codec of the record batches."),
     Option("compression.level", _level, None, "Level of gzip (1-9), lz4 (1-17) or zstd (-131072-22)."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,10 @@ from typing import Any
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.format.layout import Codec, TimestampType
 from kafkalog_spark.log.format.names import is_internal, valid_topic_name
+from kafkalog_spark.log.store.client_settings import OBJECT_SCHEMES
+from kafkalog_spark.log.store.storage_names import is_storage_option
+from kafkalog_spark.log.store.storage_options import StorageOptions
+from kafkalog_spark.log.store.urls import normalised
 from kafkalog_spark.log.write.compress import compression_level
 from kafkalog_spark.option_text import GivenOptions, local_path, unknown_option
 from kafkalog_spark.sink.option_names import (
@@ -26,8 +31,9 @@ from kafkalog_spark.sink.producer_settings import librdkafka_settings
 _log = logging.getLogger(__name__)
 
 _PRODUCER_PREFIX = "kafka."
-_SEVERAL = "one local directory is written to"
-
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SEVERAL = "one log directory is written to"
+_OTHER_SCHEME = "a local directory is written to, or a bucket (s3://, gs://, abfss://)"
 
 _SAVE_MODE = "Save mode overwrite not allowed for Kafka"
 """The connector's sentence; the modes it goes on to allow include the default one, which Spark refuses to a source in
@@ -43,12 +49,14 @@ NO_OPTIONS = (
 class WriteOptions:
     """What a write was asked for. Plain values, picklable.
 
-    path: absolute local directory, None on the road through a broker. batch_size, segment_bytes, max_message_bytes:
-    bytes. producer: settings of the producer by librdkafka's names, with bootstrap.servers; empty when files are
-    written. `ignored`: names, as given, of options without effect.
+    path: local directory, or URL of one in a bucket, normalised; None on the road through a broker. storage: how
+    buckets are reached. batch_size, segment_bytes, max_message_bytes: bytes. producer: settings of the producer by
+    librdkafka's names, with bootstrap.servers; empty when files are written. `ignored`: names, as
+    given, of options without effect.
     """
 
     path: str | None
+    storage: StorageOptions
     topic: str | None
     codec: Codec
     level: int | None
@@ -95,6 +103,9 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
     codec = Codec[values["compression.type"].upper()]
     result = WriteOptions(
         path=None if servers is not None else _path(values["path"], bool(given.names)),
+        storage=StorageOptions.of(
+            {given.names[key]: text for key, text in given.texts.items() if is_storage_option(key)}
+        ),
         topic=_topic(values["topic"]),
         codec=codec,
         level=_checked_level(codec, values["compression.level"]),
@@ -119,7 +130,9 @@ def _path(text: str | None, any_given: bool) -> str:
         raise OptionError("no log directory is given", hint=hint if any_given else f"{hint}; {NO_OPTIONS}")
     if text.startswith("[") or "," in text:
         raise OptionError(f"option 'path': {_SEVERAL}, got '{text}'", hint="write once for each of log.dirs")
-    return os.path.expanduser(local_path("path", text, _SEVERAL))
+    if (scheme := _SCHEME.match(text)) and scheme[1].lower() in OBJECT_SCHEMES:
+        return normalised(text)
+    return os.path.expanduser(local_path("path", text, _OTHER_SCHEME))
 
 
 def _topic(topic: str | None) -> str | None:
@@ -162,7 +175,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, protocol: bool) 
     ignored = {name.lower() for name in IGNORED}
     result = []
     for key, name in given.names.items():
-        if key in used and key not in without_effect:
+        if (key in used and key not in without_effect) or is_storage_option(key):
             continue
         if key.startswith(_PRODUCER_PREFIX):
             if key in of_reads:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,7 @@ def format_record(record: SinkRecord) -> bytes:
         if pending is None
         else {
             "job": pending.job,
-            "topics": [
-                {"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions}
-                for topic in pending.topics
-            ],
+            "topics": topics_to_json(pending.topics),
             "segments": [
                 {
                     "file": segment.file,
@@ -115,19 +112,9 @@ def format_record(record: SinkRecord) -> bytes:
 def parse_record(data: bytes) -> SinkRecord:
     """Parse a file's bytes. Raises CorruptFile for anything but what `format_record` writes, UnsupportedFormat for the
     file of a later release."""
+    content = versioned_json(data, RECORD_FILE, VERSION)
     try:
-        content = json.loads(data)
-    except ValueError as error:  # also UnicodeDecodeError
-        raise CorruptFile(f"this is not JSON: {error}") from None
-    if not isinstance(content, dict) or type(content.get("version")) is not int:
-        raise CorruptFile("expected a JSON object with an integer 'version'")
-    if content["version"] != VERSION:
-        raise UnsupportedFormat(
-            f"version {content['version']} of {RECORD_FILE}, only {VERSION} is known",
-            hint="a later release of kafkalog wrote to this directory; use that one",
-        )
-    try:
-        queries = {str(query): _integer(batch) for query, batch in content["queries"].items()}
+        queries = queries_of(content["queries"])
         pending = content["pending"]
         return SinkRecord(queries, None if pending is None else _pending(pending))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -135,23 +122,54 @@ def parse_record(data: bytes) -> SinkRecord:
 
 
 def _pending(entry: Any) -> PendingCommit:
-    topics = tuple(
-        NewTopic(topic["name"], uuid_from_text(topic["id"]), _integer(topic["partitions"])) for topic in entry["topics"]
-    )
+    topics = topics_of(entry["topics"])
     segments = tuple(
         PlannedSegment(
             _file(segment["file"]),
             segment["topic"],
-            _integer(segment["partition"]),
-            _integer(segment["base_offset"]),
-            _integer(segment["records"]),
+            whole_number(segment["partition"]),
+            whole_number(segment["base_offset"]),
+            whole_number(segment["records"]),
         )
         for segment in entry["segments"]
     )
     return PendingCommit(str(entry["job"]), topics, segments)
 
 
-def _integer(value: Any) -> int:
+def versioned_json(data: bytes, name: str, version: int) -> Any:
+    """The JSON object of a sink's file `name`. Raises CorruptFile, UnsupportedFormat for another `version`."""
+    try:
+        content = json.loads(data)
+    except ValueError as error:  # also UnicodeDecodeError
+        raise CorruptFile(f"this is not JSON: {error}") from None
+    if not isinstance(content, dict) or type(content.get("version")) is not int:
+        raise CorruptFile("expected a JSON object with an integer 'version'")
+    if content["version"] != version:
+        raise UnsupportedFormat(
+            f"version {content['version']} of {name}, only {version} is known",
+            hint="a later release of kafkalog wrote to this directory; use that one",
+        )
+    return content
+
+
+def topics_to_json(topics: Iterable[NewTopic]) -> list[dict[str, Any]]:
+    return [{"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions} for topic in topics]
+
+
+def topics_of(entries: Any) -> tuple[NewTopic, ...]:
+    """The reverse. Raises KeyError, TypeError, ValueError."""
+    return tuple(
+        NewTopic(topic["name"], uuid_from_text(topic["id"]), whole_number(topic["partitions"])) for topic in entries
+    )
+
+
+def queries_of(entries: Any) -> dict[str, int]:
+    """By query id, its last micro-batch. Raises AttributeError, ValueError."""
+    return {str(query): whole_number(batch) for query, batch in entries.items()}
+
+
+def whole_number(value: Any) -> int:
+    """Raises ValueError for anything but a whole number from 0 on."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no whole number from 0 on")
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,16 +44,21 @@ def check_target(path: Path) -> None:
         ) from None
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=str(path)) from error
-    if any(parse_segment_file(name) is not None for name in listing):
-        raise NotALogDirectory(
-            "holds segment files: it is the directory of one partition",
-            path=str(path),
-            hint=f"give its parent {path.parent}, and name topic and partition as columns or options",
-        )
+    check_no_segments(listing, str(path), str(path.parent))
     read_meta_properties(path / META_PROPERTIES_FILE)
     known = {META_PROPERTIES_FILE, names.LOCK_FILE, SINK_LOCK_FILE, RECORD_FILE}
     if listing and not any(name in known or job_of(name) or parse_partition_dir(name) for name in listing):
         LogDirs.open(path)  # raises for a directory without anything of Kafka's
+
+
+def check_no_segments(listing: Iterable[str], path: str, parent: str) -> None:
+    """Raise NotALogDirectory for the listing of a partition's directory."""
+    if any(parse_segment_file(name) is not None for name in listing):
+        raise NotALogDirectory(
+            "holds segment files: it is the directory of one partition",
+            path=path,
+            hint=f"give its parent {parent}, and name topic and partition as columns or options",
+        )
 
 
 def find_topics(path: Path) -> dict[str, list[int]]:

@@ -1,31 +1,26 @@
 """One task: Arrow batches in, finished .log files out, encoded while they arrive.
 
 Rows are gathered to windows of some megabytes, so that each partition's batches are full; memory is bounded by a window
-whatever the input. The files lie in the log directory under staging names; the commit gives them their offsets.
+whatever the input. Where the files lie is the stage's matter; the commit gives them their offsets.
 """
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from pathlib import Path
 
 import pyarrow as pa
 
-from kafkalog_spark.errors import InvalidRecord, JobEnded
-from kafkalog_spark.log.format.durable import descriptor, write_all
+from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
-from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.manifest import StagedFile, TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import Partitioner
 from kafkalog_spark.sink.row_checks import check_rows
-from kafkalog_spark.sink.target import find_topics_unlocked, partition_count, unwritable
-from kafkalog_spark.sink.write_behind import WriteBehind
+from kafkalog_spark.sink.stage import Stage
+from kafkalog_spark.sink.target import partition_count
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Smallest and largest window. Eight Arrow batches of Spark's 10,000 rows of 100 bytes fit the smallest."""
@@ -38,19 +33,12 @@ def now_ms() -> int:
 
 
 class _OpenFile:
-    """The staged file that a partition is being written to. Not kept open: a process may open only so many."""
+    """The staged file that a partition is being written to."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.path = path
         self.size = 0
         self.records = 0
-
-    def append(self, data: memoryview, records: int) -> None:
-        with descriptor(self.path, os.O_WRONLY | os.O_APPEND) as fd:
-            write_all(fd, data)
-        self.size += len(data)
-        self.records += records
 
 
 class TaskWriter:
@@ -58,17 +46,17 @@ class TaskWriter:
 
     def __init__(
         self,
-        log_dir: Path,
+        stage: Stage,
         options: WriteOptions,
         record_columns: tuple[str, ...],
         place: TaskPlace,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        self._log_dir = log_dir
+        self._stage = stage
         self._options = options
         self._place = place
         self._clock_ms = clock_ms
-        self._segment_bytes = options.segment_bytes
+        self._file_bytes = stage.file_bytes(options.segment_bytes)
         self._attempt = uuid.uuid4().hex[:12]  # several attempts of a task may run at once
         self._params = BatchParams(
             codec=options.codec,
@@ -81,16 +69,15 @@ class TaskWriter:
         self._partitioner = Partitioner(options.topic, record_columns, self._count_of, first=place.task)
         self._topics: dict[str, list[int]] | None = None
         self._open: dict[tuple[str, int], _OpenFile] = {}
-        self._files: list[_OpenFile] = []
+        self._begun = 0
         self._finished: list[StagedFile] = []
-        self._write_behind = WriteBehind()
         self._buffers = EncodeBuffers()
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskManifest:
         """Encode and stage all rows; what the commit needs to know.
 
         Raises InvalidRecord, UnknownPartition for rows that cannot be written, JobEnded, NotALogDirectory for a
-        directory that cannot be written (no space left, too).
+        directory or bucket that cannot be written (no space left, too).
         """
         try:
             window: list[pa.RecordBatch] = []
@@ -105,24 +92,17 @@ class TaskWriter:
             self._write_window(window)
             for key in list(self._open):
                 self._finish(key)
-            self._write_behind.close()
+            self._stage.close()
         except OSError as error:
-            self.discard()
-            raise unwritable(self._log_dir, error) from error
+            self._stage.discard()
+            raise self._stage.error(error) from error
         except BaseException:
-            self.discard()
+            self._stage.discard()
             raise
         place = self._place
         return TaskManifest(
             place.job, place.task, tuple(self._finished), dict(self._partitioner.partitions), place.query, place.batch
         )
-
-    def discard(self) -> None:
-        """Remove what was staged."""
-        with suppress(OSError):  # the files go, so does what the disk said of them
-            self._write_behind.close()
-        for file in self._files:
-            file.path.unlink(missing_ok=True)
 
     # ---- rows
 
@@ -132,6 +112,7 @@ class TaskWriter:
             waiting.setdefault((share.topic, share.partition), []).append(share.records)
         for key, records in waiting.items():
             self._encode(key, pa.Table.from_batches(records))
+            self._hold_less()
 
     def _window_limit(self) -> int:
         smallest, largest = _WINDOW_BYTES
@@ -143,7 +124,7 @@ class TaskWriter:
         if fault:
             raise InvalidRecord(fault)
         if self._topics is None:
-            self._topics = find_topics_unlocked(self._log_dir)
+            self._topics = self._stage.topics()
         there = self._topics.get(topic)
         return partition_count(there) if there else self._options.num_partitions
 
@@ -159,7 +140,7 @@ class TaskWriter:
         try:
             for run in encode_runs(records, 0, params, now, self._buffers):  # the commit numbers them
                 size = len(run.data)
-                if file.size + size <= self._segment_bytes and file.records <= _MANY_RECORDS:
+                if file.size + size <= self._file_bytes and file.records <= _MANY_RECORDS:
                     self._append(file, run.data, sum(count for _, count in run.batches))
                     continue
                 at = 0
@@ -173,25 +154,26 @@ class TaskWriter:
             raise error.at(topic_partition=f"{key[0]}-{key[1]}") from None
 
     def _append(self, file: _OpenFile, data: memoryview, records: int) -> None:
-        file.append(data, records)
-        self._write_behind.wrote(file.path, len(data))
+        self._stage.append(file.name, data)
+        file.size += len(data)
+        file.records += records
 
     def _is_full(self, file: _OpenFile, size: int, count: int) -> bool:
-        return file.size > 0 and (file.size + size > self._segment_bytes or file.records + count > MAX_RELATIVE_OFFSET)
+        return file.size > 0 and (file.size + size > self._file_bytes or file.records + count > MAX_RELATIVE_OFFSET)
 
     def _begin(self, key: tuple[str, int]) -> _OpenFile:
-        name = staging.staged_file(self._place.job, self._place.task, self._attempt, len(self._files))
-        file = _OpenFile(name, self._log_dir / name)
-        os.close(os.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        self._files.append(file)
+        file = _OpenFile(self._stage.begin(self._place.task, self._attempt, self._begun))
+        self._begun += 1
         self._open[key] = file
-        if not staging.job_lives(self._log_dir, self._place.job):  # looked for after the file was made: see staging
-            raise JobEnded(
-                f"the write that this task belongs to is over (job {self._place.job})",
-                path=str(self._log_dir),
-                hint="driver and executors must see the same directory under this path",
-            )
         return file
+
+    def _hold_less(self) -> None:
+        """Finish the largest files while there is more of them than the stage can hold."""
+        held = sum(file.size for file in self._open.values())
+        while held > self._stage.held_bytes:
+            key = max(self._open, key=lambda key: self._open[key].size)
+            held -= self._open[key].size
+            self._finish(key)
 
     def _go_on(self, key: tuple[str, int]) -> _OpenFile:
         """Finish the partition's file, begin another one."""
@@ -200,4 +182,5 @@ class TaskWriter:
 
     def _finish(self, key: tuple[str, int]) -> None:
         file = self._open.pop(key)
+        self._stage.finish(file.name)
         self._finished.append(StagedFile(file.name, *key, file.size, file.records))

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,20 +18,17 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.sink import staging
+from kafkalog_spark.log.store.storage_names import is_storage_option
 from kafkalog_spark.sink.columns import SinkColumns, sink_columns
-from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.sink.stream_writer_base import StreamWriterBase
-from kafkalog_spark.sink.target import check_no_broker, check_target, one_directory, unwritable
+from kafkalog_spark.sink.write_place import WritePlace, place_of
 from kafkalog_spark.spark_errors import first_line
 from kafkalog_spark.worker_process import settle
 
 # Spark's names for what a task knows of its query: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-
-_LOG_DIR_MODE = 0o777  # as umask allows; what Kafka's Files.createDirectories does
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class WriteJob:
     id: str
     options: WriteOptions
     columns: SinkColumns
-    log_dir: Path
+    place: WritePlace
     made_ms: int
 
     @classmethod
@@ -53,21 +49,8 @@ class WriteJob:
         changed.
         """
         columns = sink_columns(schema, options.topic)
-        assert options.path is not None
-        log_dir = one_directory(options.path)
-        check_target(log_dir)
-        check_no_broker(log_dir)
-        job = staging.new_job_id()
-        try:
-            made = not log_dir.exists()
-            log_dir.mkdir(_LOG_DIR_MODE, parents=True, exist_ok=True)
-            if not made:
-                Committer(log_dir).recover()
-            described = staging.Job(job, staging.driver_process(), stream, made)
-            (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
-        except OSError as error:
-            raise unwritable(log_dir, error) from error
-        return cls(job, options, columns, log_dir, time.time_ns() // 1_000_000)
+        place = place_of(options)
+        return cls(place.open_job(stream), options, columns, place, time.time_ns() // 1_000_000)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskManifest:
         """In a task: stage its rows."""
@@ -78,11 +61,11 @@ class WriteJob:
         task = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         batch = context.getLocalProperty(_BATCH_ID) if context is not None else None
-        place = TaskPlace(self.id, task, self.made_ms, query, None if batch is None else int(batch))
+        own = TaskPlace(self.id, task, self.made_ms, query, None if batch is None else int(batch))
         wanted = [*self.columns.record]
         wanted += ["topic"] if self.columns.topic else []
         wanted += ["partition"] if self.columns.partition else []
-        writer = TaskWriter(self.log_dir, self.options, self.columns.record, place)
+        writer = TaskWriter(self.place.stage(self.id), self.options, self.columns.record, own)
         return writer.run(batch.select(wanted) for batch in batches)
 
 
@@ -103,11 +86,11 @@ class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         job = self._job
-        Committer(job.log_dir).commit(job.id, _manifests(messages), job.options.segment_bytes)
+        job.place.commit(job.id, _manifests(messages), job.options.segment_bytes)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        Committer(self._job.log_dir).abort(self._job.id)
+        self._job.place.abort([self._job.id], tried=None not in messages)
 
 
 class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
@@ -127,29 +110,20 @@ class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         tasks = _manifests(messages)
-        committer = Committer(self._job.log_dir)
         jobs = {(task.job, task.query) for task in tasks}
         if len(jobs) > 1:
             raise KafkalogError(f"the tasks of micro-batch {batchId} are of several writes: {sorted(map(str, jobs))}")
         for job, query in jobs:
             if query is None:
                 raise KafkalogError(f"Spark gave the tasks no query id ({_QUERY_ID}), so nothing can be written once")
-            committer.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
-        self._end()
+            self._job.place.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
+        self._job.place.end(self._job.id, self._stream)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        Committer(self._job.log_dir).abort_all(sorted({task.job for task in _manifests(messages)}))
-        self._end()
-
-    def _end(self) -> None:
-        """Remove the job of this object, and of the micro-batch when all its tasks failed and reported nothing."""
-        log_dir = self._job.log_dir
-        if not log_dir.exists():
-            return
-        Committer(log_dir).abort(self._job.id)
-        if self._stream is not None and log_dir.exists():
-            Committer(log_dir).end_stream(self._stream)
+        jobs = sorted({task.job for task in _manifests(messages)})
+        self._job.place.abort(jobs, tried=None not in messages)
+        self._job.place.end(self._job.id, self._stream)
 
 
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:
@@ -160,4 +134,6 @@ def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:
     """
     if options.checkpoint_location is None:
         return None
-    return hashlib.sha256(json.dumps(sorted(given.items())).encode()).hexdigest()
+    # without credentials: they may be others tomorrow
+    kept = sorted((name, text) for name, text in given.items() if not is_storage_option(name))
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()

@@ -164,8 +164,11 @@ def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> No
     ("given", "text"),
     [
         ({}, "no log directory is given"),
-        ({"path": "/a,/b"}, "one local directory is written to"),
-        ({"path": "hdfs://a/b"}, "one local directory is written to, got 'hdfs://a/b'"),
+        ({"path": "/a,/b"}, "one log directory is written to"),
+        (
+            {"path": "hdfs://a/b"},
+            r"or a bucket \(s3://, gs://, abfss://\), got 'hdfs://a/b'",
+        ),
         ({"path": "/a", "topic": "a b"}, "option 'topic': 'a b' is no name of a topic"),
         ({"path": "/a", "topic": ".."}, r"'\.\.' is no name of a topic"),
         ({"path": "/a", "topic": "__consumer_offsets"}, "is internal to Kafka"),

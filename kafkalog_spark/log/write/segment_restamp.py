@@ -1,4 +1,4 @@
-"""Give a finished .log file its place in a log: offsets, leader epoch, indexes.
+"""Give a finished .log file its place in a log: offsets, leader epoch, indexes. `stamped` does it to batches in memory.
 
 Whoever wrote the file did not know where its records would go. Base offset and leader epoch of a v2 batch lie outside
 its CRC, so they are overwritten where they are; nothing else of the file changes.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptBatch
@@ -54,12 +55,8 @@ def restamp_segment(
     try:
         end = os.fstat(fd).st_size
         with mmap.mmap(fd, end) as log:
-            while segment.size < end:
-                position = segment.size
-                size, last_offset_delta, max_timestamp = _facts_at(log, position, end)
-                next_offset = segment.next_offset
-                _PLACE.pack_into(log, position, next_offset, size - layout.LOG_OVERHEAD, leader_epoch)
-                segment.count(size, next_offset + last_offset_delta, max_timestamp)
+            for batch in stamped(log, end, base_offset, leader_epoch):
+                segment.count(*batch)
         segment.on_become_inactive()
     except CorruptBatch as error:
         raise error.at(path=str(path)) from None
@@ -68,7 +65,22 @@ def restamp_segment(
     return segment.next_offset
 
 
-def _facts_at(log: mmap.mmap, position: int, end: int) -> tuple[int, int, int]:
+def stamped(
+    log: mmap.mmap | bytearray, end: int, next_offset: int, leader_epoch: int
+) -> Iterator[tuple[int, int, int]]:
+    """Number the records of the v2 batches in log[:end], in place, from `next_offset` on: (bytes, last offset, largest
+    timestamp in ms) of each batch, when its header is done. Raises CorruptBatch for anything but whole batches."""
+    position = 0
+    while position < end:
+        size, last_offset_delta, max_timestamp = _facts_at(log, position, end)
+        _PLACE.pack_into(log, position, next_offset, size - layout.LOG_OVERHEAD, leader_epoch)
+        last_offset = next_offset + last_offset_delta
+        yield size, last_offset, max_timestamp
+        position += size
+        next_offset = last_offset + 1
+
+
+def _facts_at(log: mmap.mmap | bytearray, position: int, end: int) -> tuple[int, int, int]:
     """(size, last offset delta, max timestamp) of the whole v2 batch at `position`."""
     if end - position < layout.BATCH_OVERHEAD:
         raise CorruptBatch(f"{end - position} bytes are left, too few for a batch", position=position)

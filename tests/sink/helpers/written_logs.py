@@ -20,6 +20,7 @@ from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.disk import Disk
 from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, parse_write_options
+from kafkalog_spark.sink.stage import LocalStage
 from kafkalog_spark.sink.task_writer import TaskWriter
 
 START = 1_700_000_000_000
@@ -83,7 +84,8 @@ def stage(
         listed = batches if isinstance(batches, list) else [batches]
         record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
         place = TaskPlace(job, task, NOW, query, batch)
-        manifests.append(TaskWriter(log_dir, options(log_dir, **given), record, place, lambda: NOW).run(listed))
+        writer = TaskWriter(LocalStage(log_dir, job), options(log_dir, **given), record, place, lambda: NOW)
+        manifests.append(writer.run(listed))
     return manifests
 
 
@@ -110,7 +112,11 @@ def write(
 
 def read(log_dir: Path, *topics: str) -> list[dict[str, Any]]:
     """All records by topic, partition and offset; `timestamp` in ms."""
-    dirs = LogDirs.open(log_dir)
+    return rows_of(LogDirs.open(log_dir), *topics)
+
+
+def rows_of(dirs: LogDirs, *topics: str) -> list[dict[str, Any]]:
+    """The same of directories that are open."""
     columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
     rows = []
     for topic in topics or sorted(dirs.topics):

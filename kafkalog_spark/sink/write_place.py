@@ -1,0 +1,100 @@
+"""Where a write goes: a log directory of this machine, or one in a bucket (bucket_place). What a write does there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kafkalog_spark.log.store.urls import is_local
+from kafkalog_spark.sink import staging
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.manifest import TaskManifest
+from kafkalog_spark.sink.options import WriteOptions
+from kafkalog_spark.sink.stage import LocalStage, Stage
+from kafkalog_spark.sink.target import check_no_broker, check_target, one_directory, unwritable
+
+_LOG_DIR_MODE = 0o777  # as umask allows; what Kafka's Files.createDirectories does
+
+
+class WritePlace(Protocol):
+    """A log directory that is written to. Small and picklable."""
+
+    def open_job(self, stream: str | None) -> str:
+        """Check the directory, finish what a dead writer left, and begin a job; its id. stream: see staging.Job.
+
+        Raises NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has changed.
+        """
+
+    def stage(self, job: str) -> Stage:
+        """Where a task of the job puts its files."""
+
+    def commit(
+        self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None = None, batch: int = -1
+    ) -> bool:
+        """See Committer.commit."""
+
+    def abort(self, jobs: Sequence[str], *, tried: bool) -> None:
+        """Remove what the jobs staged, unless one was decided: then finish it. tried: a commit of them may have begun.
+        Raises OSError, WriteUnfinished."""
+
+    def end(self, job: str, stream: str | None) -> None:
+        """After a micro-batch: remove the job of the writer that committed or aborted it, which staged nothing, and
+        what jobs of the same stream left that no task could report."""
+
+
+@dataclass(frozen=True)
+class LocalPlace:
+    """A log directory of this machine."""
+
+    log_dir: Path
+
+    def open_job(self, stream: str | None) -> str:
+        """See WritePlace."""
+        log_dir = self.log_dir
+        check_target(log_dir)
+        check_no_broker(log_dir)
+        job = staging.new_job_id()
+        try:
+            made = not log_dir.exists()
+            log_dir.mkdir(_LOG_DIR_MODE, parents=True, exist_ok=True)
+            if not made:
+                Committer(log_dir).recover()
+            described = staging.Job(job, staging.driver_process(), stream, made)
+            (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
+        except OSError as error:
+            raise unwritable(log_dir, error) from error
+        return job
+
+    def stage(self, job: str) -> Stage:
+        """See WritePlace."""
+        return LocalStage(self.log_dir, job)
+
+    def commit(
+        self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None = None, batch: int = -1
+    ) -> bool:
+        """See WritePlace."""
+        return Committer(self.log_dir).commit(job, tasks, segment_bytes, query, batch)
+
+    def abort(self, jobs: Sequence[str], *, tried: bool) -> None:
+        """See WritePlace."""
+        Committer(self.log_dir).abort_all(jobs)
+
+    def end(self, job: str, stream: str | None) -> None:
+        """See WritePlace."""
+        if not self.log_dir.exists():
+            return
+        Committer(self.log_dir).abort(job)
+        if stream is not None and self.log_dir.exists():
+            Committer(self.log_dir).end_stream(stream)
+
+
+def place_of(options: WriteOptions) -> WritePlace:
+    """Where `path` is. Raises OptionError."""
+    assert options.path is not None
+    if is_local(options.path):
+        return LocalPlace(one_directory(options.path))
+    from kafkalog_spark.sink.bucket_place import BucketPlace
+
+    return BucketPlace(options.path, options.storage)

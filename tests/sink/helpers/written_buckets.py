@@ -1,0 +1,178 @@
+"""What the tests of the sink in a bucket share: a bucket that tells its steps, writing, and what is there then."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.check.log_dir_check import check_log_dirs
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.sink import staging
+from kafkalog_spark.sink.bucket import Bucket
+from kafkalog_spark.sink.bucket_commit import BucketCommitter
+from kafkalog_spark.sink.bucket_names import COMMITS, STAGED
+from kafkalog_spark.sink.bucket_stage import BucketStage
+from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
+from kafkalog_spark.sink.task_writer import TaskWriter
+from tests.object_store.buckets import s3_store
+from tests.object_store.fault_proxy import FaultProxy
+from tests.object_store.s3_server import S3Server
+from tests.sink.helpers.written_logs import NOW, options, rows_of
+
+OnStep = Callable[[int, str, str], None]
+"""Called before each change with its number from 0 on, a word for it and the name that changes."""
+
+
+class Killed(BaseException):
+    """The writer stops here: no handler of the product catches it."""
+
+
+@dataclass(frozen=True)
+class StepBucket(Bucket):
+    """steps: what was done, (word, name). One partition after the other, so that the steps have an order."""
+
+    parallel: int = 1
+    on_step: OnStep = lambda number, what, name: None
+    steps: list[tuple[str, str]] = field(default_factory=list, compare=False)
+
+    def step(self, what: str, name: str) -> None:
+        self.on_step(len(self.steps), what, name)
+        self.steps.append((what, name))
+
+
+def kill_at(at: int) -> OnStep:
+    def on_step(number: int, what: str, name: str) -> None:
+        if number == at:
+            raise Killed
+
+    return on_step
+
+
+@dataclass(frozen=True)
+class Place:
+    """A log directory of its own in the server's bucket, and where the server keeps it."""
+
+    server: S3Server
+    root: str
+
+    @classmethod
+    def new(cls, server: S3Server) -> Place:
+        return cls(server, f"s3://tier/{uuid4().hex}/logs")
+
+    def bucket(self, on_step: OnStep = lambda number, what, name: None, proxy: FaultProxy | None = None) -> StepBucket:
+        return StepBucket(self.root, s3_store(self.server, proxy), on_step=on_step)
+
+    @property
+    def dirs(self) -> LogDirs:
+        return LogDirs.open(self.root, s3_store(self.server).options)
+
+    def names(self) -> list[str]:
+        """Of all objects."""
+        return [found.name for found in self.bucket().below("")]
+
+    def staged(self) -> list[str]:
+        return [name for name in self.names() if name.startswith(STAGED)]
+
+    def commits(self) -> list[str]:
+        return [name for name in self.names() if name.startswith(COMMITS) and name.endswith(".json")]
+
+    def texts(self, topic: str = "t", partition: int | None = None) -> list[str]:
+        """The values of a topic, by partition and offset."""
+        rows = rows_of(self.dirs, topic)
+        return [row["value"].decode() for row in rows if partition is None or row["partition"] == partition]
+
+    def rows(self, *topics: str) -> list[dict[str, Any]]:
+        return rows_of(self.dirs, *topics)
+
+    def copy_to(self, target: Path) -> Path:
+        """What a user gets who copies the directory without what the sink keeps there (`--exclude 'kafkalog.*'`)."""
+        bucket = self.bucket()
+        for found in bucket.below(""):
+            if not found.name.startswith("kafkalog."):
+                path = target / found.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(bucket.read(found.name, found.size + 1))
+        return target
+
+    def put_directory(self, source: Path) -> None:
+        """Copy a log directory there, as somebody else did."""
+        bucket = self.bucket()
+        for path in sorted(source.rglob("*")):
+            if path.is_file():
+                bucket.put(str(path.relative_to(source)), path.read_bytes())
+
+    def check(self, scratch: Path) -> None:
+        """Offsets rise without gaps in every partition, nothing staged is left, and a copy passes kafkalog-check."""
+        next_offset: dict[tuple[str, int], int] = {}
+        for row in self.rows():
+            key = row["topic"], row["partition"]
+            assert row["offset"] == next_offset.get(key, row["offset"]), key
+            next_offset[key] = row["offset"] + 1
+        assert self.staged() == []
+        check_copy(self.copy_to(scratch / uuid4().hex))
+
+
+def check_copy(log_dir: Path) -> None:
+    """kafkalog-check --records finds nothing wrong; the copy is removed."""
+    found: list[str] = []
+    result = check_log_dirs([str(log_dir)], records=True, on_finding=lambda finding: found.append(str(finding)))
+    assert result.findings.errors == 0, found
+    shutil.rmtree(log_dir)
+
+
+def stage(
+    bucket: Bucket,
+    job: str,
+    *tasks: list[pa.RecordBatch] | pa.RecordBatch,
+    query: str | None = None,
+    batch: int | None = None,
+    **given: object,
+) -> list[TaskManifest]:
+    """What tasks 0, 1 ... do, each with its Arrow batches."""
+    manifests = []
+    for task, batches in enumerate(tasks):
+        listed = batches if isinstance(batches, list) else [batches]
+        record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
+        place = TaskPlace(job, task, NOW, query, batch)
+        writer = TaskWriter(BucketStage(bucket, job), options(Path("/"), **given), record, place, lambda: NOW)
+        manifests.append(writer.run(listed))
+    return manifests
+
+
+def write(
+    bucket: Bucket,
+    *tasks: list[pa.RecordBatch] | pa.RecordBatch,
+    query: str | None = None,
+    batch: int = -1,
+    **given: object,
+) -> bool:
+    """A whole write: what WriteJob and Spark do. True when it was new."""
+    committer = BucketCommitter(bucket)
+    committer.recover()
+    job = staging.new_job_id()
+    tried = False
+    try:
+        staged = stage(bucket, job, *tasks, query=query, batch=batch, **given)
+        tried = True
+        return committer.commit(job, staged, options(Path("/"), **given).segment_bytes, query, batch)
+    except KafkalogError:
+        committer.abort([job], tried=tried)
+        raise
+
+
+@contextmanager
+def killed() -> Iterator[None]:
+    """The writer within is stopped, by its `on_step`."""
+    try:
+        yield
+    except Killed:
+        return
+    raise AssertionError("the writer came to its end")
