@@ -1,7 +1,7 @@
 """The same files in a bucket: an S3 server on this machine (versitygw) over the log directory that is read locally.
 
 The server takes its share of the two cores, which a real bucket does not; a real bucket answers later, which reading
-ahead hides. `python -m benchmarks.object_store full` runs one part: full, selective, planning.
+ahead hides. `python -m benchmarks.object_store full` runs one part: planning, selective, full, tiered.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,11 +17,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.data import LARGE_VALUES, PARTITIONS, SMALL_VALUES, ensure, home
+from benchmarks.data import FIRST_TIMESTAMP, LARGE_VALUES, PARTITIONS, SMALL_VALUES, ensure, home
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SparkSession
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.log.format.producer_snapshot import format_producer_snapshot
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.store.request_counts import RequestCounts
 from kafkalog_spark.log.store.stores import all_counts
+from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.log_view import opened_view
@@ -30,11 +37,13 @@ from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 from tests.object_store.s3_server import S3Server
 from tests.source.helpers.made_logs import append
+from tests.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, write_segment
 
 BUCKET = "machine"
 CODECS = ("none", "lz4")
 PART = 0.99
 MANY_PARTITIONS, MANY_SEGMENTS = 100, 100
+CHUNK_BYTES = 4 << 20  # what the plugin's README suggests
 
 
 @contextmanager
@@ -87,6 +96,67 @@ def full(report: Report, rounds: int = 5) -> None:
                 bar_kafka=">= 2.5",
                 worker_peak_MB=ours.worker_peak_mb(),
             )
+
+
+def tiered(report: Report, rounds: int = 5) -> None:
+    """Full reads to `noop` of segments that Aiven's plugin has compressed, or compressed and encrypted, on S3; beside
+    the same records in a local log directory."""
+    topic = SMALL_VALUES["none"]
+    path = ensure([topic])
+    local: dict[str, object] = {"subscribe": topic.name}
+    with TemporaryDirectory(prefix="kafkalog-bench-") as top, SparkSession() as ours:
+        for mode in (AivenMode.ZSTD, AivenMode.ZSTD_ENCRYPTED):
+            tree = Path(top) / mode.name
+            for partition in range(PARTITIONS):
+                as_aiven(path / f"{topic.name}-{partition}", topic.name, partition, tree, mode)
+            with bucket(tree) as options:
+                key = {f"tiered.encryption.key.{KEY_ID}": str(KEYS / f"{KEY_ID}.pem")}
+                remote = {**local, **options, **key, "layout": "aiven"}
+                ours.run("kafkalog", remote, action="count", expect=topic.records)
+                seconds = in_turn(
+                    {
+                        "bucket": partial(ours.run, "kafkalog", remote),
+                        "local": partial(ours.run, "kafkalog", local, path=str(path)),
+                    },
+                    rounds=rounds,
+                )
+            report.add(
+                "object_store",
+                f"Aiven, {mode.name.lower()}, {topic.records / 1e6:g} M x {topic.value_size} B from S3",
+                M_rows_per_s=rate(topic.records / 1e6, seconds["bucket"]),
+                x_local=round(ratio(seconds["local"], seconds["bucket"]), 2),
+                bar=">= 0.4",
+                worker_peak_MB=ours.worker_peak_mb(),
+            )
+
+
+def as_aiven(directory: Path, topic: str, partition: int, target: Path, mode: AivenMode) -> None:
+    """The segments of a partition that was closed cleanly, as the plugin writes them, in chunks of 4 MiB."""
+    log = PartitionLog(topic, partition, str(directory))
+    of = TopicIdPartition(topic, uuid.uuid5(uuid.NAMESPACE_URL, topic), partition)
+    for index, files in enumerate(log.segments):
+        until = log.next_base_offset(index) or log.log_end_offset
+        stem = directory / segment_name(files.base_offset)
+        held = {
+            RemoteFile.LOG: stem.with_suffix(".log").read_bytes(),
+            RemoteFile.OFFSET_INDEX: stem.with_suffix(".index").read_bytes(),
+            RemoteFile.TIME_INDEX: stem.with_suffix(".timeindex").read_bytes(),
+            RemoteFile.PRODUCER_SNAPSHOT: format_producer_snapshot([]),
+            RemoteFile.LEADER_EPOCHS: (directory / LEADER_EPOCH_CHECKPOINT).read_bytes(),
+        }
+        epochs = tuple(read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT))
+        segment = RemoteSegment(
+            of,
+            uuid.uuid5(uuid.NAMESPACE_URL, f"{topic}-{partition}-{files.base_offset}"),
+            files.base_offset,
+            until - 1,
+            tuple(EpochEntry(epoch.epoch, max(epoch.start_offset, files.base_offset)) for epoch in epochs[-1:]),
+            len(held[RemoteFile.LOG]),
+            FIRST_TIMESTAMP + until,
+            1,
+            FIRST_TIMESTAMP,
+        )
+        write_segment(target, segment, held, mode, CHUNK_BYTES)
 
 
 def selective(report: Report) -> None:
@@ -161,7 +231,7 @@ def read(options: ReadOptions) -> int:
 
 def main(report: Report, words: Sequence[str] = ()) -> None:
     """All parts, or those named."""
-    for part in (planning, selective, full):
+    for part in (planning, selective, full, tiered):
         if not words or part.__name__ in words:
             part(report)
 
