@@ -186,6 +186,36 @@ def test_what_is_local_is_not_asked_for_remotely(monkeypatch: pytest.MonkeyPatch
     assert not [path for path in asked if path.startswith(str(CLEAN.remote))]
 
 
+def test_of_several_local_copies_the_one_that_counts_is_merged(tmp_path: Path) -> None:
+    """A follower that lags, and whose log begins elsewhere: what it lacks is not looked for remotely."""
+    lagging = tmp_path / "lagging"
+    shutil.copytree(CLEAN.data, lagging)
+    last = sorted((lagging / "overlap-0").glob("*.log"))[-1]
+    last.write_bytes(b"")
+    for roots in ([lagging, CLEAN.data, CLEAN.remote], [CLEAN.remote, CLEAN.data, lagging]):
+        assert rows_of(opened(*roots, topic="overlap")) == consumed(CLEAN, "overlap")
+        assert rows_of(opened(*roots, topic="transactions")) == consumed(CLEAN, "transactions")
+
+
+def test_retention_goes_on_while_a_log_is_read(tmp_path: Path) -> None:
+    """Segments deleted after they were listed: records from there on, and the loss is told where it was asked for."""
+    root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD, 2000, topic="plain")
+    log = opened(root, topic="plain")
+    starts = [segment.base_offset for segment in log.segments]
+    for path in Path(log.directory).iterdir():
+        if int(path.name[:20]) < starts[3]:
+            path.unlink()
+    with pytest.raises(DataLoss, match=rf"records in \[0, {starts[3]}\) are gone"):
+        rows_of(log, start=0, end=log.log_end_offset)
+    assert log.log_start_offset == starts[3]
+    assert rows_of(log) == consumed(CLEAN, "plain", start=starts[3], end=log.log_end_offset)
+    for path in Path(log.directory).iterdir():
+        path.unlink()
+    Path(log.directory).rmdir()
+    log.refresh()
+    assert (log.gone, log.segments) == (True, [])
+
+
 def test_a_segment_that_is_gone_is_a_loss_and_not_damage(tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD, 2000, topic="plain")
     log = opened(root, topic="plain")
