@@ -106,7 +106,8 @@ def rows_of_splits(
     from kafkalog_spark.log.read.scan_space import ScanSpace
 
     space, splits = ScanSpace(), list(splits)
-    with requests_logged(f"a task of {len(splits)} splits", (split.place.store for split in splits)):
+    stores = [store for split in splits for store in split.place.stores]
+    with requests_logged(f"a task of {len(splits)} splits", stores):
         rows = chain.from_iterable(rows_of(split, request, space) for split in splits)
         yield from until_spark_has_enough(joined(rows))
 

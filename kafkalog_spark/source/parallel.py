@@ -17,7 +17,7 @@ T = TypeVar("T")
 def for_each_place(function: Callable[[PartitionPlace], T], places: Iterable[PartitionPlace]) -> list[T]:
     """What `function` returns for each place, in their order. Raises what it raised first, by that order."""
     places = list(places)
-    remote = sum(place.store.remote for place in places)
+    remote = sum(any(store.remote for store in place.stores) for place in places)
     if remote < 2:
         return [function(place) for place in places]
     with ThreadPoolExecutor(min(_REQUESTS, remote), thread_name_prefix="kafkalog-plan") as threads:

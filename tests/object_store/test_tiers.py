@@ -104,6 +104,18 @@ def _read(asked: dict[str, str], splits: list[Split]) -> list[dict[str, Any]]:
     return [row for batch in reader._read(splits) for row in batch.to_pylist()]
 
 
+def test_a_task_up_to_the_latest_offset_lists_and_remembers_what_was_planned(
+    s3: S3Server, proxy: FaultProxy, tier: Callable[[AivenMode | None], str]
+) -> None:
+    asked = {**s3_options(s3, proxy), "path": tier(AivenMode.ZSTD), "assign": '{"plain":[1]}'}
+    splits = plan(parse_read_options(asked), RowFilter())
+    planned = len(proxy.seen)
+    assert [row["offset"] for row in _read(asked, splits)] == list(range(900))
+    of_task = proxy.seen[planned:]
+    assert gets(of_task, ".rsm-manifest") == 0
+    assert sum("list-type" in one.query for one in of_task) == 1
+
+
 def test_a_time_range_asks_for_manifests_and_reads_the_segments_that_have_it(
     s3: S3Server, proxy: FaultProxy, tier: Callable[[AivenMode | None], str]
 ) -> None:

@@ -7,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.errors import DataLoss, KafkalogError
+from kafkalog_spark.errors import CorruptChunk, DataLoss, KafkalogError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from kafkalog_spark.log.read.tiered_log import TieredLog
 from kafkalog_spark.log.store.interface import FileFacts, OpenFile
 from kafkalog_spark.log.store.local_store import LocalFile, LocalStore
+from kafkalog_spark.log.tiered.manifest import parse_manifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, local_tiered_key
 from kafkalog_spark.log.tiered.tier_options import NO_TIER
+from tests.log.helpers.plain_decoder import decode_batches
 from tests.log.helpers.rows import plain_rows
 from tests.tiered.aiven_writer import AivenMode
 from tests.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster
-from tests.tiered.reading import aiven_tree, consumed, opened, readable, rows_of
+from tests.tiered.reading import WITH_KEY, aiven_tree, consumed, opened, readable, rows_of
 
 partitions = pytest.mark.parametrize(
     ("cluster", "topic", "partition"),
@@ -136,17 +138,30 @@ def test_a_copy_that_was_cut_short_is_not_read(tmp_path: Path) -> None:
 
 
 def test_events_of_the_metadata_topic_decide_where_it_is_given(tmp_path: Path) -> None:
-    """A whole segment that the topic does not know was deleted, or never finished: its files say nothing of that."""
+    """A copy that looks whole, of which the topic says that it was not finished."""
     data, remote = tmp_path / "data", tmp_path / "remote"
-    shutil.copytree(CLEAN.data, data)
-    shutil.copytree(CLEAN.remote, remote)
-    shutil.rmtree(data / "plain-0")
-    last = max((s for s in readable(CLEAN) if s.partition[::2] == ("plain", 0)), key=lambda one: one.until)
-    assert opened(data, remote, topic="plain").log_end_offset == last.until
-    for path in remote.rglob(f"{last.name}.*"):
-        path.rename(path.with_name(path.name.replace(last.name[-22:], "A" * 22)))
-    assert opened(data, remote, topic="plain").log_end_offset == last.start_offset
-    assert opened(remote, topic="plain").log_end_offset == last.until
+    shutil.copytree(KILLED.data, data)
+    shutil.copytree(KILLED.remote, remote)
+    (unfinished,) = [path for path in remote.rglob("*.log") if not path.with_suffix(".snapshot").exists()]
+    local = data / "killed-0"
+    begin = int(unfinished.name[:20])
+    end = min(base for base in (int(path.name[:20]) for path in local.glob("*.log")) if base > begin)
+    for suffix in (".log", ".index", ".timeindex"):
+        shutil.copyfile(local / f"{begin:020d}{suffix}", unfinished.with_suffix(suffix))
+    shutil.copyfile(local / "leader-epoch-checkpoint", unfinished.with_suffix(".leader_epoch_checkpoint"))
+    shutil.copyfile(local / f"{end:020d}.snapshot", unfinished.with_suffix(".snapshot"))
+    shutil.rmtree(local)
+    assert opened(data, remote, topic="killed").log_end_offset == begin
+    assert opened(remote, topic="killed").log_end_offset == end
+
+
+def test_segments_that_the_metadata_topic_does_not_know_are_read(tmp_path: Path) -> None:
+    """It may be an older copy than the tier."""
+    data = tmp_path / "data"
+    shutil.copytree(CLEAN.data, data, ignore=lambda _, names: [name for name in names if name == "plain-0"])
+    for path in data.glob("__remote_log_metadata-*/*.log"):
+        path.write_bytes(b"")
+    assert rows_of(opened(data, CLEAN.remote, topic="plain")) == consumed(CLEAN, "plain")
 
 
 def test_leaders_in_turns() -> None:
@@ -171,6 +186,36 @@ def test_what_is_local_is_not_asked_for_remotely(monkeypatch: pytest.MonkeyPatch
     assert not [path for path in asked if path.startswith(str(CLEAN.remote))]
 
 
+def test_of_several_local_copies_the_one_that_counts_is_merged(tmp_path: Path) -> None:
+    """A follower that lags, and whose log begins elsewhere: what it lacks is not looked for remotely."""
+    lagging = tmp_path / "lagging"
+    shutil.copytree(CLEAN.data, lagging)
+    last = sorted((lagging / "overlap-0").glob("*.log"))[-1]
+    last.write_bytes(b"")
+    for roots in ([lagging, CLEAN.data, CLEAN.remote], [CLEAN.remote, CLEAN.data, lagging]):
+        assert rows_of(opened(*roots, topic="overlap")) == consumed(CLEAN, "overlap")
+        assert rows_of(opened(*roots, topic="transactions")) == consumed(CLEAN, "transactions")
+
+
+def test_retention_goes_on_while_a_log_is_read(tmp_path: Path) -> None:
+    """Segments deleted after they were listed: records from there on, and the loss is told where it was asked for."""
+    root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD, 2000, topic="plain")
+    log = opened(root, topic="plain")
+    starts = [segment.base_offset for segment in log.segments]
+    for path in Path(log.directory).iterdir():
+        if int(path.name[:20]) < starts[3]:
+            path.unlink()
+    with pytest.raises(DataLoss, match=rf"records in \[0, {starts[3]}\) are gone"):
+        rows_of(log, start=0, end=log.log_end_offset)
+    assert log.log_start_offset == starts[3]
+    assert rows_of(log) == consumed(CLEAN, "plain", start=starts[3], end=log.log_end_offset)
+    for path in Path(log.directory).iterdir():
+        path.unlink()
+    Path(log.directory).rmdir()
+    log.refresh()
+    assert (log.gone, log.segments) == (True, [])
+
+
 def test_a_segment_that_is_gone_is_a_loss_and_not_damage(tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD, 2000, topic="plain")
     log = opened(root, topic="plain")
@@ -185,6 +230,35 @@ def test_a_segment_that_is_gone_is_a_loss_and_not_damage(tmp_path: Path) -> None
     rows = plain_rows(scan_partition(log, 0, log.log_end_offset, ScanRequest(columns=("offset",)), on_loss=told.append))
     assert [row["offset"] for row in rows] == [*range(begin), *range(end, log.log_end_offset)]
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("mode", [AivenMode.ZSTD, AivenMode.ZSTD_ENCRYPTED])
+def test_a_damaged_chunk_is_named_or_passed_over(mode: AivenMode, tmp_path: Path) -> None:
+    """Batches straddle chunks: those that have a byte in the damaged one are gone, and no other."""
+    root = aiven_tree(CLEAN, tmp_path, mode, 2000, topic="headers")
+    path = sorted(root.rglob("*.log"))[1]
+    manifest = parse_manifest(path.with_suffix(".rsm-manifest").read_bytes())
+    chunk = manifest.chunks.chunk(1)
+    data = bytearray(path.read_bytes())
+    data[chunk.position : chunk.position + 2] = b"\xee\xee"
+    path.write_bytes(data)
+    with pytest.raises(CorruptChunk, match=rf"headers-0 {path} at byte {chunk.position}: chunk 1: "):
+        rows_of(opened(root, topic="headers"))
+    assert manifest.segment is not None
+    batches = decode_batches((CLEAN.remote / local_tiered_key(manifest.segment, RemoteFile.LOG)).read_bytes())
+    first, last = chunk.original_position, chunk.original_position + chunk.original_size
+    gone = {
+        record.offset
+        for batch in batches
+        if batch.position < last and batch.position + batch.size > first
+        for record in batch.records
+    }
+    assert gone
+    dirs = LogDirs.open(root, tier=WITH_KEY)
+    request = ScanRequest(columns=("offset",), drop_malformed=True)
+    left = [offset for batch in dirs.scan("headers", request) for offset in batch.column(0).to_pylist()]
+    end = opened(root, topic="headers").log_end_offset
+    assert left == [offset for offset in range(end) if offset not in gone]
 
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])

@@ -69,6 +69,11 @@ class PartitionPlace:
         return os.path.dirname(self.directory)
 
     @property
+    def stores(self) -> tuple[Store, ...]:
+        """Of all directories that it lies in."""
+        return (self.store,)
+
+    @property
     def has_checkpoints(self) -> bool:
         """Whether a log directory's checkpoints speak of it."""
         return True

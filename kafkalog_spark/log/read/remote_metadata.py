@@ -12,7 +12,12 @@ from typing import Any
 from kafkalog_spark.errors import CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import chosen_copy
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogState, RemoteSegmentState, decode_event
+from kafkalog_spark.log.tiered.remote_log_metadata import (
+    RemoteLogState,
+    RemoteSegmentState,
+    SegmentUpdate,
+    decode_event,
+)
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 _log = logging.getLogger(__name__)
@@ -20,13 +25,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KnownSegments:
-    """What the topic says of one partition's segments. segments: those that may be read."""
+    """What the topic says of one partition's segments. segments: those that may be read; refused: those of which it
+    says that they may not, as their copy was not finished or they were deleted."""
 
     segments: Mapping[uuid.UUID, RemoteSegment]
+    refused: frozenset[uuid.UUID]
 
     def may_be_read(self, segment_id: uuid.UUID) -> bool:
-        """A segment that the topic does not know, or no longer, is none of the partition's."""
-        return segment_id in self.segments
+        """Of a segment that the topic does not know its files decide: the topic may be an older copy than they are."""
+        return segment_id not in self.refused
 
 
 class RemoteMetadata:
@@ -41,6 +48,7 @@ class RemoteMetadata:
         self._lock = threading.Lock()
         self._state: RemoteLogState | None = None
         self._known: dict[TopicIdPartition, KnownSegments] = {}
+        self._deleted: dict[TopicIdPartition, set[uuid.UUID]] = {}
         self._reached: dict[str, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,23 +82,30 @@ class RemoteMetadata:
             for batch in scan_partition(log, start, end, ScanRequest(columns=("value",)), on_loss=_log_loss):
                 for value in batch.column(0).to_pylist():
                     if value is not None:  # KIP-1266 gives keys to records, and so tombstones
-                        _take(state, value, log.name)
+                        self._take(state, value, log.name)
             self._reached[log.name] = end
         self._state = state
-        by_partition: dict[TopicIdPartition, dict[uuid.UUID, RemoteSegment]] = {}
+        readable: dict[TopicIdPartition, dict[uuid.UUID, RemoteSegment]] = {}
+        refused = {where: set(ids) for where, ids in self._deleted.items()}
         for (where, segment_id), (segment, copied) in state.segments.items():
-            of_partition = by_partition.setdefault(where, {})
             if copied is RemoteSegmentState.COPY_SEGMENT_FINISHED and where not in state.deleted_partitions:
-                of_partition[segment_id] = segment
-        by_partition.update({where: {} for where in state.deleted_partitions})
-        self._known = {where: KnownSegments(segments) for where, segments in by_partition.items()}
+                readable.setdefault(where, {})[segment_id] = segment
+            else:
+                refused.setdefault(where, set()).add(segment_id)
+        self._known = {
+            where: KnownSegments(readable.get(where, {}), frozenset(refused.get(where, ())))
+            for where in readable.keys() | refused.keys()
+        }
 
-
-def _take(state: RemoteLogState, value: bytes, name: str) -> None:
-    try:
-        state.take(decode_event(value))
-    except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-        _log.warning("passed over: %s", error.at(topic_partition=name))
+    def _take(self, state: RemoteLogState, value: bytes, name: str) -> None:
+        try:
+            event = decode_event(value)
+        except (CorruptRemoteMetadata, UnsupportedFormat) as error:
+            _log.warning("passed over: %s", error.at(topic_partition=name))
+            return
+        state.take(event)
+        if isinstance(event, SegmentUpdate) and event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
+            self._deleted.setdefault(event.partition, set()).add(event.segment_id)
 
 
 def _log_loss(error: KafkalogError) -> None:

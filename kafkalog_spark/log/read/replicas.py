@@ -98,7 +98,7 @@ def chosen_copy(places: Sequence[PartitionPlace], *, pass_over_damage: bool = Fa
 
     Opens the logs only where epochs do not decide. Raises what finding the end of such a log raises.
     """
-    there = [place for place in places if place.exists()]
+    there = [place for place in places if place.local.exists()]
     epochs = [leader_epoch(place) for place in there]
     if not there:
         return None
@@ -110,7 +110,7 @@ def chosen_copy(places: Sequence[PartitionPlace], *, pass_over_damage: bool = Fa
             try:
                 log_end = place.local.open(pass_over_damage=pass_over_damage).log_end_offset
             except NotALogDirectory:
-                if place.exists():
+                if place.local.exists():
                     raise
                 continue
         copies.append(Copy(place, epochs[index], log_end))

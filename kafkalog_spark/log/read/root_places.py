@@ -117,34 +117,39 @@ def _no_log_directory(path: str, listing: Listing) -> NotALogDirectory:
 
 def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | None:
     """The layout of the directories in a root; None where there are none of any."""
-    first: dict[Layout, str] = {}
-    either = None  # could be a topic of Aiven's or a partition of LocalTieredStorage's
+    first: dict[Layout | None, str] = {}
     for name in sorted(listing.names):
-        if names.parse_partition_dir(name) is not None:
-            first.setdefault(Layout.BROKER, name)
-        elif name == LOCAL_TIERED_ROOT:
-            first.setdefault(Layout.LOCAL_TIERED, name)
-        elif parse_aiven_topic_dir(name, options.key_prefix) is None:
-            if parse_local_tiered_dir(name) is not None:
-                first.setdefault(Layout.LOCAL_TIERED, name)
-        elif parse_local_tiered_dir(name) is None:
-            first.setdefault(Layout.AIVEN, name)
-        elif either is None and listing.is_directory(name):
-            either = name
+        layouts = _layouts_of(name, options.key_prefix)
+        meant = layouts[0] if len(layouts) == 1 else None  # None: could be of two
+        if layouts and meant not in first and listing.is_directory(name):
+            first[meant] = name
+    either = first.pop(None, None)
     wanted = options.layout
     if wanted is not None:
         return wanted if wanted in first or either is not None else Layout.BROKER
     if either is not None and not first.keys() & {Layout.AIVEN, Layout.LOCAL_TIERED}:
         first[_layout_below(os.path.join(root.path, either), root.store)] = either
-    first = {layout: name for layout, name in first.items() if listing.is_directory(name)}
     if len(first) > 1:
-        shown = ", ".join(f"{layout.value} ({name})" for layout, name in first.items())
+        shown = ", ".join(f"{layout.value} ({name})" for layout, name in first.items() if layout is not None)
         raise NotALogDirectory(
             f"the directories in it are of several layouts: {shown}",
             path=root.path,
             hint=f"give a longer path, or say with the option {LAYOUT_OPTION} which one is meant",
         )
     return next(iter(first), None)
+
+
+def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
+    """Those in which a directory may have this name: a topic of Aiven's may look like a partition of
+    LocalTieredStorage's."""
+    if names.parse_partition_dir(name) is not None:
+        return [Layout.BROKER]
+    found = []
+    if parse_aiven_topic_dir(name, key_prefix) is not None:
+        found.append(Layout.AIVEN)
+    if name == LOCAL_TIERED_ROOT or parse_local_tiered_dir(name) is not None:
+        found.append(Layout.LOCAL_TIERED)
+    return found
 
 
 def _layout_below(directory: str, store: Store) -> Layout:

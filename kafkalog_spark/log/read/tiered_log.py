@@ -286,10 +286,9 @@ class TieredLog(PartitionLog):
         parts = [part for part in self._parts if part.start < end and part.until > start and part.pending is None]
         return KnownLog(self.log_start_offset, self.log_end, tuple(parts))
 
-    @property
-    def remembered(self) -> tuple[HeldSegment, ...]:
-        """What was learnt of remote segments."""
-        return tuple(part.held for part in self._parts if part.held is not None)
+    def learnt_from(self, start: int) -> tuple[HeldSegment, ...]:
+        """What was learnt of remote segments with offsets from `start` on."""
+        return tuple(part.held for part in self._parts if part.held is not None and part.until > start)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
         """As of PartitionLog: remote parts have transaction indexes that are complete."""

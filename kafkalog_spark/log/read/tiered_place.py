@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.root_places import RemoteDir
+from kafkalog_spark.log.store.interface import Store
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
@@ -84,6 +85,11 @@ class TieredPlace(PartitionPlace):
         )
 
     @property
+    def stores(self) -> tuple[Store, ...]:
+        """As of PartitionPlace."""
+        return (self.store, *(place.store for place in self.remote))
+
+    @property
     def has_checkpoints(self) -> bool:
         """As of PartitionPlace."""
         return self.is_local and self.known is None
@@ -106,5 +112,5 @@ class TieredPlace(PartitionPlace):
         if not isinstance(log, TieredLog):
             return self
         if end is None:
-            return replace(self, remembered=log.remembered)
+            return replace(self, remembered=log.learnt_from(start))
         return replace(self, known=log.known_for(start, end))

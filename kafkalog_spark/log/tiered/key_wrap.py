@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_spark.errors import CorruptManifest, KafkalogError, KeyNotGiven, OptionError
-from kafkalog_spark.log.tiered.manifest import SegmentEncryption
 
 if TYPE_CHECKING:
     from Crypto.PublicKey.RSA import RsaKey
+
+    from kafkalog_spark.log.tiered.manifest import SegmentEncryption  # manifests come with zstd
 
 DATA_KEY_SIZE = 32
 """Bytes: AES-256."""
