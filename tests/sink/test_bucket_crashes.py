@@ -248,7 +248,7 @@ def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(
         staged = stage(place.bucket(), job, records("old"), records("fresh"), records("new"), **SETTINGS)
         outcomes.append(outcome(BucketCommitter(place.bucket(failing_from(step, "none"))), job, staged))
         BucketCommitter(place.bucket()).abort([job])
-        if outcomes[-1] == "nothing":
+        if outcomes[-1] in ("nothing", "not known"):
             left = set(place.names()) - logs
             assert {name for name in left if not name.startswith("kafkalog.commits/")} == set()
             assert place.texts("old", 0) == before("old", 0)
@@ -269,6 +269,37 @@ def outcome(committer: BucketCommitter, job: str, staged: Any) -> str:
     except KafkalogError as error:
         return "nothing" if "overloaded or failing" in str(error) else str(error)
     return "complete"
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_commit_whose_outcome_is_not_known_is_found_out_later(s3: S3Server, tmp_path: Path, arrives: bool) -> None:
+    """The store stops answering at the commit, which it has taken or not."""
+    job = "cd" * 16
+    place = prepared(s3, tmp_path)
+    staged = stage(place.bucket(), job, records("old"), records("fresh"), records("new"), **SETTINGS)
+
+    def fails(number: int, what: str, name: str) -> None:
+        if not name.endswith("00000000000000000001.json") and not gone:
+            return
+        if arrives and not gone:
+            Bucket.create(place.bucket(), name, sent[-1])
+        gone.append(name)
+        raise OSError(110, "did not answer in time", name)
+
+    class Sending(StepBucket):
+        def create(self, name: str, data: Any) -> bool:
+            sent.append(bytes(data))
+            return super().create(name, data)
+
+    gone: list[str] = []
+    sent: list[bytes] = []
+    failing = Sending(place.root, place.bucket().store, on_step=fails)
+    with pytest.raises(WriteUnfinished, match=r"not known whether it was: did not answer in time.*look at the log"):
+        BucketCommitter(failing).commit(job, staged, 500, "q", 3)
+    BucketCommitter(place.bucket()).abort([job])
+    assert BucketCommitter(place.bucket()).commit("ef" * 16, [], 500, "q", 3) != arrives
+    assert len(place.rows()) == 11 + 3 * COUNT * arrives
+    place.check(tmp_path)
 
 
 def test_steps_have_their_order(s3: S3Server, tmp_path: Path) -> None:

@@ -1,0 +1,226 @@
+"""Buckets that cannot be written to: said before a row is encoded, without a secret. And what a commit asks for."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, OptionError, UnsupportedFormat
+from kafkalog_spark.log.store.object_writer import ObjectWriter
+from kafkalog_spark.sink.bucket import Bucket
+from kafkalog_spark.sink.bucket_commit import BucketCommitter
+from kafkalog_spark.sink.bucket_names import record_name
+from kafkalog_spark.sink.bucket_place import BucketPlace
+from kafkalog_spark.sink.bucket_record import BucketRecord, parse_bucket_record
+from kafkalog_spark.sink.options import parse_write_options
+from kafkalog_spark.sink.writers import WriteJob
+from tests.object_store.buckets import s3_options, s3_store
+from tests.object_store.fault_proxy import FaultProxy
+from tests.object_store.s3_server import S3Server
+from tests.sink.helpers.written_buckets import Place, stage, write
+from tests.sink.helpers.written_logs import values
+
+SCHEMA = StructType([StructField("value", StringType())])
+DOCUMENT = Path(__file__).parents[2] / "docs" / "sink.md"
+
+
+@pytest.fixture
+def place(s3: S3Server) -> Place:
+    return Place.new(s3)
+
+
+def open_for_write(place: Place, path: str | None = None, **more: str) -> WriteJob:
+    given = {"path": path or place.root, "topic": "t", **s3_options(place.server), **more}
+    return WriteJob.open(parse_write_options(given), SCHEMA)
+
+
+def put(*names: str, data: bytes = b"x") -> Callable[[Bucket], None]:
+    def change(bucket: Bucket) -> None:
+        for name in names:
+            bucket.put(name, data)
+
+    return change
+
+
+BAD: dict[str, tuple[Callable[[Bucket], None], type[KafkalogError], str]] = {
+    "one partition's directory": (
+        put("00000000000000000000.log"),
+        NotALogDirectory,
+        "it is the directory of one partition; give its parent s3://tier/[0-9a-f]+, and name",
+    ),
+    "another program's directory": (put("holiday.jpg", "more/a.jpg"), NotALogDirectory, "is not a Kafka log directory"),
+    "a newer meta.properties": (
+        put("meta.properties", data=b"version=2\ncluster.id=a\nnode.id=1\n"),
+        UnsupportedFormat,
+        "version 2 of meta.properties, only 0 and 1 are known",
+    ),
+    "a broken meta.properties": (put("meta.properties", data=b"cluster.id=a\n"), CorruptFile, "no key 'version'"),
+    "a newer release's sink": (
+        put(record_name(0), data=b'{"version": 1}'),
+        UnsupportedFormat,
+        r"version 1 of a record of kafkalog.commits, only 0 is known; a later release.*use that one",
+    ),
+    "a broken record": (
+        put(record_name(0), data=b'{"version": 0, "id": "a"}'),
+        CorruptFile,
+        "restore it from a backup",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bucket_that_cannot_be_written_is_refused_and_left_as_it_was(place: Place, case: str) -> None:
+    change, kind, text = BAD[case]
+    change(place.bucket())
+    before = place.names()
+    with pytest.raises(kind, match=text):
+        open_for_write(place)
+    assert place.names() == before
+
+
+def test_an_object_is_no_directory(place: Place) -> None:
+    place.bucket().put("logs", b"x")
+    with pytest.raises(NotALogDirectory, match="is an object, a log directory is written to"):
+        open_for_write(place, f"{place.root}/logs")
+
+
+def test_a_bucket_that_is_not_there(place: Place) -> None:
+    with pytest.raises(NotALogDirectory, match=r"cannot be written: there is no bucket nowhere at 127.0.0.1"):
+        open_for_write(place, "s3://nowhere/logs")
+
+
+def test_wrong_keys(place: Place) -> None:
+    with pytest.raises(NotALogDirectory, match=r"cannot be written: .*access key.*list, get, put and delete objects"):
+        open_for_write(place, **{"fs.s3a.access.key": "unknown"})
+    assert place.names() == []
+
+
+def test_a_new_directory_needs_nothing_and_gets_nothing(place: Place) -> None:
+    job = open_for_write(place)
+    assert place.names() == [], "the question whether the store has conditional puts leaves nothing"
+    assert job.place == BucketPlace(place.root, job.options.storage)
+    assert pickle.loads(pickle.dumps(job)) == job
+    assert open_for_write(place, place.root.replace("s3:", "s3a:") + "/").place == job.place
+
+
+@dataclass
+class Careless:
+    """A store that puts whatever the condition, as some gateways do."""
+
+    puts: int = 0
+
+
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> Careless:
+    found = Careless()
+
+    def put_if_absent(self: ObjectWriter, path: str, data: Any) -> bool:
+        found.puts += 1
+        self.put(path, data)
+        return True
+
+    monkeypatch.setattr(ObjectWriter, "put_if_absent", put_if_absent)
+    return found
+
+
+def test_a_store_without_conditional_puts_is_refused_before_a_row_is_encoded(place: Place, careless: Careless) -> None:
+    with pytest.raises(NotALogDirectory, match=r"takes no notice of If-None-Match, so two writers could overwrite"):
+        open_for_write(place)
+    assert careless.puts == 2
+    assert place.names() == []
+
+
+def test_a_copy_of_the_bucket_in_a_store_without_them_is_refused_at_the_commit(
+    place: Place, request: pytest.FixtureRequest
+) -> None:
+    """The directory has commits, so the first question was asked elsewhere."""
+    write(place.bucket(), values("a", topic="t"), query="q", batch=0)
+    before = parse_bucket_record(place.bucket().read(record_name(0), 10_000))
+    staged = stage(place.bucket(), "ab" * 16, values("b", topic="t"))
+    request.getfixturevalue("careless")
+    with pytest.raises(NotALogDirectory, match="takes no notice of If-None-Match"):
+        BucketCommitter(place.bucket()).commit("ab" * 16, staged, 500, "q", 1)
+    assert place.commits() == [record_name(0)]
+    assert parse_bucket_record(place.bucket().read(record_name(0), 10_000)) == before
+    assert place.texts() == ["a"]
+
+
+def test_secrets_are_shown_nowhere(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = place.server.secret_key
+    job = open_for_write(place)
+    errors = []
+    for change in ({"fs.s3a.secret.key": secret + "x"}, {"fs.s3a.endpoint": f"http://user:{secret}@127.0.0.1:1"}):
+        with pytest.raises(KafkalogError) as caught:
+            open_for_write(place, **{**change, "storage.max_retries": "0"})
+        errors.append(f"{caught.value} {caught.value!r} {caught.value.__cause__!r}")
+    write(place.bucket(), values("a", topic="t"), query="q", batch=0)
+    objects = [place.bucket().read(name, 1 << 20) for name in place.names()]
+    shown = [repr(job), repr(job.options), repr(job.place), repr(place.bucket()), caplog.text, *errors]
+    for text in (*shown, *map(str, objects)):
+        assert secret not in text
+
+
+def test_the_path_is_one_place_without_credentials() -> None:
+    for path, text in (
+        ("s3://key:secret@bucket/logs", "has credentials in front of the bucket's name"),
+        ("s3:///logs", "names no bucket"),
+        ("s3://a/b,s3://a/c", "one log directory is written to"),
+        ("hdfs://host/logs", "a local directory is written to, or a bucket"),
+        ("memory://x/logs", "a local directory is written to, or a bucket"),
+    ):
+        with pytest.raises(OptionError, match=text):
+            parse_write_options({"path": path})
+    assert parse_write_options({"path": "s3a://a//b/"}).path == "s3://a/b"
+    with pytest.raises(OptionError, match=r"there is no option fs.s3a.acess.key; did you mean fs.s3a.access.key"):
+        parse_write_options({"path": "s3://a/b", "fs.s3a.acess.key": "x"})
+
+
+def test_records_are_parsed_strictly() -> None:
+    assert parse_bucket_record(
+        b'{"version": 0, "id": "a", "job": null, "queries": {}, "topics": [], "segments": []}'
+    ) == (BucketRecord("a"))
+    for broken in (b"", b"[]", b'{"version": 0}', b'{"version": 0, "id": 1, "job": 1, "queries": 1, "topics": 1}'):
+        with pytest.raises(CorruptFile):
+            parse_bucket_record(broken)
+
+
+def requests_of(place: Place, proxy: FaultProxy, tasks: list[list[int]]) -> dict[str, int]:
+    """Of the second micro-batch whose tasks have rows of those partitions: LIST, GET, PUT ..., without what opens the
+    write."""
+    partitions = max(max(task) for task in tasks) + 1
+    for batch in range(2):
+        proxy.forget()
+        bucket = Bucket(place.root, s3_store(place.server, proxy))
+        job = f"{batch:032x}"
+        rows = [[values("x", topic="t", partition=partition) for partition in task] for task in tasks]
+        staged = stage(bucket, job, *rows, numPartitions=partitions)
+        BucketCommitter(bucket).commit(job, staged, 1 << 30, "q", batch)
+    counted: dict[str, int] = {}
+    for seen in proxy.seen:
+        # obstore deletes many objects by one POST
+        operation = "DELETE" if seen.method == "POST" and "delete" in seen.query else seen.operation
+        counted[operation] = counted.get(operation, 0) + 1
+    return counted
+
+
+@pytest.mark.parametrize("tasks", [[[0]], [[0, 1], [2, 3]], [[0, 1, 2], [0, 1, 2], [1]]], ids=str)
+def test_requests_of_a_commit_are_those_of_the_document(
+    s3: S3Server, proxy: FaultProxy, tasks: list[list[int]]
+) -> None:
+    told = DOCUMENT.read_text().partition("<!-- requests: held by a test -->")[2].partition("<!-- requests end -->")[0]
+    rows = re.findall(r"^\| ([A-Z]+) \| (\d+)(?: \+ (\d+) P)?(?: \+ (\d+) T)?(?: \+ (\d+) S)? \|", told, re.MULTILINE)
+    partitions, staged = len({n for task in tasks for n in task}), sum(map(len, tasks))
+    expected = {
+        kind: int(fixed) + int(p or 0) * partitions + int(t or 0) * len(tasks) + int(s or 0) * staged
+        for kind, fixed, p, t, s in rows
+    }
+    assert requests_of(Place.new(s3), proxy, tasks) == expected
