@@ -11,7 +11,7 @@ from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.sink.bucket import Bucket
 from kafkalog_spark.sink.bucket_commit import BucketCommitter
 from tests.object_store.s3_server import S3Server
-from tests.sink.helpers.written_buckets import Killed, OnStep, Place, StepBucket, kill_at, killed, stage, write
+from tests.sink.helpers.written_buckets import OnStep, Place, StepBucket, kill_at, killed, stage, write
 from tests.sink.helpers.written_logs import options, table
 from tests.sink.test_commit import appended
 
@@ -135,22 +135,25 @@ def remove_staged_of_the_dead(place: Place) -> None:
 def test_the_finishing_of_a_dead_writers_commit_may_be_stopped_too(s3: S3Server, tmp_path: Path, every: int) -> None:
     named = steps_of(prepared(s3, tmp_path))
     logs = [number for number, (what, name) in enumerate(named) if what == "create" and name.endswith(".log")]
-    step = 0
-    while True:
+    half = kill_at(logs[len(logs) // 2])
+    place = prepared(s3, tmp_path)
+    with killed():
+        the_write(place.bucket(half))
+    whole = place.bucket()
+    BucketCommitter(whole).recover()
+    check_whole(place, tmp_path)
+    assert len(whole.steps) > 10
+    for step in range(0, len(whole.steps), every):
         place = prepared(s3, tmp_path)
         with killed():
-            the_write(place.bucket(kill_at(logs[len(logs) // 2])))
-        try:
+            the_write(place.bucket(half))
+        with killed():
             BucketCommitter(place.bucket(kill_at(step))).recover()
-        except Killed:
-            check_valid(place)
-            BucketCommitter(place.bucket()).recover()
-            check_whole(place, tmp_path)
-        else:
-            check_whole(place, tmp_path)
-            break
-        step += every
-    assert step > 10
+        check_valid(place)
+        BucketCommitter(place.bucket()).recover()
+        if step == len(whole.steps) - 1:
+            remove_staged_of_the_dead(place)
+        check_whole(place, tmp_path)
 
 
 def during(step: int, other: OnStep) -> OnStep:

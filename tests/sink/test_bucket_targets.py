@@ -98,6 +98,8 @@ def test_a_bucket_that_is_not_there(place: Place) -> None:
 
 
 def test_wrong_keys(place: Place) -> None:
+    if not place.server.serves_files:
+        pytest.skip("moto's server looks at no key")
     with pytest.raises(NotALogDirectory, match=r"cannot be written: .*access key.*list, get, put and delete objects"):
         open_for_write(place, **{"fs.s3a.access.key": "unknown"})
     assert place.names() == []
@@ -158,7 +160,10 @@ def test_secrets_are_shown_nowhere(place: Place, caplog: pytest.LogCaptureFixtur
     secret = place.server.secret_key
     job = open_for_write(place)
     errors = []
-    for change in ({"fs.s3a.secret.key": secret + "x"}, {"fs.s3a.endpoint": f"http://user:{secret}@127.0.0.1:1"}):
+    changes = [{"fs.s3a.endpoint": f"http://user:{secret}@127.0.0.1:1"}]
+    if place.server.serves_files:  # moto's server looks at no key
+        changes.append({"fs.s3a.secret.key": secret + "x"})
+    for change in changes:
         with pytest.raises(KafkalogError) as caught:
             open_for_write(place, **{**change, "storage.max_retries": "0"})
         errors.append(f"{caught.value} {caught.value!r} {caught.value.__cause__!r}")
