@@ -122,7 +122,7 @@ class CommitLog:
 
     def prune(self, number: int) -> None:
         """After commit `number`, now and then: remove records that are older than KEPT_SECONDS, but not the newest."""
-        if number % PRUNE_EVERY:
+        if number == 0 or number % PRUNE_EVERY:
             return
         now = self.bucket.modified(record_name(number))
         old = self.bucket.below(COMMITS, lambda found: now - found.modified_s <= KEPT_SECONDS)

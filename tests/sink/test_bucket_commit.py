@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError, UnknownPartition
+from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.log.format.partition_metadata import parse_partition_metadata
 from kafkalog_spark.sink import commit_log
@@ -42,6 +43,8 @@ def test_records_of_all_tasks_follow_one_another_in_order(place: Place, tmp_path
     assert place.texts()[-1] == "next"
     assert [row["offset"] for row in place.rows()] == list(range(10))
     place.check(tmp_path)
+    checked = check_log_dirs([place.root], records=True, storage=place.bucket().store.options)
+    assert (checked.findings.errors, len(checked.partitions)) == (0, 1), "what the sink keeps is in nobody's way"
 
 
 def test_what_is_written_is_what_the_local_sink_writes(place: Place, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ _KAFKAS = frozenset(
     {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
 )
 _OWN_PREFIX = "kafkalog."
-"""Of the files that kafkalog-broker keeps beside Kafka's."""
+"""Of the files that kafkalog-broker keeps beside Kafka's; in a bucket, of the directories of the sink."""
 _KAFKAS_DIRS = frozenset({"remote-log-index-cache"})
 
 
@@ -192,6 +192,8 @@ def _check_listing(path: str, store: Store, findings: Findings) -> None:
         file = os.path.join(path, name)
         if listing.is_directory(name):
             parsed = names.parse_partition_dir(name)
+            if store.remote and name.startswith(_OWN_PREFIX):
+                continue
             if parsed is None and name not in _KAFKAS_DIRS:
                 what = "is no partition's directory (<topic>-<partition>): Apache Kafka does not start with it"
                 findings.add(Severity.ERROR, file, Fault(what))
