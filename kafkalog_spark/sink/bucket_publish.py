@@ -12,6 +12,7 @@ import logging
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError
@@ -80,7 +81,8 @@ class BucketPublisher:
         for partition in reversed(range(topic.partitions)):
             name = f"{topic.name}-{partition}/{PARTITION_METADATA_FILE}"
             if not self.bucket.create(name, format_partition_metadata(PartitionMetadata(topic_id))):
-                topic_id = parse_partition_metadata(self.bucket.read(name, _METADATA_BYTES)).topic_id
+                with suppress(FileNotFoundError):  # refused and not shown: another writer of this commit is putting it
+                    topic_id = parse_partition_metadata(self.bucket.read(name, _METADATA_BYTES)).topic_id
 
     def _publish_partition(self, segments: Sequence[BucketSegment], *, again: bool, created: bool) -> None:
         first = segments[0]
