@@ -123,6 +123,7 @@ def damage(path: Path, partition: int) -> Path:
     return damaged
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_one_bad_partition_among_those_of_a_task_is_named(many: Path) -> None:
     path = damage(many, 17)
     with pytest.raises(CorruptBatch, match="t-17") as caught:

@@ -119,6 +119,7 @@ def test_a_path_that_is_no_log_directory_is_named_by_the_load(tmp_path: Path) ->
     assert str(error).startswith(f"{tmp_path / 'docs'}: is not a Kafka log directory")
 
 
+@pytest.mark.local_only("messages name local paths")
 def test_the_same_partition_in_two_directories_is_refused_with_replicas_error(three: Path, tmp_path: Path) -> None:
     shutil.copytree(three / "t-0", tmp_path / "copy" / "t-0")
     error = failure(lambda: Load(three, tmp_path / "copy", replicas="error").scan())
