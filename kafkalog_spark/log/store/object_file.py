@@ -29,7 +29,7 @@ BLOCK = 8 << 20
 """Bytes of a block fetched ahead."""
 FIRST_BLOCK = 2 << 20
 """Of the first one: its rows should be seen soon. The next ones double."""
-IN_FLIGHT = 4
+IN_FLIGHT = 2
 """Blocks fetched ahead of the one that is read."""
 KEPT = 8 << 20
 """Bytes of pieces kept."""

@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 WORKER_BYTES = 256 << 20
 """Bytes fetched ahead, or being fetched, of all files of a process: a worker may take 300 MB, and decodes too."""
-FILE_BYTES = 64 << 20
-"""The same, of one file."""
+FILE_BYTES = 32 << 20
+"""The same, of one file: the block that is read, the one before it, and two ahead."""
 THREADS = 16
 """Four files of a task with four requests each: a request waits for the network, not for a core."""
 
