@@ -23,7 +23,7 @@ v13  topics by id (KIP-516)
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
@@ -42,11 +42,13 @@ from kafkalog_broker.transactions.verification import Speaks, produce_error, ver
 from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.names import is_internal
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 
 _refused = LogRate(logging.getLogger(__name__))
 
 Topics = Sequence[tuple[str | UUID, Sequence[tuple[int, memoryview | None]]]]
 ALL, LEADER, NONE = -1, 1, 0
+_ACKS = (ALL, LEADER, NONE)
 FIRST_BATCH_VERSION = 3
 _DEFECTS = frozenset(
     {
@@ -111,13 +113,14 @@ async def _answer(
     """What becomes of one partition's batch, errors included: one that is refused says nothing of the others."""
     asked: ProduceRequest = request.entity
     try:
-        if asked.acks not in (ALL, LEADER, NONE):
+        if asked.acks not in _ACKS:
             raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {asked.acks}")
         log = _log(topic, index, broker)
         if request.version < FIRST_BATCH_VERSION:
             info = await _append_message_set(log, records, broker, asked.acks)
         else:
-            info = await _append(log, records, broker, asked.transactional_id, request.version)
+            appended = _append(log, records, broker, asked.transactional_id, request.version)
+            info = appended if isinstance(appended, AppendInfo) else await appended
         return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
     except BrokerError as error:
         level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
@@ -149,26 +152,44 @@ def _log(topic: str | UUID, index: int, broker: Broker) -> Log:
     return broker.log(name, index)
 
 
-async def _append(
+def _append(
     log: Log, records: memoryview | None, broker: Broker, transactional_id: str | None, version: int
-) -> AppendInfo:
+) -> AppendInfo | Awaitable[AppendInfo]:
+    """Append a batch, at once where neither a thread nor a disk is to be waited for, nearly always."""
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
-    now_ms = broker.clock.now_ms()
-    config = log.config
-    compacted = config.is_compacted
+    now_ms, config = broker.clock.now_ms(), log.config
     at_once = bytes_at_once(records)
-    try:
-        batch = validate_batch(records, config, now_ms, is_compacted=compacted, at_once=at_once) if at_once else None
-    except TakesTooLong:
-        batch = None
-    if batch is None:
-        batch = await broker.run_computing(validate_batch, records, config, now_ms, is_compacted=compacted)
+    if at_once:
+        try:
+            batch = validate_batch(records, config, now_ms, is_compacted=config.is_compacted, at_once=at_once)
+        except TakesTooLong:
+            pass
+        else:
+            return _append_validated(log, batch, broker, transactional_id, version, now_ms)
+    return _append_slowly(log, records, broker, transactional_id, version, now_ms)
+
+
+async def _append_slowly(
+    log: Log, records: memoryview, broker: Broker, transactional_id: str | None, version: int, now_ms: int
+) -> AppendInfo:
+    config = log.config
+    batch = await broker.run_computing(validate_batch, records, config, now_ms, is_compacted=config.is_compacted)
+    appended = _append_validated(log, batch, broker, transactional_id, version, now_ms)
+    return appended if isinstance(appended, AppendInfo) else await appended
+
+
+def _append_validated(
+    log: Log, batch: EncodedBatch, broker: Broker, transactional_id: str | None, version: int, now_ms: int
+) -> AppendInfo | Awaitable[AppendInfo]:
     if batch.header.is_transactional:
         _verify(log, batch.header, broker, transactional_id, version)
     info = log.append(batch, now_ms)
-    if log.needs_flush(now_ms):
-        await broker.flush_if_due(log)
+    return _flushed(log, info, broker) if log.needs_flush(now_ms) else info
+
+
+async def _flushed(log: Log, info: AppendInfo, broker: Broker) -> AppendInfo:
+    await broker.flush_if_due(log)
     return info
 
 
@@ -183,12 +204,8 @@ async def _append_message_set(log: Log, records: memoryview | None, broker: Brok
     batch = await broker.run_computing(validate_message_set, records, config, now_ms, is_compacted=config.is_compacted)
     if batch is None:
         return AppendInfo(-1, -1, -1, log.log_start_offset)
-    if batch.header.is_transactional:
-        _verify(log, batch.header, broker, None, 0)
-    info = log.append(batch, now_ms)
-    if log.needs_flush(now_ms):
-        await broker.flush_if_due(log)
-    return info
+    appended = _append_validated(log, batch, broker, None, 0, now_ms)
+    return appended if isinstance(appended, AppendInfo) else await appended
 
 
 def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str | None, version: int) -> None:

@@ -205,7 +205,8 @@ class Connection(asyncio.BufferedProtocol):
             if not frames and not (assembler.has_more and requests.make_frames()):
                 if requests.ended and not assembler.has_more:
                     return
-                writer.write_held()
+                if writer.held:
+                    writer.write_held()
                 await requests.more()
                 slice_end = 0.0
                 continue

@@ -50,11 +50,6 @@ def dispatcher(broker: Any) -> Dispatch:
     """Serve the registered APIs with `broker` handed to the handlers."""
     apis, large = registry(), LargeRequests()
 
-    def dispatch(frame: Frame, connection: ConnectionInfo) -> Coroutine[Any, Any, list[Any] | None]:
-        if len(frame) <= LARGE_BYTES or frame[:2] == PRODUCE:
-            return serve(frame, connection, None)
-        return serve_large(frame, connection)
-
     async def serve_large(frame: Frame, connection: ConnectionInfo) -> list[Any] | None:
         leave = await large.place(len(frame))
         try:
@@ -64,11 +59,17 @@ def dispatcher(broker: Any) -> Dispatch:
         finally:
             leave()
 
-    async def serve(frame: Frame, connection: ConnectionInfo, leave: Callable[[], None] | None) -> list[Any] | None:
+    async def serve(
+        frame: Frame, connection: ConnectionInfo, leave: Callable[[], None] | None = None
+    ) -> list[Any] | None:
+        size = len(frame)
+        if size > LARGE_BYTES and leave is None and frame[:2] != PRODUCE:
+            served = serve_large(frame, connection)
+            del frame
+            return await served
         if not is_loaded(frame):
             await asyncio.get_running_loop().run_in_executor(None, load, bytes(frame[:4]))
         try:
-            size = len(frame)
             if size <= IN_STEPS_BYTES or (size <= PRODUCE_IN_STEPS_BYTES and frame[:2] == PRODUCE):
                 request = decode_request(frame, connection)
             else:
@@ -104,7 +105,7 @@ def dispatcher(broker: Any) -> Dispatch:
             await in_turns(given_up(request.entity))
         return pieces
 
-    return dispatch
+    return serve
 
 
 def _crashed(who: str, api_key: int, version: int, error: Exception) -> ConnectionClosed:

@@ -32,11 +32,12 @@ SMALL_BYTES = 4096
 class ResponseWriter:
     """Writes to `transport`, the connection's while it is there, None before and after."""
 
-    __slots__ = ("_buffers", "_held", "_loop", "_unsent_bytes", "can_write", "last_moved", "transport")
+    __slots__ = ("_buffers", "_loop", "_unsent_bytes", "can_write", "held", "last_moved", "transport")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffers: SendBuffer) -> None:
         self._loop, self._buffers = loop, buffers
-        self._held: list[bytes] = []  # responses that wait for the next one to go with
+        self.held: list[bytes] = []
+        """Responses that wait for the next one to go with."""
         self._unsent_bytes = 0  # when idleness was last looked at
         self.transport: asyncio.Transport | None = None
         self.can_write: asyncio.Future[None] | None = None
@@ -71,12 +72,16 @@ class ResponseWriter:
     def write(self, pieces: list[Any], waiting: Sequence[bytes | memoryview]) -> None:
         """Write the response in `pieces`, or hold it back for the next one when the first of the requests that are
         `waiting` soon has it."""
-        held = self._held
+        held = self.held
         if len(pieces) == 1 and len(pieces[0]) <= SMALL_BYTES:
-            held.append(pieces[0])
-            if waiting and len(waiting[0]) <= SMALL_BYTES and len(held) < HELD_RESPONSES:
-                return  # should the next request wait for something, `write_held` is called first
-            self.write_held()
+            if waiting and len(waiting[0]) <= SMALL_BYTES and len(held) < HELD_RESPONSES - 1:
+                held.append(pieces[0])  # should the next request wait for something, `write_held` is called first
+            elif held:
+                held.append(pieces[0])
+                self.write_held()
+            elif self.transport is not None:
+                self.last_moved = self._loop.time()
+                self.transport.write(pieces[0])
         elif self.transport is not None:
             self.write_held()
             self.last_moved = self._loop.time()
@@ -84,7 +89,7 @@ class ResponseWriter:
 
     def write_held(self) -> None:
         """Before whatever waits: a response waits for no longer than the next request is handled at once."""
-        held = self._held
+        held = self.held
         if not held:
             return
         if self.transport is not None:

@@ -51,13 +51,12 @@ Steps = Iterator[ProduceRequest | None]
 
 def parse_produce_request(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest:
     """Read the body that begins at `position`. MalformedRequest for lengths that do not fit and forbidden nulls."""
-    request = None
     try:
-        for request in _steps(frame, position, version):  # noqa: B007  the last one is wanted
+        steps = _steps(frame, position, version)
+        while (request := next(steps)) is None:
             pass
     except _DAMAGE as error:
         raise _malformed(frame, error) from None
-    assert request is not None
     return request
 
 
@@ -98,7 +97,8 @@ def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
     topic_count, position = _compact_count(view, position + _ACKS_TIMEOUT.size)
     end, total = len(view), 0
-    _check_total(topic_count)
+    if topic_count > MAX_PARTITIONS:
+        raise _too_many()
     topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]] = []
     for _ in range(topic_count):
         topic: str | UUID
@@ -114,7 +114,8 @@ def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
                 raise MalformedRequest("a topic name is null")
             topic = name
         partition_count, position = _compact_count(view, position)
-        _check_total(total + partition_count)
+        if total + partition_count > MAX_PARTITIONS:
+            raise _too_many()
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             (index,) = _I32.unpack_from(view, position)
@@ -143,14 +144,16 @@ def _parse_legacy(view: memoryview, transactional_id: str | None, position: int)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
     topic_count, position = _count(view, position + _ACKS_TIMEOUT.size)
     end, total = len(view), 0
-    _check_total(topic_count)
+    if topic_count > MAX_PARTITIONS:
+        raise _too_many()
     topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]] = []
     for _ in range(topic_count):
         name, position = _string(view, position)
         if name is None:
             raise MalformedRequest("a topic name is null")
         partition_count, position = _count(view, position)
-        _check_total(total + partition_count)
+        if total + partition_count > MAX_PARTITIONS:
+            raise _too_many()
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             index, size = _INDEX_SIZE.unpack_from(view, position)
@@ -174,9 +177,8 @@ def _parse_legacy(view: memoryview, transactional_id: str | None, position: int)
     yield ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _check_total(total: int) -> None:
-    if total > MAX_PARTITIONS:
-        raise MalformedRequest(f"more than {MAX_PARTITIONS} topics and partitions: send several smaller requests")
+def _too_many() -> MalformedRequest:
+    return MalformedRequest(f"more than {MAX_PARTITIONS} topics and partitions: send several smaller requests")
 
 
 def _compact_string(view: memoryview, position: int) -> tuple[str | None, int]:
@@ -209,7 +211,8 @@ def _compact_count(view: memoryview, position: int) -> tuple[int, int]:
 
 def _count(view: memoryview, position: int) -> tuple[int, int]:
     (count,) = _I32.unpack_from(view, position)
-    return _checked_count(count, view, position + 4), position + 4
+    position += 4
+    return count if 0 <= count <= len(view) - position else _checked_count(count, view, position), position
 
 
 def _checked_count(count: int, view: memoryview, position: int) -> int:

@@ -98,12 +98,15 @@ def read_records(
             else:
                 key_size, key_at = read_varint(payload, delta_end, at)
             value_size, value_at = read_varint(payload, key_at + key_size if key_size > 0 else key_at, at)
-            headers, cur = read_varint(payload, value_at + value_size if value_size > 0 else value_at, at)
-            if headers:
+            cur = value_at + value_size if value_size > 0 else value_at
+            if cur < at and payload[cur] == 0:  # no headers: nearly always
+                cur += 1
+            else:
+                headers, cur = read_varint(payload, cur, at)
                 headers_seen += headers
                 if most_headers is not None and headers_seen > most_headers:
                     raise ManyHeaders
-                cur = _behind_headers(payload, cur, at, headers)
+                cur = _after_headers(payload, cur, at, headers)
         except IndexError:
             raise fault(RecordFault.BAD_RECORD, index, count) from None
         if cur != at:
@@ -194,7 +197,7 @@ def _unsigned(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
     raise IndexError
 
 
-def _behind_headers(data: memoryview | bytes, at: int, end: int, headers: int) -> int:
+def _after_headers(data: memoryview | bytes, at: int, end: int, headers: int) -> int:
     if not 0 <= headers <= end - at:
         raise IndexError
     for _ in range(headers):

@@ -46,9 +46,14 @@ def test_a_large_uncompressed_batch_goes_to_a_thread():
 
 @pytest.mark.parametrize("codec", sorted(CODECS.values()))
 def test_a_batch_of_many_records_goes_to_a_thread(codec):
-    assert bytes_at_once(sized(codec, 1000, RECORDS_AT_ONCE)) == AT_ONCE[codec]
-    assert bytes_at_once(sized(codec, 1000, RECORDS_AT_ONCE + 1)) == 0
-    assert bytes_at_once(sized(codec, 1000, -1)) == AT_ONCE[codec]
+    size = RECORDS_AT_ONCE + 1
+    assert bytes_at_once(sized(codec, size, RECORDS_AT_ONCE)) == AT_ONCE[codec]
+    assert bytes_at_once(sized(codec, size, RECORDS_AT_ONCE + 1)) == 0
+    assert bytes_at_once(sized(codec, size, -1)) == AT_ONCE[codec]
+
+
+def test_few_uncompressed_bytes_are_validated_at_once_whatever_they_announce():
+    assert bytes_at_once(sized(NONE, RECORDS_AT_ONCE, 2**31 - 1)) == AT_ONCE[NONE]
 
 
 @pytest.mark.parametrize("data", [b"", bytes(layout.RECORDS_AT - 1), bytes(sized(7, 100))])

@@ -49,6 +49,8 @@ def bytes_at_once(batch: memoryview) -> int:
     if len(batch) < layout.RECORDS_AT:
         return AT_ONCE[Codec.NONE]
     codec = batch[layout.ATTRIBUTES_AT + 1] & layout.ATTRIBUTE_CODEC
+    if not codec and len(batch) <= RECORDS_AT_ONCE:  # no room for more records than that, whatever it says
+        return AT_ONCE[Codec.NONE]
     limit = AT_ONCE.get(codec, AT_ONCE[_UNKNOWN_CODEC])
     (count,) = _COUNT.unpack_from(batch, layout.RECORD_COUNT_AT)
     usual = len(batch) * USUAL_RATIO if codec else len(batch)

@@ -219,8 +219,9 @@ class Log:
         self._availability.check()
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
-        base_offset = self._local.log_end_offset
-        last_offset = base_offset + batch.header.last_offset - batch.header.base_offset
+        local, sent = self._local, batch.header
+        base_offset = local.log_end_offset
+        last_offset = base_offset + sent.last_offset - sent.base_offset
         if len(data) > self.config.segment_bytes:
             raise BrokerError(
                 ErrorCode.record_list_too_large,
@@ -229,36 +230,35 @@ class Log:
             )
         _BASE_OFFSET.pack_into(data, layout.OFFSET_AT, base_offset)
         _LEADER_EPOCH.pack_into(data, layout.LEADER_EPOCH_AT, epoch)
-        sent = batch.header
         header = _new(BatchHeader, (0, sent.size, base_offset, last_offset, *sent[4:7], epoch, *sent[8:]))
         append_time = header.max_timestamp if header.attributes & layout.ATTRIBUTE_LOG_APPEND_TIME else -1
         try:
             if epoch != self._epochs.latest:
                 self._epochs.assign(epoch, base_offset)
-            if self._local.is_time_to_roll(header, now_ms):
+            if local.is_time_to_roll(header, now_ms):
                 self._roll(now_ms)
             if header.producer_id >= 0:
                 known = self._producers.check_append(header, marker, from_client=from_client)
                 if known is not None:
                     return AppendInfo(
                         known.base_offset, known.last_offset, known.timestamp if append_time >= 0 else -1,
-                        self._local.log_start_offset, True,
+                        local.log_start_offset, True,
                     )  # fmt: skip
-            segment = self._local.append(EncodedBatch(batch.data, header))
+            segment = local.append(_new(EncodedBatch, (data, header)))
             self.appended_bytes += len(data)
             if header.producer_id < 0:
                 self._producers.end_offset = last_offset + 1
             elif (aborted := self._producers.appended(header, marker)) is not None:
                 segment.add_aborted(aborted)
         except (OSError, CorruptLog) as error:
-            self._availability.fail(error, nothing_happened=self._local.log_end_offset == base_offset)
-        self._local.flushing.appended(now_ms)
+            self._availability.fail(error, nothing_happened=local.log_end_offset == base_offset)
+        local.flushing.appended(now_ms)
         if self.config.flush_messages != EVERY_APPEND:
             self.high_watermark = last_offset + 1
             self._subscribers.wake()
         if marker is not None:
             self._producers.forget_ended(self.high_watermark)  # or nobody does while nobody reads
-        return AppendInfo(base_offset, last_offset, append_time, self._local.log_start_offset)
+        return _new(AppendInfo, (base_offset, last_offset, append_time, local.log_start_offset, False))
 
     # ---- rolling
 
@@ -281,9 +281,7 @@ class Log:
 
     def needs_flush(self, now_ms: int) -> bool:
         """Whether flush.messages or flush.ms ask for a flush, or a rolled segment waits for one."""
-        if self.failure is not None or self.is_closed:
-            return False
-        return self._local.needs_flush(now_ms)
+        return self._local.needs_flush(now_ms) and self.failure is None and not self.is_closed
 
     def flush(self, up_to: int | None = None) -> None:
         """Return when everything below `up_to` (default: what is in the log now) is on disk. Blocks; for a thread.
