@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 _INDEX_FILES = {
     file.value: file for file in (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
 }
+
+DECODED_BLOCK = 4 << 20
+"""Bytes of a block of chunks, at least one chunk: as long as it is being decoded, what was fetched is there as well."""
 
 _log = logging.getLogger(__name__)
 
@@ -149,6 +153,7 @@ def _chunked(
 
     ranges = getattr(store, "ranges", None)
     raw = ranges(path, facts) if ranges is not None else partial(_read_range, store, path, facts)
+    one_by_one = threading.Lock()  # several blocks are fetched at once; each chunk takes 8 MB more while it is decoded
 
     def fetch(begin: int, end: int) -> memoryview:
         wanted = chunks.range_of(begin, end)
@@ -159,14 +164,15 @@ def _chunked(
             at = chunk.position - wanted.begin
             to = chunk.original_position + part.begin - begin
             try:
-                original = memoryview(codec.chunk(data[at : at + chunk.size], chunk, path))
+                with one_by_one:
+                    original = memoryview(codec.chunk(data[at : at + chunk.size], chunk, path))
+                    target[to : to + part.end - part.begin] = original[part.begin : part.end]
+                    del original
             except CorruptChunk as error:
                 if not pass_over_damage:
                     raise
                 # zeros, where no batch begins: what is passed over then is what was in the chunk
                 _log.warning("mode=DROPMALFORMED: %s", error)
-                continue
-            target[to : to + part.end - part.begin] = original[part.begin : part.end]
         return target
 
     return ObjectFile(
@@ -175,6 +181,7 @@ def _chunked(
         changed=stored.has_changed,
         closed=stored.close,
         align=chunks.original_chunk_size,
+        block=DECODED_BLOCK,
     )
 
 

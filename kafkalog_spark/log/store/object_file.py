@@ -65,7 +65,8 @@ class _Piece:
 
 class ObjectFile:
     """An open file of `size` bytes. align: blocks begin at multiples of it and end there or at the end of the file (the
-    chunk size of a tiered segment, bytes). changed: whether the file is another one by now. closed: called by `close`.
+    chunk size of a tiered segment, bytes). block: bytes of a block fetched ahead. changed: whether the file is another
+    one by now. closed: called by `close`.
     """
 
     def __init__(
@@ -76,12 +77,14 @@ class ObjectFile:
         changed: Callable[[], bool],
         closed: Callable[[], None] = lambda: None,
         align: int = 1,
+        block: int = BLOCK,
     ) -> None:
         self.size = size
         self._fetch = fetch
         self._changed = changed
         self._closed = closed
         self._align = align
+        self._block = block
         self._pieces: list[_Piece] = []  # the one used last comes last
         self._run = PIECE  # bytes of the next piece, if it goes on from the last one
         self._last_end = -1
@@ -196,7 +199,7 @@ class ObjectFile:
             return False
         self._blocks.append(_Piece(begin, end, self._shared.submit(lambda: self._fetch(begin, end))))
         self._next = end
-        self._next_size = min(self._next_size * 2, BLOCK)
+        self._next_size = min(self._next_size * 2, self._block)
         return True
 
     def _forget_blocks(self) -> None:
