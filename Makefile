@@ -15,8 +15,9 @@ TEST ?= tests
 ARGS ?=
 INTEROP ?= interop
 # What takes seconds at most, and what takes minutes and shows the whole at work.
-UNITS := not slow and not interop and not end_to_end
-END_TO_END := end_to_end and not slow and not interop
+UNITS := not slow and not interop and not end_to_end and not bucket
+END_TO_END := end_to_end and not slow and not interop and not bucket
+BUCKET := bucket and not slow and not interop
 PYTEST := $(RUN) -m pytest -n $(TEST_PROCESSES)
 export PYTHONUNBUFFERED := 1
 # Also where the environment says otherwise: a run starts some 200 Python processes (test workers, brokers, Spark's workers),
@@ -73,8 +74,12 @@ test-broker: setup ## the tests of the broker and of the log format, without Jav
 	$(PYTEST) -m "$(UNITS) and not spark" tests/broker tests/log $(ARGS)
 
 .PHONY: test-bucket
-test-bucket: setup ## the reader's tests once more, their directories read through an S3 server (needs Go, which builds it once)
-	$(PYTEST) --on-bucket -m "not slow and not interop and not spark" tests/log tests/source $(ARGS)
+test-bucket: java setup ## object storage: stores, tiers, the sink and Spark, against an S3 server
+	$(PYTEST) -m "$(BUCKET)" $(TEST) $(ARGS)
+
+.PHONY: test-on-bucket
+test-on-bucket: setup ## the reader's tests once more, their directories read through an S3 server (needs Go, which builds it once)
+	$(PYTEST) --on-bucket -m "not slow and not interop and not spark and not bucket" tests/log tests/source $(ARGS)
 
 .PHONY: test-slow
 test-slow: java setup ## the long ones: searches with all their examples, kills in loops, big logs
@@ -97,8 +102,8 @@ test-all: java setup ## all of them
 	$(RUN) -m pytest $(ARGS)
 
 .PHONY: coverage
-coverage: java setup ## make test, and which lines of the product it runs (report in .cache/coverage)
-	$(PYTEST) -m "$(UNITS)" --cov=kafkalog_spark --cov=kafkalog_broker --cov-report=html:.cache/coverage --cov-report=term:skip-covered $(TEST) $(ARGS)
+coverage: java setup ## make test and test-bucket, and which lines of the product it runs (report in .cache/coverage)
+	$(PYTEST) -m "not slow and not interop and not end_to_end" --cov=kafkalog_spark --cov=kafkalog_broker --cov-report=html:.cache/coverage --cov-report=term:skip-covered $(TEST) $(ARGS)
 
 ##@ Change
 

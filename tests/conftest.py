@@ -29,20 +29,29 @@ END_TO_END = (
     "tests/broker/clients/test_bank.py",
     "tests/broker/clients/test_crashes.py",
     "tests/broker/clients/test_exactly_once.py",
+    "tests/broker/clients/test_failed_log_dir.py",
     "tests/broker/clients/test_group_members.py",
+    "tests/broker/clients/test_old_clients.py",
+    "tests/broker/clients/test_other_clients.py",
+    "tests/broker/clients/test_transactions",
     "tests/broker/test_pytest_plugin.py",
     "tests/examples/",
     "tests/notebooks/",
+    "tests/sink/test_our_broker.py",
     "tests/source/test_stream_live.py",
     "tests/spark/processes/",
     "tests/spark/test_bank.py",
     "tests/spark/test_every_version.py",
     "tests/spark/test_examples.py",
+    "tests/spark/test_live_partitions.py",
+    "tests/spark/test_produce_sink.py",
     "tests/spark/test_sink_kills.py",
     "tests/spark/test_streaming_crashes.py",
 )
 """Files of tests that show the whole at work, for 10 s and more: `make test-end-to-end`. What they are made of is
 tested piece by piece in `make test`."""
+BUCKETS = frozenset({"s3", "gs", "azure"})
+"""Fixtures that serve object storage; with the files test_bucket*.py, what is left to `make test-bucket`."""
 END_TO_END_SECONDS = 900
 """A hang is a failure here too, but each of these takes a minute on a machine that does nothing else."""
 
@@ -68,6 +77,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.nodeid} uses the Spark session, so it belongs below {SPARK}")
         if item.path.is_relative_to(INTEROP):
             item.add_marker("interop")
+        if not BUCKETS.isdisjoint(getattr(item, "fixturenames", ())) or item.path.name.startswith("test_bucket"):
+            item.add_marker("bucket")
         if item.nodeid.startswith(END_TO_END):
             item.add_marker("end_to_end")
             if item.get_closest_marker("timeout") is None:

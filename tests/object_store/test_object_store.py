@@ -144,8 +144,9 @@ def test_an_object_replaced_while_it_is_read(
     with pytest.raises(FileNotFoundError, match="replaced"):
         file.read(10 * MB, 100)
     file.expect(5 * MB, 8 * MB)
-    with pytest.raises(FileNotFoundError, match="replaced"):
-        file.read(5 * MB, 100)
+    for block in (5 * MB, 6 * MB):  # both were asked for at once
+        with pytest.raises(FileNotFoundError, match="replaced"):
+            file.read(block, 100)
 
 
 def test_an_object_that_vanishes_while_it_is_read(store: ObjectStore, writer: ObjectWriter, top: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kafkalog_spark.log.log_dir import LogDirs
@@ -29,9 +31,23 @@ def aiven_tree(
     cluster: GoldenCluster, target: Path, mode: AivenMode, chunk_size: int, key_prefix: str = "", topic: str = ""
 ) -> Path:
     """The cluster's remote segments (those of a topic) in Aiven's layout."""
-    segments = [segment for segment in readable(cluster) if topic in ("", segment.partition.topic)]
-    write_tree(cluster.remote, segments, target, mode, chunk_size, key_prefix)
+    for name, data in _aiven_files(cluster, mode, chunk_size, key_prefix, topic).items():
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
     return target
+
+
+@cache
+def _aiven_files(
+    cluster: GoldenCluster, mode: AivenMode, chunk_size: int, key_prefix: str, topic: str
+) -> dict[str, bytes]:
+    """Its files by their paths: written once, copied for each test."""
+    segments = [segment for segment in readable(cluster) if topic in ("", segment.partition.topic)]
+    with TemporaryDirectory() as made:
+        write_tree(cluster.remote, segments, Path(made), mode, chunk_size, key_prefix)
+        files = (path for path in Path(made).rglob("*") if path.is_file())
+        return {str(path.relative_to(made)): path.read_bytes() for path in files}
 
 
 def opened(*roots: object, topic: str, partition: int = 0, tier: TierOptions = WITH_KEY) -> PartitionLog:

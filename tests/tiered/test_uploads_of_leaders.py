@@ -78,7 +78,7 @@ def written(
     return target
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.slow if n >= 4 else []) for n in range(12)])
 def test_random_uploads_are_one_log(seed: int, tmp_path: Path) -> None:
     """Every offset that any upload holds is read once, in order; what none holds is told."""
     chance = random.Random(seed)
