@@ -85,16 +85,13 @@ def test_a_tier_alone_has_the_last_stable_offset_of_its_last_snapshot() -> None:
 CHUNKS = ("a byte less than a batch", "a batch", "1 MiB", "more than the file")
 
 
+def _when(mode: AivenMode, chunk: str) -> list[pytest.MarkDecorator]:
+    """Each mode with chunks that cut batches, each size with everything done to them; the others when there is time."""
+    return [] if chunk == CHUNKS[0] or mode is AivenMode.ZSTD_ENCRYPTED else [pytest.mark.slow]
+
+
 @pytest.mark.parametrize(
-    ("mode", "chunk"),
-    [
-        # each mode with chunks that cut batches, each size with everything done to them; the others when there is time
-        pytest.param(
-            mode, chunk, marks=[] if chunk == CHUNKS[0] or mode is AivenMode.ZSTD_ENCRYPTED else pytest.mark.slow
-        )
-        for mode in AivenMode
-        for chunk in CHUNKS
-    ],
+    ("mode", "chunk"), [pytest.param(mode, chunk, marks=_when(mode, chunk)) for mode in AivenMode for chunk in CHUNKS]
 )
 def test_aivens_chunks(mode: AivenMode, chunk: str, tmp_path: Path) -> None:
     first = CLEAN.remote / local_tiered_key(readable(CLEAN)[0], RemoteFile.LOG)
