@@ -45,6 +45,10 @@ class KafkaLogDataSource(DataSource):
         options = self._load_options.either()
         check_pushdown(options)
         check_load(options)
+        if options.table is not None:
+            from kafkalog_spark.source.table_schema import table_schema
+
+            return table_schema(options.table)
         return spark_schema(options.columns)
 
     @first_line
@@ -53,8 +57,12 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.source.pushdown import check_pushdown
         from kafkalog_spark.source.spark_schema import columns_of
 
-        columns_of(schema)
         options = self._load_options.batch()
+        if options.table is not None:
+            from kafkalog_spark.source.table_reader import TableReader
+
+            return TableReader(options, schema)
+        columns_of(schema)
         check_pushdown(options)
         return KafkaLogBatchReader(options, schema)
 

@@ -7,6 +7,7 @@
     offset_for_timestamp(log, 1_700_000_000_000)
     for batch in dirs.scan("orders"):              # pyarrow.RecordBatch
         ...
+    dirs.table("batches", "orders").read_all()     # pyarrow.RecordBatchReader
 
 Kept free of the kernels until records are read.
 """
@@ -135,6 +136,22 @@ class LogDirs:
             log = place.open(pass_over_damage=request.drop_malformed)
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             yield from scan_partition(log, log.log_start_offset, end, request)
+
+    def table(
+        self, name: str, topic: str | None = None, *, columns: Iterable[str] | None = None, history: bool = False
+    ) -> pa.RecordBatchReader:
+        """A table beside `records`, of a topic or of all, internal ones too (docs/tables.md): `batches`, `segments`...
+
+        columns: in the order wanted; None for all but those that have to be asked for. history: of tables made of
+        internal topics, every record instead of the latest. Raises OptionError for a table, a column, a topic or a
+        history that there is not; UnknownPartition for a topic; reading raises NotALogDirectory, DataLoss.
+        """
+        from kafkalog_spark.log.tables.open_table import open_table
+
+        if topic is not None and topic not in self.topics:
+            raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
+        places = chosen_places(self.places, self.copies, list(self.places), pass_over_damage=True)
+        return open_table(name, places, self.roots, topic, columns, history=history)
 
 
 def _same_directory(one: PartitionPlace, other: PartitionPlace) -> bool:

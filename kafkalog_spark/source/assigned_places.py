@@ -15,7 +15,8 @@ from kafkalog_spark.source.subscription import assigned_partitions, check_said
 def open_log_dirs(options: ReadOptions) -> LogDirs:
     """The log directories, listed. Raises NotALogDirectory; OptionError where the load does not say what it reads."""
     dirs = LogDirs.open(options.paths, options.storage, options.tier)
-    check_said(options.subscription, dirs.partitions_only, dirs.places)
+    if options.table is None:
+        check_said(options.subscription, dirs.partitions_only, dirs.places)
     return dirs
 
 

@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.source.assigned_places import open_log_dirs, places_to_read
 from kafkalog_spark.source.bounds import LogView, OffsetRange, resolve_bounds
@@ -50,6 +51,8 @@ def describe(path: str | os.PathLike[str], **options: object) -> Description:
     """
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = parse_read_options({"path": os.fspath(path), **texts})
+    if parsed.table is not None:
+        raise OptionError(f"describe is of records, not of the table '{parsed.table.table}'")
     dirs = open_log_dirs(parsed)
     assigned = assigned_partitions(parsed.subscription, dirs.places)
     places = places_to_read(parsed, dirs, assigned)

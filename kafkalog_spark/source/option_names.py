@@ -7,6 +7,7 @@ rules are those of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`
 from __future__ import annotations
 
 from kafkalog_spark.log.read.replicas import REPLICAS
+from kafkalog_spark.log.tables.columns import RECORDS, TABLES
 from kafkalog_spark.log.tiered.key_wrap import OPTION as KEY_OPTION
 from kafkalog_spark.log.tiered.tier_options import AUTO, LAYOUT_OPTION, LAYOUTS, PREFIX_OPTION
 from kafkalog_spark.option_text import Option
@@ -18,7 +19,7 @@ SUBSCRIPTION_OPTIONS = (
     Option("assign", values.assignment, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
     Option("allTopics", values.all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
 )
-"""Exactly one of them, unless the path is one partition's directory."""
+"""Exactly one of them, unless the path is one partition's directory, or `table` another table than `records`."""
 
 _OFFSETS = '`earliest`, `latest`, or JSON: `{"topicA":{"0":23,"1":-1},"topicB":"earliest"}` (-1 latest, -2 earliest)'
 _TIMESTAMPS = 'First offsets with at least these record timestamps (ms), as JSON: `{"topicA":{"0":1700000000000}}`'
@@ -107,6 +108,20 @@ PLAIN_OPTIONS = (
         values.columns,
         None,
         "Columns to read, by comma, in this order; the others are not decoded. Default: all but `headers`.",
+    ),
+    Option(
+        "table",
+        values.choice(RECORDS, *TABLES),
+        RECORDS,
+        "What is read: the records, or one of the tables of docs/tables.md, such as `batches`, `segments`, "
+        "`consumer_offsets`, which need no subscription and then cover all topics. Batch only.",
+    ),
+    Option(
+        "history",
+        values.boolean,
+        "false",
+        "Of the tables `consumer_offsets`, `groups`, `transactional_ids`: every record that is still there, instead of "
+        "the latest of each.",
     ),
     Option(
         "maxPartitionBytes",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Iterable
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.format.layout import MAX_INT64
-from kafkalog_spark.log.read.record_schema import COLUMN_TYPES
 from kafkalog_spark.log.store.urls import is_local, normalised
 from kafkalog_spark.option_text import (
     Parser,
@@ -93,17 +93,21 @@ def bound_by_global_timestamp(name: str, text: str) -> GlobalTimestamp:
 
 
 def columns(name: str, text: str) -> tuple[str, ...]:
-    """Column names, by comma, in any case; returned in the order given, spelled as in the schema."""
-    known = {column.lower(): column for column in COLUMN_TYPES}
-    given = [part.strip() for part in text.split(",")]
-    unknown = [part for part in given if part.lower() not in known]
+    """Column names, by comma, as they are given: which there are depends on the table."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def known_columns(given: tuple[str, ...], known: Iterable[str]) -> tuple[str, ...]:
+    """Those of option `columns`, in any case, in the order given, spelled as in the table's schema."""
+    by_key = {column.lower(): column for column in known}
+    unknown = [part for part in given if part.lower() not in by_key]
     if unknown:
         raise OptionError(
-            f"option '{name}': no column '{unknown[0]}'", hint=f"the columns are {', '.join(COLUMN_TYPES)}"
+            f"option 'columns': no column '{unknown[0]}'", hint=f"the columns are {', '.join(by_key.values())}"
         )
-    chosen = tuple(known[part.lower()] for part in given)
+    chosen = tuple(by_key[part.lower()] for part in given)
     if len(set(chosen)) != len(chosen):
-        raise OptionError(f"option '{name}' names a column twice: '{text}'")
+        raise OptionError(f"option 'columns' names a column twice: '{','.join(given)}'")
     return chosen
 
 

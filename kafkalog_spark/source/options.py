@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.record_schema import COLUMNS
+from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS
 from kafkalog_spark.log.read.replicas import Replicas
 from kafkalog_spark.log.store.storage_names import is_storage_option
 from kafkalog_spark.log.store.storage_options import StorageOptions
+from kafkalog_spark.log.tables.work import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 from kafkalog_spark.option_text import GivenOptions, Option, is_nearly, unknown_option
 from kafkalog_spark.source.bounds import NoMatch
@@ -42,7 +43,9 @@ from kafkalog_spark.source.option_names import (
     SUBSCRIPTION_OPTIONS,
     options_table,
 )
+from kafkalog_spark.source.option_values import known_columns
 from kafkalog_spark.source.subscription import NotSaid, Subscription
+from kafkalog_spark.source.table_options import table_query
 
 __all__ = ["ReadOptions", "options_table", "parse_read_options", "warn_of"]
 
@@ -64,7 +67,7 @@ class ReadOptions:
     """What a read was asked for. Plain values, picklable.
 
     `paths`: directories as given, local ones perhaps relative; `storage`: how object stores are reached; `tier`:
-    of tiered storage. `columns`: names in the order of the result.
+    of tiered storage. `columns`: names in the order of the result. `table`: None for records.
     `max_partition_bytes`, `max_decompressed_batch_bytes`, `max_bytes_per_trigger`: bytes. `max_trigger_delay_ms`: ms.
     Of a batch, the four rate options are None.
     `ignored`: names, as given, of options that have no effect here.
@@ -87,6 +90,7 @@ class ReadOptions:
     replicas: Replicas
     pushdown: bool
     mode: Mode
+    table: TableQuery | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int | None
@@ -119,6 +123,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
     plain = {option.name: given.value(option) for option in PLAIN_OPTIONS}
     rate = _rates(given, streaming)
     given.refuse()
+    table = table_query(given, plain, subscription, streaming=streaming)
     result = ReadOptions(
         paths=_paths(given, plain),
         storage=StorageOptions.of(
@@ -129,7 +134,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
         start=start,
         end=end,
         on_no_match=plain["startingOffsetsByTimestampStrategy"],
-        columns=_columns(plain),
+        columns=_columns(plain) if table is None else table.columns,
         isolation_level=_isolation_level(given, plain),
         fail_on_data_loss=plain["failOnDataLoss"],
         min_partitions=plain["minPartitions"],
@@ -139,6 +144,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
         replicas=plain["replicas"],
         pushdown=plain["pushdown"],
         mode=plain["mode"],
+        table=table,
         max_offsets_per_trigger=rate["maxOffsetsPerTrigger"],
         min_offsets_per_trigger=rate["minOffsetsPerTrigger"],
         max_trigger_delay_ms=rate["maxTriggerDelay"],
@@ -251,7 +257,7 @@ def _paths(given: _Given, plain: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _columns(plain: Mapping[str, Any]) -> tuple[str, ...]:
-    columns: tuple[str, ...] = plain["columns"] or COLUMNS
+    columns = COLUMNS if plain["columns"] is None else known_columns(plain["columns"], COLUMN_TYPES)
     return (*columns, "headers") if plain["includeHeaders"] and "headers" not in columns else columns
 
 

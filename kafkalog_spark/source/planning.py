@@ -137,7 +137,7 @@ def tasks_of(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split,
     groups = packed(
         [split.size for split in splits],
         [split.range.size for split in splits],
-        cores=_cores(),
+        cores=cores(),
         max_partition_bytes=options.max_partition_bytes,
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
@@ -145,7 +145,7 @@ def tasks_of(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split,
     return [tuple(splits[group]) for group in groups]
 
 
-def _cores() -> int:
+def cores() -> int:
     """Those that this process may run on: with a local master, those of the tasks too."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

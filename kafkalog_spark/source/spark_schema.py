@@ -74,7 +74,8 @@ def _same_type(asked: DataType, ours: DataType) -> bool:
     return bool(asked.simpleString() == ours.simpleString())
 
 
-def _arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema in which Spark expects a batch of these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if "timezone" in signature(to_arrow_schema).parameters:
@@ -87,7 +88,7 @@ class ArrowShape:
 
     def __init__(self, schema: StructType) -> None:
         self.columns = columns_of(schema)
-        self._target: pa.Schema = _arrow_schema(schema)
+        self._target: pa.Schema = arrow_schema(schema)
         self._as_text = [
             i for i, f in enumerate(schema.fields) if f.name in _AS_TEXT and isinstance(f.dataType, StringType)
         ]

@@ -51,6 +51,7 @@ def test_defaults_of_a_batch() -> None:
         replicas="longest",
         pushdown=False,
         mode="FAILFAST",
+        table=None,
         max_offsets_per_trigger=None,
         min_offsets_per_trigger=None,
         max_trigger_delay_ms=None,

@@ -82,7 +82,7 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """40 partitions of ten records; two cores."""
-    monkeypatch.setattr(planning, "_cores", lambda: 2)
+    monkeypatch.setattr(planning, "cores", lambda: 2)
     for partition in range(40):
         append(tmp_path, "t", partition, numbers(10 * partition, 10 * partition + 10))
     return tmp_path

@@ -9,53 +9,36 @@ Checkpoints are read before the logs: read later, they could be ahead of what wa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.check.dir_files import (
+    DirFiles,
+    check_checkpoints,
+    check_listing,
+    check_topic_ids,
+    read_dir_files,
+)
 from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     TopicPartition,
-    parse_offset_checkpoint,
 )
-from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
-from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.directory_listing import log_bytes
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
-from kafkalog_spark.log.read.small_files import parsed_file
 from kafkalog_spark.log.read.tiered_place import TieredPlace
-from kafkalog_spark.log.store.interface import Store
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.store.storage_options import StorageOptions
-
-CHECKPOINTS = (
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    CLEANER_OFFSET_CHECKPOINT,
-)
-_KAFKAS = frozenset(
-    {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
-)
-_OWN_PREFIX = "kafkalog."
-"""Of the files that kafkalog-broker keeps beside Kafka's; in a bucket, of the directories of the sink."""
-_KAFKAS_DIRS = frozenset({"remote-log-index-cache"})
-
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -92,11 +75,11 @@ def check_log_dirs(
     remote_only = {(place.topic, place.partition) for place in tiers if not place.is_local}
     of_log_dirs = {key: place.local for key, place in dirs.places.items() if key not in remote_only}
     parents = {place.log_dir: place.store for place in of_log_dirs.values()}
-    of_path = {path: _read_dir(path, store, result.findings) for path, store in parents.items()}
+    of_path = {path: read_dir_files(path, store, result.findings) for path, store in parents.items()}
     tier_roots = {root for root in dirs.roots for place in tiers if _lies_in(root.path, place)}
     for path, store in (root for root in dirs.roots if root not in tier_roots):
         if path in of_path or not names.parse_partition_dir(os.path.basename(path)):
-            _check_listing(path, store, result.findings)
+            check_listing(path, store, result.findings)
     total = sum(map(_bytes_of, of_log_dirs.values()))
     done = 0
 
@@ -118,8 +101,8 @@ def check_log_dirs(
                 result.findings.add(Severity.ERROR, error.filename or place.directory, Fault(what), log.name)
     remote_results = {(place.topic, place.partition): _check_tier(place, result, count, records) for place in tiers}
     for path, said in of_path.items():
-        _check_checkpoints(path, said, dirs, result, closed or said.closed)
-    _check_topic_ids(dirs, result)
+        check_checkpoints(path, said, dirs.places, result.partitions, result.findings, closed=closed or said.closed)
+    check_topic_ids({key: found.topic_id for key, found in result.partitions.items()}, dirs.places, result.findings)
     for key, found in remote_results.items():
         result.partitions[key] = _together(result.partitions.get(key), found)
     result.findings.tell_rest()
@@ -154,57 +137,6 @@ def _together(local: PartitionResult | None, remote: PartitionResult) -> Partiti
     )
 
 
-# ---- one directory
-
-
-@dataclass(frozen=True, slots=True)
-class _Dir:
-    """closed: it has a clean-shutdown marker. checkpoints: by file name."""
-
-    closed: bool
-    checkpoints: Mapping[str, Mapping[TopicPartition, int]]
-
-
-def _read_dir(path: str, store: Store, findings: Findings) -> _Dir:
-    closed = names.CLEAN_SHUTDOWN_FILE in store.list(path).names
-    checkpoints = {}
-    for name in CHECKPOINTS:
-        checkpoints[name] = _read(findings, store, os.path.join(path, name), parse_offset_checkpoint) or {}
-    _read(findings, store, os.path.join(path, META_PROPERTIES_FILE), parse_meta_properties)
-    return _Dir(closed, checkpoints)
-
-
-def _read(findings: Findings, store: Store, file: str, parse: Callable[[bytes], T]) -> T | None:
-    try:
-        return parsed_file(store, file, parse)
-    except FileNotFoundError:
-        return None
-    except (CorruptFile, UnsupportedFormat) as error:
-        findings.add_error(error, file)
-    except OSError as error:
-        findings.add(Severity.ERROR, file, Fault(f"cannot be read: {error.strerror}"))
-    return None
-
-
-def _check_listing(path: str, store: Store, findings: Findings) -> None:
-    listing = store.list(path)
-    for name in sorted(listing.names):
-        file = os.path.join(path, name)
-        if listing.is_directory(name):
-            parsed = names.parse_partition_dir(name)
-            if store.remote and name.startswith(_OWN_PREFIX):
-                continue
-            if parsed is None and name not in _KAFKAS_DIRS:
-                what = "is no partition's directory (<topic>-<partition>): Apache Kafka does not start with it"
-                findings.add(Severity.ERROR, file, Fault(what))
-            elif parsed is not None and parsed.kind not in (DirKind.LIVE, DirKind.METADATA):
-                findings.add(Severity.NOTE, file, Fault(f"is not looked at: a -{parsed.kind.value} directory"))
-        elif name.endswith(TEMPORARY_SUFFIX):
-            findings.add(Severity.NOTE, file, Fault("is left over from a crash"))
-        elif name not in _KAFKAS and not name.startswith(_OWN_PREFIX):
-            findings.add(Severity.NOTE, file, Fault("is no file of a broker"))
-
-
 def _bytes_of(place: PartitionPlace) -> int:
     """Bytes of a partition's .log files; 0 when it cannot be listed: whoever opens it says what is wrong."""
     if not place.store.remote:
@@ -216,7 +148,7 @@ def _bytes_of(place: PartitionPlace) -> int:
     return sum(facts.size for name, facts in files.items() if name.endswith(names.LOG_SUFFIX))
 
 
-def _open(place: PartitionPlace, said: _Dir, findings: Findings) -> PartitionLog | None:
+def _open(place: PartitionPlace, said: DirFiles, findings: Findings) -> PartitionLog | None:
     key = (place.topic, place.partition)
     try:
         return place.open_unread(
@@ -228,45 +160,3 @@ def _open(place: PartitionPlace, said: _Dir, findings: Findings) -> PartitionLog
         if place.exists():
             findings.add_error(error, place.directory, f"{place.topic}-{place.partition}")
         return None
-
-
-# ---- across partitions
-
-
-def _check_checkpoints(path: str, said: _Dir, dirs: LogDirs, result: CheckResult, closed: bool) -> None:
-    for name, offsets in said.checkpoints.items():
-        file = os.path.join(path, name)
-        for key, offset in offsets.items():
-            found = result.partitions.get(key)
-            of_here = key in dirs.places and dirs.places[key].log_dir == path
-            if found is None or not of_here or found.gone or found.is_damaged:
-                continue
-            # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
-            flushed = name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
-            severity = Severity.NOTE if found.has_torn_tail and not flushed else Severity.ERROR
-            for fault in _offset_faults(name, offset, found, closed):
-                result.findings.add(severity, file, fault, f"{key[0]}-{key[1]}")
-
-
-def _offset_faults(name: str, offset: int, found: PartitionResult, closed: bool) -> Iterator[Fault]:
-    end = found.log_end_offset
-    what = f"the offset in {name}"
-    if not 0 <= offset <= end:
-        yield Fault(what, offset=offset, expected=f"0 to {end}, the log end offset", got=str(offset))
-    elif closed and name == RECOVERY_POINT_CHECKPOINT and offset != end:
-        yield Fault(what, offset=offset, expected=f"{end}, the log end offset, after a clean stop", got=str(offset))
-
-
-def _check_topic_ids(dirs: LogDirs, result: CheckResult) -> None:
-    """All partitions of a topic have one id."""
-    ids: dict[str, tuple[str, int]] = {}
-    for (topic, partition), found in result.partitions.items():
-        if found.topic_id is not None:
-            known, first = ids.setdefault(topic, (found.topic_id, partition))
-            if known != found.topic_id:
-                result.findings.add(
-                    Severity.ERROR,
-                    dirs.places[topic, partition].directory,
-                    Fault("the topic id", expected=f"that of partition {first}, {known}", got=found.topic_id),
-                    f"{topic}-{partition}",
-                )

@@ -1,0 +1,144 @@
+"""The files of a log directory itself: its checkpoints, its listing, and what the checkpoints say of the partitions.
+
+Checkpoints are read before the logs: read later, they could be ahead of what was seen of a log that is written to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.log.check.finding import Fault, Findings, Severity
+from kafkalog_spark.log.check.partition_check import PartitionResult
+from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    TopicPartition,
+    parse_offset_checkpoint,
+)
+from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
+from kafkalog_spark.log.format.names import DirKind
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.small_files import parsed_file
+from kafkalog_spark.log.store.interface import Store
+
+CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+_KAFKAS = frozenset(
+    {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
+)
+_OWN_PREFIX = "kafkalog."
+"""Of the files that kafkalog-broker keeps beside Kafka's; in a bucket, of the directories of the sink."""
+_KAFKAS_DIRS = frozenset({"remote-log-index-cache"})
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DirFiles:
+    """closed: it has a clean-shutdown marker. checkpoints: by file name."""
+
+    closed: bool
+    checkpoints: Mapping[str, Mapping[TopicPartition, int]]
+
+
+def read_dir_files(path: str, store: Store, findings: Findings) -> DirFiles:
+    closed = names.CLEAN_SHUTDOWN_FILE in store.list(path).names
+    checkpoints = {}
+    for name in CHECKPOINTS:
+        checkpoints[name] = _read(findings, store, os.path.join(path, name), parse_offset_checkpoint) or {}
+    _read(findings, store, os.path.join(path, META_PROPERTIES_FILE), parse_meta_properties)
+    return DirFiles(closed, checkpoints)
+
+
+def _read(findings: Findings, store: Store, file: str, parse: Callable[[bytes], T]) -> T | None:
+    try:
+        return parsed_file(store, file, parse)
+    except FileNotFoundError:
+        return None
+    except (CorruptFile, UnsupportedFormat) as error:
+        findings.add_error(error, file)
+    except OSError as error:
+        findings.add(Severity.ERROR, file, Fault(f"cannot be read: {error.strerror}"))
+    return None
+
+
+def check_listing(path: str, store: Store, findings: Findings) -> None:
+    listing = store.list(path)
+    for name in sorted(listing.names):
+        file = os.path.join(path, name)
+        if listing.is_directory(name):
+            parsed = names.parse_partition_dir(name)
+            if store.remote and name.startswith(_OWN_PREFIX):
+                continue
+            if parsed is None and name not in _KAFKAS_DIRS:
+                what = "is no partition's directory (<topic>-<partition>): Apache Kafka does not start with it"
+                findings.add(Severity.ERROR, file, Fault(what))
+            elif parsed is not None and parsed.kind not in (DirKind.LIVE, DirKind.METADATA):
+                findings.add(Severity.NOTE, file, Fault(f"is not looked at: a -{parsed.kind.value} directory"))
+        elif name.endswith(TEMPORARY_SUFFIX):
+            findings.add(Severity.NOTE, file, Fault("is left over from a crash"))
+        elif name not in _KAFKAS and not name.startswith(_OWN_PREFIX):
+            findings.add(Severity.NOTE, file, Fault("is no file of a broker"))
+
+
+def check_checkpoints(
+    path: str,
+    said: DirFiles,
+    places: Mapping[TopicPartition, PartitionPlace],
+    results: Mapping[TopicPartition, PartitionResult],
+    findings: Findings,
+    *,
+    closed: bool,
+) -> None:
+    """Hold the checkpoints of the log directory `path` against those of its partitions that were looked at."""
+    for name, offsets in said.checkpoints.items():
+        file = os.path.join(path, name)
+        for key, offset in offsets.items():
+            found = results.get(key)
+            of_here = key in places and places[key].log_dir == path
+            if found is None or not of_here or found.gone or found.is_damaged:
+                continue
+            # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
+            flushed = name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
+            severity = Severity.NOTE if found.has_torn_tail and not flushed else Severity.ERROR
+            for fault in _offset_faults(name, offset, found, closed):
+                findings.add(severity, file, fault, f"{key[0]}-{key[1]}")
+
+
+def _offset_faults(name: str, offset: int, found: PartitionResult, closed: bool) -> Iterator[Fault]:
+    end = found.log_end_offset
+    what = f"the offset in {name}"
+    if not 0 <= offset <= end:
+        yield Fault(what, offset=offset, expected=f"0 to {end}, the log end offset", got=str(offset))
+    elif closed and name == RECOVERY_POINT_CHECKPOINT and offset != end:
+        yield Fault(what, offset=offset, expected=f"{end}, the log end offset, after a clean stop", got=str(offset))
+
+
+def check_topic_ids(
+    topic_ids: Mapping[TopicPartition, str | None], places: Mapping[TopicPartition, PartitionPlace], findings: Findings
+) -> None:
+    """All partitions of a topic have one id."""
+    ids: dict[str, tuple[str, int]] = {}
+    for (topic, partition), topic_id in topic_ids.items():
+        if topic_id is not None:
+            known, first = ids.setdefault(topic, (topic_id, partition))
+            if known != topic_id:
+                findings.add(
+                    Severity.ERROR,
+                    places[topic, partition].directory,
+                    Fault("the topic id", expected=f"that of partition {first}, {known}", got=topic_id),
+                    f"{topic}-{partition}",
+                )

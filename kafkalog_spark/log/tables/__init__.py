@@ -1,0 +1,1 @@
+"""Every file of a log as a table: what lies in log directories beside the records, as Arrow."""

@@ -1,0 +1,153 @@
+"""The rows of a table: whoever has units reads them here, a Spark task or `LogDirs.table`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
+from kafkalog_spark.log.format.names import producer_snapshots
+from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.tables.batches import batch_rows
+from kafkalog_spark.log.tables.columns import (
+    BATCHES,
+    CONSUMER_OFFSETS,
+    FINDINGS,
+    GROUPS,
+    PARTITIONS,
+    PRODUCERS,
+    SEGMENTS,
+    TRANSACTIONAL_IDS,
+    TRANSACTIONS,
+)
+from kafkalog_spark.log.tables.findings import directory_finding_rows, partition_finding_rows
+from kafkalog_spark.log.tables.groups import consumer_offset_rows, group_rows
+from kafkalog_spark.log.tables.partitions import partition_rows
+from kafkalog_spark.log.tables.producers import producer_rows
+from kafkalog_spark.log.tables.segments import left_over_rows, segment_rows
+from kafkalog_spark.log.tables.transactions import transaction_rows, transactional_id_rows
+from kafkalog_spark.log.tables.work import Surroundings, TableQuery, TableUnit
+
+_log = logging.getLogger(__name__)
+
+Rows = Iterator[pa.RecordBatch]
+
+
+def rows_of_units(units: Iterable[TableUnit], query: TableQuery, around: Surroundings) -> Rows:
+    """The rows of the units, in their order. Raises NotALogDirectory for what cannot be read; DataLoss for what has
+    gone since the units were made, unless the query passes over that."""
+    reader = _Reader(query, around)
+    for unit in units:
+        yield from reader.rows(unit)
+
+
+class _Reader:
+    """Reads unit after unit; neighbours of one partition share its listing."""
+
+    def __init__(self, query: TableQuery, around: Surroundings) -> None:
+        self._query = query
+        self._around = around
+        self._place: PartitionPlace | None = None
+        self._opened: PartitionLog | None = None
+        self._end_of = cache(self._find_end)
+
+    def rows(self, unit: TableUnit) -> Rows:
+        if unit.place is None:
+            yield from directory_finding_rows(self._around.roots, self._around.places, self._query.columns)
+            return
+        try:
+            yield from self._of_place(unit, unit.place)
+        except NotALogDirectory as gone:
+            if unit.place.exists():
+                raise
+            self._lose(gone)
+        except FileNotFoundError as gone:
+            self._lose(_gone(unit, gone))
+
+    def _of_place(self, unit: TableUnit, place: PartitionPlace) -> Rows:
+        query, columns, around = self._query, self._query.columns, self._around
+        if query.of is PARTITIONS:
+            yield from partition_rows(place, columns)
+        elif query.of is FINDINGS:
+            yield from partition_finding_rows(place, columns)
+        elif query.of is CONSUMER_OFFSETS:
+            yield from consumer_offset_rows(self._log(place), columns, self._end_of, history=query.history)
+        elif query.of is GROUPS:
+            yield from group_rows(self._log(place), columns, self._end_of, history=query.history)
+        elif query.of is TRANSACTIONAL_IDS:
+            yield from transactional_id_rows(self._log(place), columns, history=query.history)
+        elif query.of is TRANSACTIONS:
+            yield from transaction_rows(self._log(place), columns, around.coordinators)
+        elif query.of is PRODUCERS:
+            yield from producer_rows(self._log(place), columns, around.coordinators)
+        elif unit.segment is None:
+            yield from left_over_rows(self._log(place), columns)
+        else:
+            yield from self._of_segment(unit, unit.segment, place)
+
+    def _of_segment(self, unit: TableUnit, base_offset: int, place: PartitionPlace) -> Rows:
+        log = self._log(place)
+        with _opened_segment(log, base_offset) as file:
+            if self._query.of is SEGMENTS:
+                has_snapshot = any(at == base_offset for at, _ in producer_snapshots(log.names))
+                yield from segment_rows(file, log, self._query.columns, has_snapshot)
+                return
+            assert self._query.of is BATCHES
+            yield from batch_rows(
+                file,
+                log,
+                self._query.columns,
+                start=unit.start,
+                end=unit.end,
+                max_decompressed=self._query.max_decompressed,
+            )
+
+    def _log(self, place: PartitionPlace) -> PartitionLog:
+        if self._opened is None or self._place != place:
+            self._place, self._opened = place, place.open(pass_over_damage=True)
+        return self._opened
+
+    def _find_end(self, topic: str, partition: int) -> int | None:
+        place = self._around.places.get((topic, partition))
+        if place is None:
+            return None
+        try:
+            return place.open(pass_over_damage=True).log_end_offset
+        except KafkalogError as error:
+            _log.warning("no log end offset: %s", error)
+            return None
+
+    def _lose(self, error: KafkalogError) -> None:
+        if self._query.fail_on_data_loss:
+            raise error.at(hint="failOnDataLoss=false reads what is left")
+        _log.warning("%s", error)
+
+
+def _opened_segment(log: PartitionLog, base_offset: int) -> SegmentFile:
+    """The segment of that base offset, listing again while it is being renamed. Raises FileNotFoundError."""
+    for attempt in range(LISTINGS):
+        index = log.segment_index(base_offset)
+        if not log.segments or log.segments[index].base_offset != base_offset:
+            break
+        try:
+            return log.open_segment(index)
+        except FileNotFoundError:
+            if attempt < LISTINGS - 1:
+                log.refresh()
+    raise FileNotFoundError(2, "is not part of the log any more", log.directory)
+
+
+def _gone(unit: TableUnit, error: FileNotFoundError) -> DataLoss:
+    assert unit.place is not None
+    what = "its files went away while they were read" if unit.segment is None else "the segment has gone"
+    return DataLoss(
+        f"{what}: {error.strerror}",
+        topic_partition=f"{unit.place.topic}-{unit.place.partition}",
+        path=error.filename or unit.place.directory,
+        offset=unit.segment,
+    )

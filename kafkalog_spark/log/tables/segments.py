@@ -1,0 +1,160 @@
+"""The table `segments`: what each segment holds, and what its indexes are worth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import CorruptIndex
+from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
+from kafkalog_spark.log.format import names, offset_index, time_index
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP, H
+from kafkalog_spark.log.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
+from kafkalog_spark.log.format.transaction_index import parse_transaction_index
+from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.tables.columns import SEGMENTS
+from kafkalog_spark.log.tables.damage import Damage, stretches
+from kafkalog_spark.log.tables.rows import collected, timestamp_us
+
+_TRANSIENT = {names.DELETED_SUFFIX: "deleted", names.CLEANED_SUFFIX: "cleaned", names.SWAP_SUFFIX: "swap"}
+
+
+def segment_rows(
+    file: SegmentFile, log: PartitionLog, columns: tuple[str, ...], has_snapshot: bool
+) -> Iterator[pa.RecordBatch]:
+    """The row of `log`'s open segment. Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
+    walk = _Walk.of(file)
+    for found in stretches(file, 0, log.recovery_point):
+        walk.take(found)
+    row: dict[str, Any] = {
+        "topic": log.topic,
+        "partition": log.partition,
+        "segment": file.base_offset,
+        "state": "live",
+        "file": file.path,
+        "size": file.size,
+        "closed": not file.is_last,
+        "has_snapshot": has_snapshot,
+        "aborted_transactions": _aborted(file),
+        **walk.row(),
+    }
+    yield from collected(SEGMENTS.schema(columns), [[row[name] for name in columns]])
+
+
+def left_over_rows(log: PartitionLog, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """The .log files of a partition's directory that are not part of its log."""
+    live = {segment.log for segment in log.segments}
+    rows = []
+    for name in sorted(log.names):
+        file = names.parse_segment_file(name)
+        if file is None or file.suffix != names.LOG_SUFFIX or name in live:
+            continue
+        path = os.path.join(log.directory, name)
+        facts = log.facts.get(name)
+        try:
+            size = os.stat(path).st_size if facts is None else facts.size
+        except FileNotFoundError:
+            continue  # its time had come
+        # a plain segment that is not part of the log: a .swap takes its place
+        state = "deleted" if file.transient_suffix is None else _TRANSIENT[file.transient_suffix]
+        row = {"topic": log.topic, "partition": log.partition, "segment": file.base_offset}
+        row |= {"state": state, "file": path, "size": size}
+        rows.append([row.get(name) for name in columns])
+    yield from collected(SEGMENTS.schema(columns), rows)
+
+
+def _aborted(file: SegmentFile) -> int | None:
+    name = file.files.transaction_index
+    if name is None:
+        return None
+    try:
+        return len(parse_transaction_index(file.read_index(name, TRANSACTION_ENTRY_SIZE), file.base_offset))
+    except CorruptIndex:
+        return None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What a segment's batches say, and its indexes held against them."""
+
+    file: SegmentFile
+    offsets: OffsetIndexCheck | None
+    times: TimeIndexCheck | None
+    offset_entries: int | None = None
+    time_entries: int | None = None
+    offsets_wrong: int = 0
+    times_wrong: int = 0
+    batches: int = 0
+    records: int | None = 0
+    damaged: int = 0
+    error: str | None = None
+    first_timestamp: int = NO_TIMESTAMP
+    max_timestamp: int = NO_TIMESTAMP
+    end_offset: int = 0
+    position: int = field(default=0)
+
+    @classmethod
+    def of(cls, file: SegmentFile) -> _Walk:
+        """Indexes are read before the batches: a live one may tell of batches that come after them."""
+        made = cls(file, None, None, end_offset=file.base_offset)
+        if file.files.offset_index is not None:
+            data = file.read_index(file.files.offset_index, offset_index.ENTRY_SIZE)
+            made.offsets = OffsetIndexCheck(data, file.base_offset)
+            made.offset_entries = len(offset_index.parse_offset_index(data, file.base_offset))
+            made.offsets_wrong = len(made.offsets.faults)
+        if file.files.time_index is not None:
+            data = file.read_index(file.files.time_index, time_index.ENTRY_SIZE)
+            made.times = TimeIndexCheck(data, file.base_offset)
+            made.time_entries = len(time_index.parse_time_index(data, file.base_offset))
+            made.times_wrong = len(made.times.faults)
+        return made
+
+    def take(self, found: Window | Damage) -> None:
+        """The next stretch."""
+        if isinstance(found, Damage):
+            self.damaged += found.size
+            self.error = self.error or found.error
+            if self.offsets is not None:
+                self.offsets.lost()
+            return
+        table = found.table
+        begin = int(table[0, H.POSITION])
+        if self.offsets is not None:
+            self.offsets_wrong += len(list(self.offsets.take(table, self.end_offset - 1, begin)))
+        if self.times is not None and not self.damaged:  # what lies in damage may have been the latest record
+            self.times_wrong += len(list(self.times.take(table)))
+        if not self.batches:
+            self.first_timestamp = int(table[0, H.BASE_TIMESTAMP])
+        self.batches += len(table)
+        if self.records is not None:
+            self.records = None if (table[:, H.COUNT] < 0).any() else self.records + int(table[:, H.COUNT].sum())
+        self.max_timestamp = max(self.max_timestamp, int(table[:, H.MAX_TIMESTAMP].max()))
+        self.end_offset = int(table[-1, H.LAST_OFFSET]) + 1
+        self.position = int(table[-1, H.POSITION] + table[-1, H.SIZE])
+
+    def row(self) -> dict[str, Any]:
+        """The columns that it found out, after the last stretch."""
+        if not self.damaged and not self.file.is_last:  # as kafkalog-check: of a live or damaged one nobody knows
+            if self.offsets is not None:
+                self.offsets_wrong += len(list(self.offsets.finish(self.position)))
+            if self.times is not None:
+                self.times_wrong += len(list(self.times.finish(rolled=True)))
+        return {
+            "end_offset": self.end_offset,
+            "batches": self.batches,
+            "records": self.records,
+            "first_timestamp": timestamp_us(self.first_timestamp),
+            "max_timestamp": timestamp_us(self.max_timestamp),
+            "offset_index_entries": self.offset_entries,
+            "offset_index_wrong": None if self.offset_entries is None else self.offsets_wrong,
+            "time_index_entries": self.time_entries,
+            "time_index_wrong": None if self.time_entries is None else self.times_wrong,
+            "damaged_bytes": self.damaged,
+            "error": self.error,
+        }

@@ -1,0 +1,119 @@
+"""The batch reader of a table beside `records`: units of work planned on the driver, some of them a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.small_files import Checkpoints
+from kafkalog_spark.log.tables.columns import FINDINGS
+from kafkalog_spark.log.tables.work import (
+    Surroundings,
+    TableQuery,
+    TableUnit,
+    partitions_of,
+    surroundings_of,
+    units_of,
+)
+from kafkalog_spark.source.assigned_places import open_log_dirs, places_to_read
+from kafkalog_spark.source.bounds import resolve_bounds
+from kafkalog_spark.source.log_view import opened_view
+from kafkalog_spark.source.offset_range_limit import Earliest, Latest, TopicPartition
+from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.packing import packed
+from kafkalog_spark.source.planning import cores
+from kafkalog_spark.source.request_log import requests_logged
+from kafkalog_spark.source.subscription import NotSaid, assigned_partitions
+from kafkalog_spark.source.table_schema import TableShape, narrowed
+from kafkalog_spark.spark_errors import first_line, first_line_of
+from kafkalog_spark.worker_process import until_spark_has_enough
+
+Task = tuple[tuple[TableUnit, ...], Surroundings]
+
+
+class TableReader(DataSourceReader):
+    """Reads what `options.table` asks for. Small when pickled: no listing, no open file."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        assert options.table is not None
+        self._query = narrowed(options.table, schema)
+        # damage is what such a table is about: it never keeps a log from being opened
+        self._options = replace(options, mode="DROPMALFORMED")
+        self._schema = schema
+
+    @first_line
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(task) for task in table_tasks(self._options, self._query)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark turns an empty list of partitions into one that holds None
+        if partition is None or partition.value is None:
+            return iter(())
+        return first_line_of(self._read(partition.value))
+
+    def _read(self, task: Task) -> Iterator[pa.RecordBatch]:
+        from kafkalog_spark.log.tables.read_table import rows_of_units
+
+        units, around = task
+        stores = [store for unit in units if unit.place is not None for store in unit.place.stores]
+        with requests_logged(f"a task of {len(units)} pieces of the table {self._query.table}", stores):
+            rows = rows_of_units(units, self._query, around)
+            yield from map(TableShape(self._schema).fit, until_spark_has_enough(rows))
+
+
+def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
+    """What each task reads. Raises NotALogDirectory, UnknownPartition, and what the bounds raise."""
+    dirs = open_log_dirs(options)
+    with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
+        said = not isinstance(options.subscription, NotSaid)
+        wanted = assigned_partitions(options.subscription, dirs.places) if said else partitions_of(query, dirs.places)
+        places = places_to_read(options, dirs, wanted)
+        units = units_of(query, places, _ranges(options, places), whole=not said)
+        around = _surroundings(options, query, dirs)
+    groups = packed(
+        [unit.size for unit in units],
+        [1] * len(units),
+        cores=cores(),
+        max_partition_bytes=options.max_partition_bytes,
+        min_partitions=options.min_partitions,
+    )
+    return [(tuple(units[group]), around) for group in groups]
+
+
+def _surroundings(options: ReadOptions, query: TableQuery, dirs: LogDirs) -> Surroundings:
+    """Of all partitions, as they would be read; only tables that look beyond their own ask for it."""
+    if query.of.of_topics and query.of is not FINDINGS:
+        return surroundings_of(query, places_to_read(options, dirs, _coordinator_partitions(dirs)), dirs.roots)
+    return surroundings_of(query, places_to_read(options, dirs, list(dirs.places)), dirs.roots)
+
+
+def _coordinator_partitions(dirs: LogDirs) -> list[TopicPartition]:
+    """Those of __transaction_state."""
+    return [tp for tp in dirs.places if tp[0] == TRANSACTION_TOPIC]
+
+
+def _ranges(
+    options: ReadOptions, places: Mapping[TopicPartition, PartitionPlace]
+) -> dict[TopicPartition, tuple[int, int]] | None:
+    """The offsets of each partition; None where no option narrows them, which opens no log."""
+    if options.start == Earliest() and options.end == Latest():
+        return None
+    checkpoints = Checkpoints()
+    opened = {tp: opened_view(place, options, checkpoints=checkpoints) for tp, place in places.items()}
+    views = {tp: found[1] for tp, found in opened.items() if found is not None}
+    ranges = resolve_bounds(
+        options.start,
+        options.end,
+        views,
+        assigned=list(places),
+        on_no_match=options.on_no_match,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    return {one.topic_partition: (one.start, one.end) for one in ranges}

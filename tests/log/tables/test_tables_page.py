@@ -1,0 +1,47 @@
+"""docs/tables.md: its columns are those of the declarations, and its lines run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kafkalog_spark.log.tables.columns import TABLES
+from kafkalog_spark.log.tables.table import columns_page
+from tests.golden_data import data_dir, golden_logs
+
+ROOT = Path(__file__).parent.parent.parent.parent
+PAGE = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+
+
+def lines_with(library: str) -> str:
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if f"import {library}" in code]
+    return str(code).replace("/data/kafka-logs", str(data_dir()))
+
+
+def test_the_columns_are_those_of_the_declarations() -> None:
+    shown = re.search(r"<!-- tables:.*?-->\n(.*)<!-- tables end -->", PAGE, re.DOTALL)
+    assert shown is not None
+    assert shown[1] == columns_page(TABLES.values())
+
+
+def test_every_table_is_in_the_list() -> None:
+    assert re.findall(r"^\| \[(\w+)\]\(#\1\)", PAGE, re.MULTILINE) == list(TABLES)
+
+
+def test_duckdbs_lines_run(capsys) -> None:
+    exec(lines_with("duckdb"), {})
+    shown = capsys.readouterr().out
+    sizes = {
+        codec: sum(b.size for log in golden_logs("kafka-4.3.0", f"java-{codec}", crashed=False)
+                   for path in log.segments() for b in log.batches(path))
+        for codec in ("gzip", "lz4")
+    }  # fmt: skip
+    for codec, size in sizes.items():
+        assert re.search(rf"java-{codec}\s*│\s*{codec}\s*│\s*{size}\b", shown), shown
+
+
+def test_polars_lines_run(capsys) -> None:
+    exec(lines_with("polars"), {})
+    shown = capsys.readouterr().out
+    assert re.search(r"reporting\s*┆ 176\b", shown)
+    assert re.search(r"billing\s*┆ 81\b", shown)
