@@ -17,10 +17,13 @@ from kafkalog_spark.log.kernels.decode_legacy import decode_legacy, inspect_mess
 from kafkalog_spark.log.kernels.decode_v2 import decode_v2
 from kafkalog_spark.log.kernels.header_rows import rows_from_headers
 from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+from kafkalog_spark.log.kernels.search import search_legacy, search_v2
 from kafkalog_spark.log.kernels.sweep import end_of_records, sweep
+from kafkalog_spark.log.read.record_search import RecordSearch
 from kafkalog_spark.log.read.row_buffers import RowBuffers
 from kafkalog_spark.log.read.run_decoder import Chosen
 from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.log.read.wanted_records import WantedRecords
 
 
 def warm() -> None:
@@ -39,6 +42,11 @@ def warm() -> None:
         rows.begin()
         kernel(
             payload, nothing, nothing, units, rows.cursor, rows.limits, rows.offsets_in, rows.timestamps_in, rows.rows
+        )
+    for search in (search_v2, search_legacy):
+        none = RecordSearch.of(WantedRecords())
+        search(
+            payload, nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), none.asked, *none.patterns
         )
     _warm_encoder()
 

@@ -22,6 +22,7 @@ from kafkalog_spark.source.log_view import opened_view
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split, plan, tasks_of
 from kafkalog_spark.source.request_log import requests_logged
+from kafkalog_spark.source.scan_limit import check_scan_bytes
 from kafkalog_spark.source.spark_schema import ArrowShape
 from kafkalog_spark.spark_errors import first_line, first_line_of
 from kafkalog_spark.worker_process import until_spark_has_enough
@@ -69,7 +70,9 @@ class KafkaLogBatchReader(DataSourceReader):
 
     @first_line
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(task) for task in tasks_of(plan(self._options, self._filter), self._options)]
+        splits = plan(self._options, self._filter)
+        check_scan_bytes(sum(split.size for split in splits), self._options)
+        return [InputPartition(task) for task in tasks_of(splits, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark turns an empty list of partitions into one that holds None
@@ -178,4 +181,5 @@ def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str
         read_committed=options.read_committed,
         max_decompressed=options.max_decompressed_batch_bytes,
         drop_malformed=options.mode == "DROPMALFORMED",
+        wanted=options.wanted,
     )

@@ -130,6 +130,12 @@ PLAIN_OPTIONS = (
         "Segments larger than this are cut into several tasks, at batch boundaries.",
     ),
     Option(
+        "maxScanBytes",
+        values.byte_size,
+        None,
+        "Refuse to read a batch for which more bytes of .log files would be looked at, and say how many. Ours.",
+    ),
+    Option(
         "maxDecompressedBatchBytes",
         values.byte_size,
         "64m",
@@ -170,6 +176,20 @@ PLAIN_OPTIONS = (
     ),
 )
 
+SEARCH_OPTIONS = (
+    Option("where.key", values.search_text, None, "Only records with this key, as UTF-8. Ours, as those that follow."),
+    Option("where.key.hex", values.search_hex, None, "Only records with this key, in hexadecimal digits."),
+    Option("where.key.prefix", values.search_text, None, "Only records whose key begins with this, as UTF-8."),
+    Option("where.value.contains", values.search_text, None, "Only records whose value holds this, as UTF-8."),
+    Option(
+        "where.header",
+        values.search_header,
+        None,
+        "Only records with a header of this name, `name`, or of this name and value, `name=value`.",
+    ),
+)
+"""All that are given must hold; a null matches none of them. Records are looked at before anything is copied."""
+
 RATE_OPTIONS = (
     Option("maxOffsetsPerTrigger", values.positive_long, None, "Streams: most offsets in a batch, in all."),
     Option("minOffsetsPerTrigger", values.positive_long, None, "Streams: fewest offsets that start a batch."),
@@ -184,7 +204,7 @@ RATE_OPTIONS = (
 )
 """A batch ignores them."""
 
-READ_OPTIONS = (*SUBSCRIPTION_OPTIONS, *START_OPTIONS, *END_OPTIONS, *PLAIN_OPTIONS, *RATE_OPTIONS)
+READ_OPTIONS = (*SUBSCRIPTION_OPTIONS, *START_OPTIONS, *END_OPTIONS, *PLAIN_OPTIONS, *SEARCH_OPTIONS, *RATE_OPTIONS)
 
 OF_MANY_NAMES = {
     f"{KEY_OPTION}ID": "Private RSA key that opens segments which Aiven's plugin encrypted with the key pair ID: a "
@@ -228,6 +248,8 @@ OTHER_NAMES = {
     "isolation.level": "isolationLevel",
     "readcommitted": "isolationLevel",
     "headers": "includeHeaders",
+    "where.value": "where.value.contains",
+    "where.headers": "where.header",
     "select": "columns",
     "log.dirs": "path",
     "logdirs": "path",

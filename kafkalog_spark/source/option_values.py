@@ -116,6 +116,27 @@ def text(name: str, text: str) -> str:
     return text
 
 
+def search_text(name: str, text: str) -> bytes:
+    """What is looked for, as UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def search_hex(name: str, text: str) -> bytes:
+    """Bytes in hexadecimal digits, two a byte; spaces may be between bytes."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise OptionError(
+            f"option '{name}' takes two hexadecimal digits a byte, such as 00ff2a, got '{text}'"
+        ) from None
+
+
+def search_header(name: str, text: str) -> tuple[bytes, bytes | None]:
+    """(Name, value); the first = ends the name. Value None: any."""
+    header, equals, value = text.partition("=")
+    return search_text(name, header), search_text(name, value) if equals else None
+
+
 def _location(name: str, text: str) -> str:
     """A local path as it is given, `file:` taken off; or the URL of a directory in an object store, normalised."""
     if is_local(text) or text[:5].lower() == "file:":

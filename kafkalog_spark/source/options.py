@@ -14,6 +14,7 @@ from typing import Any, Literal
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS
 from kafkalog_spark.log.read.replicas import Replicas
+from kafkalog_spark.log.read.wanted_records import WantedRecords
 from kafkalog_spark.log.store.storage_names import is_storage_option
 from kafkalog_spark.log.store.storage_options import StorageOptions
 from kafkalog_spark.log.tables.work import TableQuery
@@ -44,6 +45,7 @@ from kafkalog_spark.source.option_names import (
     options_table,
 )
 from kafkalog_spark.source.option_values import known_columns
+from kafkalog_spark.source.search_options import wanted_records
 from kafkalog_spark.source.subscription import NotSaid, Subscription
 from kafkalog_spark.source.table_options import table_query
 
@@ -67,7 +69,8 @@ class ReadOptions:
     """What a read was asked for. Plain values, picklable.
 
     `paths`: directories as given, local ones perhaps relative; `storage`: how object stores are reached; `tier`:
-    of tiered storage. `columns`: names in the order of the result. `table`: None for records.
+    of tiered storage. `columns`: names in the order of the result. `table`: None for records. `wanted`: what
+    they must hold.
     `max_partition_bytes`, `max_decompressed_batch_bytes`, `max_bytes_per_trigger`: bytes. `max_trigger_delay_ms`: ms.
     Of a batch, the four rate options are None.
     `ignored`: names, as given, of options that have no effect here.
@@ -87,10 +90,12 @@ class ReadOptions:
     max_records_per_partition: int | None
     max_partition_bytes: int
     max_decompressed_batch_bytes: int
+    max_scan_bytes: int | None
     replicas: Replicas
     pushdown: bool
     mode: Mode
     table: TableQuery | None
+    wanted: WantedRecords
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int | None
@@ -141,10 +146,12 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
         max_records_per_partition=plain["maxRecordsPerPartition"],
         max_partition_bytes=plain["maxPartitionBytes"],
         max_decompressed_batch_bytes=plain["maxDecompressedBatchBytes"],
+        max_scan_bytes=plain["maxScanBytes"],
         replicas=plain["replicas"],
         pushdown=plain["pushdown"],
         mode=plain["mode"],
         table=table,
+        wanted=wanted_records(given),
         max_offsets_per_trigger=rate["maxOffsetsPerTrigger"],
         min_offsets_per_trigger=rate["minOffsetsPerTrigger"],
         max_trigger_delay_ms=rate["maxTriggerDelay"],

@@ -9,11 +9,18 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.tables.columns import RECORDS, TABLES
 from kafkalog_spark.log.tables.work import TableQuery
 from kafkalog_spark.option_text import GivenOptions
-from kafkalog_spark.source.option_names import END_OPTIONS, START_OPTIONS
+from kafkalog_spark.source.option_names import END_OPTIONS, SEARCH_OPTIONS, START_OPTIONS
 from kafkalog_spark.source.option_values import known_columns
 from kafkalog_spark.source.subscription import NotSaid, Subscription
 
-_OF_RECORDS = ("includeHeaders", "isolationLevel", "kafka.isolation.level", "mode", "maxRecordsPerPartition")
+_OF_RECORDS = (
+    "includeHeaders",
+    "isolationLevel",
+    "kafka.isolation.level",
+    "mode",
+    "maxRecordsPerPartition",
+    *(option.name for option in SEARCH_OPTIONS),
+)
 """They would change what is read, or how, and there are no records."""
 
 

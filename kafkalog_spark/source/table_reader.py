@@ -30,6 +30,7 @@ from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.packing import packed
 from kafkalog_spark.source.planning import cores
 from kafkalog_spark.source.request_log import requests_logged
+from kafkalog_spark.source.scan_limit import check_scan_bytes
 from kafkalog_spark.source.subscription import NotSaid, assigned_partitions
 from kafkalog_spark.source.table_schema import TableShape, narrowed
 from kafkalog_spark.spark_errors import first_line, first_line_of
@@ -76,6 +77,7 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
         wanted = assigned_partitions(options.subscription, dirs.places) if said else partitions_of(query, dirs.places)
         places = places_to_read(options, dirs, wanted)
         units = units_of(query, places, _ranges(options, places), whole=not said)
+        check_scan_bytes(sum(unit.size for unit in units), options)
         around = _surroundings(options, query, dirs)
     groups = packed(
         [unit.size for unit in units],

@@ -14,6 +14,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS
+from kafkalog_spark.log.read.wanted_records import EVERY_RECORD
 from kafkalog_spark.log.store.storage_options import StorageOptions
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.source.offset_range_limit import (
@@ -48,10 +49,12 @@ def test_defaults_of_a_batch() -> None:
         max_records_per_partition=None,
         max_decompressed_batch_bytes=67108864,
         max_partition_bytes=134217728,
+        max_scan_bytes=None,
         replicas="longest",
         pushdown=False,
         mode="FAILFAST",
         table=None,
+        wanted=EVERY_RECORD,
         max_offsets_per_trigger=None,
         min_offsets_per_trigger=None,
         max_trigger_delay_ms=None,

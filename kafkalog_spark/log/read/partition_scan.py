@@ -14,12 +14,14 @@ from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.record_schema import COLUMNS
+from kafkalog_spark.log.read.record_search import RecordSearch
 from kafkalog_spark.log.read.row_buffers import FIRST_BATCH_ROWS, RowBuffers
 from kafkalog_spark.log.read.scan_space import ScanSpace
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.read.segment_time import largest_timestamp, position_for_timestamp
 from kafkalog_spark.log.read.transactions import AbortedRanges
+from kafkalog_spark.log.read.wanted_records import EVERY_RECORD, WantedRecords
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class ScanRequest:
     offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
     transactions. max_decompressed: bytes that one compressed batch may decompress to. drop_malformed: damage is passed
     over up to the next good batch, and counted, instead of raised; with a log opened with pass_over_damage.
-    control_records: those of control batches too.
+    control_records: those of control batches too. wanted: only records that hold this.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -42,6 +44,7 @@ class ScanRequest:
     max_decompressed: int = MAX_DECOMPRESSED
     drop_malformed: bool = False
     control_records: bool = False
+    wanted: WantedRecords = EVERY_RECORD
     first_batch_rows: int = FIRST_BATCH_ROWS
 
 
@@ -160,7 +163,14 @@ def _scanner(
     aborted = None
     if request.read_committed:
         aborted = AbortedRanges(aborted_transactions(log, start, end, statistics.dropped).aborted)
-    return SegmentScanner(rows, aborted, request.max_decompressed, control_records=request.control_records, space=space)
+    return SegmentScanner(
+        rows,
+        aborted,
+        request.max_decompressed,
+        control_records=request.control_records,
+        search=RecordSearch.of(request.wanted) if request.wanted else None,
+        space=space,
+    )
 
 
 def _scan_file(

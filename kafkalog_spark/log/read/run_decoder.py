@@ -21,6 +21,7 @@ from kafkalog_spark.log.kernels.decode_v2 import decode_v2
 from kafkalog_spark.log.kernels.header_rows import rows_from_headers
 from kafkalog_spark.log.kernels.rows import FAULTS, C, Status, U
 from kafkalog_spark.log.read.batch_contents import DECOMPRESSED, Decompressor, open_wrapper, runs
+from kafkalog_spark.log.read.record_search import RecordSearch
 from kafkalog_spark.log.read.row_buffers import RowBuffers
 from kafkalog_spark.log.read.scratch import Scratch
 
@@ -41,14 +42,23 @@ class Chosen:
 
     @classmethod
     def of(
-        cls, table: np.ndarray, hidden: np.ndarray, rows: RowBuffers, max_decompressed: int, *, control_records: bool
+        cls,
+        table: np.ndarray,
+        hidden: np.ndarray,
+        rows: RowBuffers,
+        max_decompressed: int,
+        *,
+        control_records: bool,
+        needs_records: bool = False,
     ) -> Chosen:
-        """What `choose` keeps of a header table; hidden: uint8[n], or empty."""
+        """What `choose` keeps of a header table; hidden: uint8[n], or empty. needs_records: no header may stand for
+        the records of its batch."""
         n = len(table)
         numbers = np.empty((4, n), np.int64)
         units = np.empty((n, 6), np.int64)
+        by_header = rows.header_columns_only and not needs_records
         kept = choose(
-            table, hidden, rows.limits, int(control_records), int(rows.header_columns_only), int(rows.uses_timestamps),
+            table, hidden, rows.limits, int(control_records), int(by_header), int(rows.uses_timestamps),
             max_decompressed // layout.MIN_RECORD_SIZE, *numbers, units,
         )  # fmt: skip
         chosen, kinds, starts, ends = numbers[:, :kept]
@@ -63,6 +73,13 @@ class Chosen:
         return Chosen(
             self.table, self.rows[part], self.kinds[part], self.starts[part], self.ends[part], self.units[part]
         )
+
+    def where(self, wanted: np.ndarray) -> Chosen:
+        """Those for which bool[n] `wanted` says so; copies."""
+        return Chosen(
+            self.table, self.rows[wanted], self.kinds[wanted], self.starts[wanted], self.ends[wanted],
+            self.units[wanted],
+        )  # fmt: skip
 
     def runs(self) -> Iterator[Chosen]:
         """Neighbours of the same kind together."""
@@ -95,8 +112,16 @@ class RunDecoder:
     before it are in the buffers, and none of its own.
     """
 
-    def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, max_decompressed: int) -> None:
+    def __init__(
+        self,
+        rows: RowBuffers,
+        window: Scratch,
+        decompressed: Scratch,
+        max_decompressed: int,
+        search: RecordSearch | None = None,
+    ) -> None:
         self._rows = rows
+        self._search = search
         self._window = window
         self._decompressed = decompressed
         self._decompressor = Decompressor(decompressed, max_decompressed)
@@ -154,12 +179,28 @@ class RunDecoder:
     def _run_kernel(
         self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int
     ) -> Iterator[pa.RecordBatch]:
+        """Decode a run's records, or those of them that the search finds."""
+        if self._search is None:
+            yield from self._call_kernel(kernel, payload, run, position, self._rows.offsets_in)
+            return
+        found = self._search.find(payload, run, legacy=kernel is decode_legacy)
+        offsets = found.offsets
+        if len(self._rows.offsets_in):
+            offsets = np.intersect1d(offsets, self._rows.offsets_in, assume_unique=True)
+        if len(offsets):
+            yield from self._call_kernel(kernel, payload, run.where(found.hits), position, offsets)
+        if found.stopped < len(run):
+            raise run.blame(CorruptBatch(FAULTS[Status(found.status)]), found.stopped, position)
+
+    def _call_kernel(
+        self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int, offsets_in: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
         """Call a decode kernel until it is through, emptying or enlarging the row buffers in between."""
         rows = self._rows
         rows.begin()
         while True:
             status = kernel(
-                payload, run.starts, run.ends, run.units, rows.cursor, rows.limits, rows.offsets_in,
+                payload, run.starts, run.ends, run.units, rows.cursor, rows.limits, offsets_in,
                 rows.timestamps_in, rows.rows,
             )  # fmt: skip
             if status == Status.DONE:

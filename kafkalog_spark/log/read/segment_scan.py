@@ -24,6 +24,7 @@ from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.read.batch_order import base_behind, follower_lies, moved_upward
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.read.header_windows import check_large, what_is_wrong
+from kafkalog_spark.log.read.record_search import RecordSearch
 from kafkalog_spark.log.read.row_buffers import RowBuffers
 from kafkalog_spark.log.read.run_decoder import Chosen, RunDecoder
 from kafkalog_spark.log.read.scan_space import WINDOW, ScanSpace
@@ -64,14 +65,16 @@ class SegmentScanner:
         max_decompressed: int = MAX_DECOMPRESSED,
         *,
         control_records: bool = False,
+        search: RecordSearch | None = None,
         space: ScanSpace,
     ) -> None:
         self._control_records = control_records
+        self._needs_records = search is not None
         self._rows = rows
         self._aborted = aborted
         self._max_decompressed = max_decompressed
         self._window = space.window
-        self._decoder = RunDecoder(rows, space.window, space.decompressed, max_decompressed)
+        self._decoder = RunDecoder(rows, space.window, space.decompressed, max_decompressed, search)
         self._table = space.table
         self._file: SegmentFile
         self._last_offset = -1
@@ -187,4 +190,11 @@ class SegmentScanner:
     def _choose(self, table: np.ndarray) -> Chosen:
         """The rows of the table that can hold wanted records, and how they are decoded."""
         hidden = self._aborted.hides(table).view(np.uint8) if self._aborted else _NONE_HIDDEN
-        return Chosen.of(table, hidden, self._rows, self._max_decompressed, control_records=self._control_records)
+        return Chosen.of(
+            table,
+            hidden,
+            self._rows,
+            self._max_decompressed,
+            control_records=self._control_records,
+            needs_records=self._needs_records,
+        )

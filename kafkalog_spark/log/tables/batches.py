@@ -35,11 +35,11 @@ def batch_rows(
     *,
     start: int = 0,
     end: int = layout.MAX_INT64,
-    max_decompressed: int = MAX_DECOMPRESSED,
+    max_decompressed: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The batches of `log`'s open segment that have offsets in [start, end), and all damage between them, in the
     order of the file. Raises NotALogDirectory where the file cannot be read."""
-    maker = _Columns(file, log.topic, log.partition, max_decompressed)
+    maker = _Columns(file, log.topic, log.partition, max_decompressed or MAX_DECOMPRESSED)
     schema = BATCHES.schema(columns)
     position = file.locate(start) if start > file.base_offset else 0
     for found in stretches(file, position, log.recovery_point):

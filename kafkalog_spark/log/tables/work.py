@@ -10,7 +10,6 @@ from kafkalog_spark.log.format.checkpoint import TopicPartition
 from kafkalog_spark.log.format.layout import MAX_INT64
 from kafkalog_spark.log.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.format.transaction_records import TransactionalId
-from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.path_patterns import Root
@@ -21,13 +20,14 @@ from kafkalog_spark.log.tables.table import Table, Unit
 @dataclass(frozen=True, slots=True)
 class TableQuery:
     """table: a name of TABLES. columns: in the order wanted. history: every record of an internal topic instead of the
-    latest of each key. fail_on_data_loss: whether what goes away between planning and reading is an error."""
+    latest of each key. fail_on_data_loss: whether what goes away between planning and reading is an error.
+    max_decompressed: bytes that one batch may decompress to, None for what reading allows."""
 
     table: str
     columns: tuple[str, ...]
     history: bool = False
     fail_on_data_loss: bool = True
-    max_decompressed: int = MAX_DECOMPRESSED
+    max_decompressed: int | None = None
 
     @property
     def of(self) -> Table:

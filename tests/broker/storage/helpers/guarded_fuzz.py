@@ -23,7 +23,16 @@ from kafkalog_broker.storage.compaction import batch_filter, message_filter, off
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.kernels.sweep import end_of_records
-from kafkalog_spark.log.read import batch_contents, header_windows, row_buffers, run_decoder, scratch, segment_scan
+from kafkalog_spark.log.read import (
+    batch_contents,
+    header_windows,
+    record_search,
+    row_buffers,
+    run_decoder,
+    scratch,
+    segment_scan,
+)
+from kafkalog_spark.log.read.wanted_records import WantedRecords
 from kafkalog_spark.log.write import segment_recovery
 from tests.broker.storage.helpers.cleaned_logs import clean, compacted_log
 from tests.broker.storage.helpers.stored_logs import NOW, reopened
@@ -34,8 +43,15 @@ from tests.log.helpers.plain_decoder import Malformed, decompress
 
 ALLOCATING = (
     batch_filter, message_filter, offset_map, record_walk, segment_recovery, batch_contents,
-    header_windows, row_buffers, run_decoder, scratch, segment_scan,
+    header_windows, record_search, row_buffers, run_decoder, scratch, segment_scan,
 )  # fmt: skip
+SEARCHES = (
+    WantedRecords(key=b"key"),
+    WantedRecords(key_prefix=b""),
+    WantedRecords(value_contains=b"uev"),
+    WantedRecords(header_name=b"", header_value=b""),
+    WantedRecords(key_prefix=b"", value_contains=b"", header_name=b"h"),
+)
 FILES = 8
 """Of so many batches one is read from a file of its own, and the good ones of so many are cleaned together."""
 
@@ -95,6 +111,11 @@ def in_a_file(data: bytes, directory: Path) -> None:
     for columns in (("offset", "timestamp", "key", "value", "headers"), ("offset", "value"), ("timestamp",)):
         try:
             read_all(written, 1, columns)
+        except KafkalogError:
+            pass
+    for wanted in SEARCHES:
+        try:
+            read_all(written, 1, ("offset", "headers"), wanted=wanted)
         except KafkalogError:
             pass
     check_log_dirs([written])

@@ -1,0 +1,98 @@
+"""Options where.*: which records Spark is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.read.wanted_records import WantedRecords
+from kafkalog_spark.source.options import parse_read_options
+from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
+from tests.source.helpers.driver import read
+
+
+def wanted(**options: str) -> WantedRecords:
+    return parse_read_options({"path": "/logs", "subscribe": "t", **options}).wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, WantedRecords()),
+        ({"where.key": "user-42"}, WantedRecords(key=b"user-42")),
+        ({"WHERE.KEY": "ü"}, WantedRecords(key=b"\xc3\xbc")),
+        ({"where.key": ""}, WantedRecords(key=b"")),
+        ({"where.key.hex": "00 ff2A"}, WantedRecords(key=b"\x00\xff\x2a")),
+        (
+            {"where.key.prefix": "user-", "where.value.contains": "paid"},
+            WantedRecords(key_prefix=b"user-", value_contains=b"paid"),
+        ),
+        ({"where.header": "trace"}, WantedRecords(header_name=b"trace")),
+        ({"where.header": "trace="}, WantedRecords(header_name=b"trace", header_value=b"")),
+        ({"where.header": "a=b=c"}, WantedRecords(header_name=b"a", header_value=b"b=c")),
+    ],
+)
+def test_what_the_options_ask_for(options: dict[str, str], expected: WantedRecords) -> None:
+    assert wanted(**options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"where.key.hex": "0x1f"},
+            "option 'where.key.hex' takes two hexadecimal digits a byte, such as 00ff2a",
+        ),
+        ({"where.key.hex": "abc"}, "option 'where.key.hex' takes two hexadecimal digits a byte"),
+        (
+            {"where.key": "a", "where.key.hex": "61"},
+            "options 'where.key' and 'where.key.hex' are both given; a",
+        ),
+        ({"where.value": "a"}, "unknown option 'where.value'; did you mean 'where.value.contains'?"),
+        ({"where.headers": "a"}, "unknown option 'where.headers'; did you mean 'where.header'?"),
+    ],
+)
+def test_what_cannot_be_looked_for(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        wanted(**options)
+    assert str(caught.value).startswith(message)
+
+
+def test_rows_are_those_of_the_whole_read_that_hold_it() -> None:
+    logs = golden_logs(KAFKA_4_3, "segments", crashed=False)
+    rows: list[dict[str, Any]] = [row for log in logs for row in log.records()]
+    key = next(row["key"] for row in rows if row["key"])
+    expected = sorted((row["partition"], row["offset"]) for row in rows if row["key"] == key)
+    for option, text in (("where.key", key.decode()), ("where.key.hex", key.hex())):
+        asked = {option: text, "columns": "partition,offset", "maxPartitionBytes": "4k"}
+        found = read(data_dir(), subscribe="segments", **asked)
+        assert sorted(zip(*(found[name].to_pylist() for name in ("partition", "offset")), strict=True)) == expected
+
+
+def test_a_search_keeps_to_its_range() -> None:
+    logs = golden_logs(KAFKA_4_3, "segments", crashed=False)
+    (row,) = [row for log in logs for row in log.records() if (row["partition"], row["offset"]) == (0, 601)]
+    bounds = {
+        f"{side}ingOffsets": f'{{"segments":{{"0":{at},"1":0,"2":0}}}}' for side, at in (("start", 601), ("end", 602))
+    }
+    for prefix, rows in ((row["key"].decode(), 1), ("nobody", 0)):
+        assert read(data_dir(), subscribe="segments", **{"where.key.prefix": prefix}, **bounds).num_rows == rows
+
+
+def log_bytes(topic: str) -> int:
+    return sum(path.stat().st_size for path in data_dir().glob(f"{topic}-*/*.log"))
+
+
+@pytest.mark.parametrize("table", ["records", "batches"])
+def test_what_would_read_too_much_is_refused_with_its_size(table: str) -> None:
+    asked = {"subscribe": "segments", "table": table}
+    size = log_bytes("segments")
+    assert read(data_dir(), maxScanBytes=size, **asked).num_rows
+    with pytest.raises(OptionError) as caught:
+        read(data_dir(), maxScanBytes=size - 1, **asked)
+    assert str(caught.value).startswith(f"this would read {size} bytes of .log files (")
+    assert f"maxScanBytes is {size - 1}; narrow it with" in str(caught.value)
+    end = '{"segments":{"0":1,"1":0,"2":0}}'
+    assert read(data_dir(), maxScanBytes=size // 4, endingOffsets=end, **asked).num_rows
