@@ -54,7 +54,8 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
         if wrong is None:
             return
         torn = _is_torn_tail(file, position, next_offset, recovery_point, wrong)
-        found = None if torn else find_batch_behind(file, position, next_offset)
+        # Not from next_offset on: the batch before may be one that came here from further on in the file.
+        found = None if torn else find_batch_behind(file, position, file.base_offset)
         end = file.size if found is None else found.position
         what = wrong.what if not torn else f"a torn tail, which the next start of a broker cuts off: {wrong.what}"
         yield Damage(

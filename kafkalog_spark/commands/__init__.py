@@ -1,0 +1,1 @@
+"""Commands: arguments to calls, results to text."""

@@ -1,0 +1,86 @@
+"""kafkalog-repair: a log directory that a broker loads, made of what is good in a damaged one.
+
+    kafkalog-repair /data/damaged --to /data/repaired            good batches, byte for byte; says what is lost
+    kafkalog-repair --records /data/damaged --to /data/repaired  decode every record, too
+    kafkalog-repair --json /data/damaged --to /data/repaired     the report as JSON
+
+Exit codes: 0 nothing was lost, 1 something was, and the report says what, 2 the command line is wrong, a path is no log
+directory, or the destination cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
+from kafkalog_spark.log.repair.report import PartitionReport
+
+WHOLE, LOSSES, WRONG_USAGE = 0, 1, 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="kafkalog-repair",
+        description="Write what is good in Kafka log directories to a new one: good batches byte for byte, indexes, "
+        "transaction indexes, leader epochs and checkpoints made anew. The source is never changed; stop its broker "
+        "first, or repair a snapshot.",
+        epilog="Examples: kafkalog-repair /data/damaged --to /data/repaired && kafkalog-check /data/repaired. "
+        "Exit codes: 0 nothing was lost, 1 something was, 2 wrong usage.",
+    )
+    made.add_argument(
+        "paths", nargs="+", metavar="SRC", help="a log directory (log.dirs), or one partition's directory"
+    )
+    made.add_argument("--to", required=True, metavar="DST", help="a new or empty directory, outside of all sources")
+    made.add_argument("--records", action="store_true", help="decode all records; batches that cannot be are lost")
+    made.add_argument("--json", action="store_true", help="print the report as JSON")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Repair, print, and return the exit code."""
+    arguments = parser().parse_args(argv)
+    with _Progress() as progress:
+        try:
+            report = repair_log_dirs(
+                arguments.paths, arguments.to, records=arguments.records, on_partition=progress.update
+            )
+        except (KafkalogError, OSError) as error:
+            print(f"kafkalog-repair: {error}", file=sys.stderr)
+            return WRONG_USAGE
+    if arguments.json:
+        print(json.dumps(report.as_json(), indent=1))
+    else:
+        print("\n".join(report.lines()))
+    return WHOLE if report.is_whole else LOSSES
+
+
+class _Progress:
+    """A bar on stderr, on a terminal only."""
+
+    def __init__(self) -> None:
+        self._bar = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(unit=" partitions", desc="repairing", leave=False)
+
+    def update(self, _: PartitionReport, total: int) -> None:
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.update(1)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A log directory made of what is good in a damaged one."""

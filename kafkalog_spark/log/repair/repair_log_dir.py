@@ -1,0 +1,106 @@
+"""A whole log directory, repaired into a new one: partitions, checkpoints, meta.properties.
+
+    report = repair_log_dirs(["/data/damaged"], "/data/repaired")
+    print("\\n".join(report.lines()))
+
+Nothing in the source is changed. There is no clean-shutdown marker in what is made, and no recovery point: a broker
+that loads it looks at every batch, makes its producer snapshots, and trusts nothing that is said here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.log.format.checkpoint import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    TopicPartition,
+    write_offset_checkpoint,
+)
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
+from kafkalog_spark.log.format.names import CLUSTER_METADATA_TOPIC
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.replicas import chosen_places
+from kafkalog_spark.log.read.small_files import offset_checkpoint, parsed_file
+from kafkalog_spark.log.repair.repair_partition import repair_partition
+from kafkalog_spark.log.repair.report import PartitionReport, RepairReport
+
+if TYPE_CHECKING:
+    from kafkalog_spark.log.store.storage_options import StorageOptions
+
+_METADATA_DIR = f"{CLUSTER_METADATA_TOPIC}-0"
+
+
+def repair_log_dirs(
+    sources: Iterable[str | os.PathLike[str]],
+    destination: str | os.PathLike[str],
+    storage: StorageOptions | None = None,
+    *,
+    records: bool = False,
+    on_partition: Callable[[PartitionReport, int], None] | None = None,
+) -> RepairReport:
+    """Write what is good in log directories, or single partitions' directories, to the new directory `destination`.
+
+    Of a partition that lies in several of them, the copy is taken that a read takes (replicas). records: decode every
+    record; batches that cannot be are lost, too. on_partition: told of each partition, and how many there are. Raises
+    OptionError for a destination that is not new and empty, or lies in a source; NotALogDirectory for a source;
+    OSError where the destination cannot be written.
+    """
+    dirs = LogDirs.open(sources, storage)
+    target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
+    report = RepairReport(str(target))
+    places = chosen_places(dirs.places, dirs.copies, list(dirs.places), pass_over_damage=True)
+    marks: dict[TopicPartition, int] = {}
+    for tp, place in places.items():
+        found = repair_partition(place, target, records=records)
+        report.partitions.append(found)
+        if found.error is None and place.has_checkpoints:
+            said = offset_checkpoint(place.store, place.log_dir, HIGH_WATERMARK_CHECKPOINT).get(
+                tp, found.log_end_offset
+            )
+            marks[tp] = min(max(said, found.log_start_offset), found.log_end_offset)
+        if on_partition is not None:
+            on_partition(found, len(places))
+    write_offset_checkpoint(target / HIGH_WATERMARK_CHECKPOINT, marks)
+    starts = {(one.topic, one.partition): one.log_start_offset for one in report.partitions if one.error is None}
+    write_offset_checkpoint(target / LOG_START_OFFSET_CHECKPOINT, {tp: at for tp, at in starts.items() if at})
+    _copy_of_broker(dirs, target, report)
+    return report
+
+
+def _new_directory(destination: str | os.PathLike[str], roots: list[Path]) -> Path:
+    target = Path(destination).expanduser().absolute()
+    for root in roots:
+        if target.resolve().is_relative_to(root.resolve()) or root.resolve().is_relative_to(target.resolve()):
+            raise OptionError(
+                f"the destination {target} and the source {root} lie in each other", hint="choose another"
+            )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise OptionError(f"the destination {target} is not an empty directory", hint="nothing is repaired in place")
+    target.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _copy_of_broker(dirs: LogDirs, target: Path, report: RepairReport) -> None:
+    """meta.properties, and of KRaft's own log what there is; of several directories, of the first that has it."""
+    for path, store in dirs.roots:
+        name = os.path.join(path, META_PROPERTIES_FILE)
+        try:
+            parsed_file(store, name, parse_meta_properties)
+            (target / META_PROPERTIES_FILE).write_bytes(store.read_all(name, 1 << 20))
+            break
+        except FileNotFoundError:
+            continue
+        except (KafkalogError, OSError) as error:
+            report.notes.append(f"{META_PROPERTIES_FILE} is not taken over: {error}")
+    for path, store in dirs.roots:
+        metadata = Path(path, _METADATA_DIR)
+        if not store.remote and metadata.is_dir():
+            shutil.copytree(metadata, target / _METADATA_DIR)
+            report.notes.append(f"{metadata}, KRaft's own log, is copied as it is: it was not looked at")
+            break

@@ -1,0 +1,129 @@
+"""What a repair kept and lost, as values, as JSON and in words."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Bytes [position, position + size) of a .log file that are not in the repaired log.
+
+    The offsets [first_offset, next_offset) lie between the batches that were kept before and after it: those that
+    compaction had left. next_offset: None where nothing follows in the segment. Timestamps (ms) are those of these
+    batches, None where there is none.
+    """
+
+    path: str
+    position: int
+    size: int
+    why: str
+    first_offset: int
+    next_offset: int | None
+    timestamp_before: int | None
+    timestamp_after: int | None = None
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """Of one partition. bytes: of .log files, as they were and as they are. epochs_rewritten: batches whose leader
+    epoch was out of line. open_transactions: producer id to first offset, of those without a marker at the end: in a
+    damaged log it may be among what is lost. error: why nothing of it could be read."""
+
+    topic: str
+    partition: int
+    directory: str
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    batches: int = 0
+    bytes_before: int = 0
+    bytes_kept: int = 0
+    epochs_rewritten: int = 0
+    losses: list[Loss] = field(default_factory=list)
+    open_transactions: dict[int, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was lost and nothing changed."""
+        return not self.losses and not self.epochs_rewritten and self.error is None
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """Of all partitions, by topic and number."""
+
+    destination: str
+    partitions: list[PartitionReport] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        return all(partition.is_whole for partition in self.partitions)
+
+    @property
+    def bytes_lost(self) -> int:
+        return sum(loss.size for partition in self.partitions for loss in partition.losses)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values: what `kafkalog-repair --json` prints."""
+        partitions = [asdict(partition) | {"is_whole": partition.is_whole} for partition in self.partitions]
+        return {
+            "destination": self.destination,
+            "is_whole": self.is_whole,
+            "bytes_lost": self.bytes_lost,
+            "notes": self.notes,
+            "partitions": partitions,
+        }
+
+    def lines(self) -> list[str]:
+        """One line for each loss, and a summary."""
+        found = [f"note: {note}" for note in self.notes]
+        for partition in self.partitions:
+            name = f"{partition.topic}-{partition.partition}"
+            if partition.error is not None:
+                found.append(f"lost: {name}: {partition.error}")
+            found += [_loss_line(name, loss) for loss in partition.losses]
+            if partition.epochs_rewritten:
+                found.append(f"changed: {name}: the leader epoch of {partition.epochs_rewritten} batches")
+            if partition.losses:
+                found += [
+                    f"note: {name}: the transaction of producer id {producer} at offset {first} has no end; its marker "
+                    "may be among what is lost"
+                    for producer, first in sorted(partition.open_transactions.items())
+                ]
+            found += [f"note: {name}: {note}" for note in partition.notes]
+        kept = sum(partition.bytes_kept for partition in self.partitions)
+        found.append(
+            f"{len(self.partitions)} partitions, {sum(partition.batches for partition in self.partitions)} batches, "
+            f"{kept / 1e6:.1f} MB kept, {self.bytes_lost / 1e6:.3f} MB lost in "
+            f"{sum(len(partition.losses) for partition in self.partitions)} places: {self.destination}"
+        )
+        return found
+
+
+def _loss_line(name: str, loss: Loss) -> str:
+    upto = "on" if loss.next_offset is None else f"to {loss.next_offset - 1}"
+    offsets = f"offsets {loss.first_offset} {upto}"
+    if loss.next_offset == loss.first_offset:
+        offsets = "no offset"
+    times = " to ".join(_time(at) for at in (loss.timestamp_before, loss.timestamp_after) if at is not None)
+    where = f"{name} {loss.path} at byte {loss.position}, {loss.size} bytes"
+    return f"lost: {where}: {offsets}{f', between {times}' if times else ''}: {loss.why}"
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms"
+
+
+def known(ms: int) -> int | None:
+    """A timestamp, None where there is none."""
+    return None if ms == NO_TIMESTAMP else ms
