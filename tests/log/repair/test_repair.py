@@ -105,7 +105,8 @@ def damage(log: GoldenLog, directory: Path, numbers: random.Random) -> tuple[Pat
             changed = bytearray(data)
             changed[at : at + size], changed[other : other + size] = data[other : other + size], data[at : at + size]
             target.write_bytes(changed)
-            return target, hit(at, at + size) | hit(other, other + size)
+            # whole batches in the wrong place contradict those that lie between: as many as possible are kept of both
+            return target, hit(min(at, other), max(at, other) + size)
         case 4:  # a small file
             others = [file for file in directory.iterdir() if file.suffix != ".log"]
             numbers.choice(others).write_bytes(numbers.randbytes(30))
