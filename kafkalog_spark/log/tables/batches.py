@@ -17,9 +17,9 @@ from kafkalog_spark.log.read.header_windows import Table as HeaderTable
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.scratch import Scratch
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.tables.arrow_rows import constant, timestamp_us, timestamps
 from kafkalog_spark.log.tables.columns import BATCHES
 from kafkalog_spark.log.tables.damage import Damage, stretches
-from kafkalog_spark.log.tables.rows import constant, timestamp_us, timestamps
 
 _CODECS = pa.array([codec.name.lower() for codec in Codec])
 _TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])

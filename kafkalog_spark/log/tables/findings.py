@@ -11,8 +11,8 @@ from kafkalog_spark.log.check.separate_check import check_directories, check_par
 from kafkalog_spark.log.format.checkpoint import TopicPartition
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.path_patterns import Root
+from kafkalog_spark.log.tables.arrow_rows import collected
 from kafkalog_spark.log.tables.columns import FINDINGS
-from kafkalog_spark.log.tables.rows import collected
 
 
 def partition_finding_rows(place: PartitionPlace, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

@@ -24,9 +24,9 @@ from kafkalog_spark.log.format.group_records import (
 )
 from kafkalog_spark.log.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.tables.arrow_rows import collected, timestamp_us
 from kafkalog_spark.log.tables.columns import CONSUMER_OFFSETS, GROUPS
 from kafkalog_spark.log.tables.internal_records import Record, committed_records
-from kafkalog_spark.log.tables.rows import collected, timestamp_us
 
 EndOf = Callable[[str, int], int | None]
 """The log end offset of a topic's partition; None where no directory holds it."""

@@ -15,8 +15,8 @@ from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint
+from kafkalog_spark.log.tables.arrow_rows import collected
 from kafkalog_spark.log.tables.columns import PARTITIONS
-from kafkalog_spark.log.tables.rows import collected
 
 
 def partition_rows(place: PartitionPlace, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

@@ -14,9 +14,9 @@ from kafkalog_spark.log.format.layout import NO_SEQUENCE, H
 from kafkalog_spark.log.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.tables.arrow_rows import collected, timestamp_us
 from kafkalog_spark.log.tables.columns import PRODUCERS
 from kafkalog_spark.log.tables.damage import stretches
-from kafkalog_spark.log.tables.rows import collected, timestamp_us
 from kafkalog_spark.log.tables.transactions import Coordinators
 
 _NO_COORDINATOR = -1

@@ -18,9 +18,9 @@ from kafkalog_spark.log.format.transaction_index import parse_transaction_index
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.tables.arrow_rows import collected, timestamp_us
 from kafkalog_spark.log.tables.columns import SEGMENTS
 from kafkalog_spark.log.tables.damage import Damage, stretches
-from kafkalog_spark.log.tables.rows import collected, timestamp_us
 
 _TRANSIENT = {names.DELETED_SUFFIX: "deleted", names.CLEANED_SUFFIX: "cleaned", names.SWAP_SUFFIX: "swap"}
 

@@ -21,10 +21,10 @@ from kafkalog_spark.log.format.transaction_records import (
 )
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.tables.arrow_rows import collected, timestamp_us
 from kafkalog_spark.log.tables.columns import TRANSACTIONAL_IDS, TRANSACTIONS
 from kafkalog_spark.log.tables.damage import stretches
 from kafkalog_spark.log.tables.internal_records import committed_records
-from kafkalog_spark.log.tables.rows import collected, timestamp_us
 
 Coordinators = Mapping[int, TransactionalId]
 """By producer id."""
