@@ -66,6 +66,10 @@ class Follower:
         """The leader epoch of the last batch, what a Fetch says it has (KIP-595); -1 when it is not known."""
         return self._epochs.epoch_of(self._local.log_end_offset - 1)
 
+    def epochs_backwards(self) -> list[int]:
+        """The leader epochs that are known, the last one first."""
+        return [entry.epoch for entry in reversed(self._epochs.entries)]
+
     def end_of_epoch(self, epoch: int, end_offset: int) -> int:
         """Where this log and a leader's part, whose epoch `epoch`, the largest not above the one asked for, ends at
         `end_offset`: truncate there, and when the log's last epoch is still another one, ask for that (KIP-279).
