@@ -6,7 +6,8 @@ KafkalogError
 ├── NotALogDirectory     the path is missing, unreadable or holds no partitions
 ├── UnknownPartition     a topic or partition that the log directories do not hold
 ├── OffsetOutOfRange     an offset that the log does not hold (never, or no longer)
-│   └── DataLoss         records asked for are gone, and whoever reads does not want to go on without them
+│   ├── DataLoss         records asked for are gone, and whoever reads does not want to go on without them
+│   └── UnexpectedAppendOffset  a leader's batches that do not continue the log of its follower
 ├── CorruptLog           bytes on disk are not what Kafka writes
 │   ├── CorruptBatch     a record batch or message set in a .log file
 │   │   └── UnfoldsTooFar    compressed, and larger than the limit when it is not
@@ -114,6 +115,10 @@ class OffsetOutOfRange(KafkalogError):
 
 class DataLoss(OffsetOutOfRange):
     """Records that were asked for are gone."""
+
+
+class UnexpectedAppendOffset(OffsetOutOfRange):
+    """Batches of a leader that do not continue the log they are to be appended to."""
 
 
 class CorruptLog(KafkalogError):

@@ -29,6 +29,7 @@ from kafkalog_broker.coordinators.shards import load_all
 from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.loading import load as load_groups
+from kafkalog_broker.mirror.mirror_file import detach
 from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.late_timers import LateTimer, sleep
 from kafkalog_broker.net.limits import network_limits, raise_open_files_limit
@@ -118,6 +119,8 @@ class Server(Broker):
 
     async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
         online = [log_dir.path for log_dir in self.dirs.online]
+        for path in online:
+            detach(path)
         self.dynamic_configs = DynamicConfigs(online, self.node_id)
         self.dynamic_configs.load()
         self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)

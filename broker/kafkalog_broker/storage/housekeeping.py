@@ -168,22 +168,23 @@ class Housekeeping:
         for log_dir in self._table.dirs.all:
             if log_dir.is_online:
                 contents = checkpoint_contents(log_dir, self._table.entries.values(), tasks)
-                self._run_blocking(partial(self._write_checkpoints, log_dir, contents))
+                self._run_blocking(partial(self._write_checkpoints, log_dir, contents, log_dir.truncations))
 
     def write_last_checkpoints(self, log_dir: LogDirectory) -> bool:
         """When the logs are closed; nothing that was collected before is written any more. False as below."""
         self._is_stopped = True
         contents = checkpoint_contents(log_dir, self._table.entries.values(), CHECKPOINTS)
-        return self._write_checkpoints(log_dir, contents, last=True)
+        return self._write_checkpoints(log_dir, contents, log_dir.truncations, last=True)
 
     def _write_checkpoints(
-        self, log_dir: LogDirectory, contents: list[CheckpointContent], *, last: bool = False
+        self, log_dir: LogDirectory, contents: list[CheckpointContent], truncations: int, *, last: bool = False
     ) -> bool:
-        """False when the disk refuses, which takes the directory offline."""
+        """False when the disk refuses, which takes the directory offline. truncations: the directory's when `contents`
+        was collected."""
         try:
             with log_dir.writing:
-                if self._is_stopped and not last:
-                    return False  # what was collected before the logs were closed is old by now
+                if (self._is_stopped and not last) or log_dir.truncations != truncations:
+                    return False  # what was collected before a log was closed or truncated is old by now
                 for checkpoint, offsets in contents:
                     # A partition that was deleted meanwhile, and perhaps remade, must not get the old one's offsets.
                     current = {

@@ -44,7 +44,8 @@ class LogDirectory:
 
     on_failure: called with the error, once, by whoever met it and in the thread of that. was_clean: it was shut down
     cleanly the last time. is_listed: its partitions are known. is_loaded: its logs were recovered, where that was
-    necessary. partitions: how many it holds. writing: held while its checkpoints are written.
+    necessary. partitions: how many it holds. writing: held while its checkpoints are written. truncations: how often
+    `lower_checkpointed` was called.
     """
 
     def __init__(self, path: Path, id: str = "") -> None:
@@ -58,7 +59,7 @@ class LogDirectory:
         self.high_watermarks = OffsetCheckpoint(path / HIGH_WATERMARK_CHECKPOINT)
         self.cleaner_offsets = OffsetCheckpoint(path / CLEANER_OFFSET_CHECKPOINT)
         self.was_clean = self.is_listed = self.is_loaded = False
-        self.partitions = 0
+        self.partitions = self.truncations = 0
         self.writing = threading.Lock()
 
     @property
@@ -94,6 +95,15 @@ class LogDirectory:
                 kept = {key: offset for key, offset in checkpoint.known.items() if key not in keys}
                 if len(kept) < len(checkpoint.known):
                     checkpoint.write(kept)
+
+    def lower_checkpointed(self, key: TopicPartition, offset: int) -> None:
+        """Before a log is truncated to `offset`: what is written to it next is neither on disk nor clean, and lies
+        above its log start offset, whatever the files say, or would say next. Blocks; any thread. Raises OSError."""
+        with self.writing:
+            self.truncations += 1
+            for checkpoint in self.checkpoints:
+                if checkpoint.known.get(key, -1) > offset:
+                    checkpoint.write({**checkpoint.known, key: offset})
 
     def close(self) -> None:
         """Give the lock up."""

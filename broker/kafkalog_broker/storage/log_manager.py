@@ -251,6 +251,21 @@ class LogManager:
         if self._table.all_online:
             self._topics.forget_deleted([topic.id for topic in topics])
 
+    def lower_checkpoints(self, topic: str, partition: int, offset: int) -> None:
+        """What comes before a log is truncated to `offset` (LogDirectory.lower_checkpointed). Blocks; any thread.
+        Raises BrokerError kafka_storage_error."""
+        entry = self._table.entries[topic, partition]
+        try:
+            entry.log_dir.lower_checkpointed(entry.key, offset)
+        except OSError as error:
+            self._table.call_soon(partial(entry.log_dir.fail, error))
+            raise storage_error(topic, partition, f"a checkpoint cannot be written: {error}") from error
+
+    def remove_later(self, paths: Iterable[Path], config: LogConfig) -> None:
+        """Files that a truncation has renamed go after file.delete.delay.ms."""
+        for path in paths:
+            self._housekeeper.schedule_removal(path, config.file_delete_delay_ms)
+
     # ---- configuration
 
     def update_topic_config(self, name: str) -> None:

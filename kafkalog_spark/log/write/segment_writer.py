@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -151,13 +152,38 @@ class SegmentWriter:
             self._write(data, position)
             self.count(len(data), header.last_offset, header.max_timestamp)
         except BaseException:
-            os.ftruncate(self._fd, self.size)
-            if self.offset_index.entries and self.offset_index.last_offset >= next_offset:
-                self.offset_index.drop_last()
+            self._cut_behind_last()
             raise
         return position
 
-    def _write(self, data: bytes, position: int) -> None:
+    @property
+    def room_for_batches(self) -> int:
+        """Bytes of batches for which the indexes have room whatever their sizes are."""
+        offsets, times = self.offset_index, self.time_index
+        free = min(offsets.max_entries - offsets.entries, times.max_entries - 1 - times.entries)
+        return (free - 1) * self._interval
+
+    def append_all(self, data: bytes | memoryview, batches: Iterable[tuple[int, int, int]]) -> None:
+        """Write batches, one after the other in `data`, with one call: (size, last offset, largest timestamp in ms) of
+        each. Their offsets rise and they fit: in the .log, and by `room_for_batches`.
+
+        Raises OSError; the segment ends with the last batch that was whole then.
+        """
+        try:
+            self._write(data, self.size)
+            for size, last_offset, max_timestamp in batches:
+                self.count(size, last_offset, max_timestamp)
+        except BaseException:
+            self._cut_behind_last()
+            raise
+
+    def _cut_behind_last(self) -> None:
+        """Take back what was written of a batch that was not counted."""
+        os.ftruncate(self._fd, self.size)
+        if self.offset_index.entries and self.offset_index.last_offset >= self.next_offset:
+            self.offset_index.drop_last()
+
+    def _write(self, data: bytes | memoryview, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
         while written < len(data):  # a full disk writes a part first, then says so
             more = os.pwrite(self._fd, memoryview(data)[written:], position + written)

@@ -63,6 +63,36 @@ def test_a_checkpoint_keeps_what_it_said_of_logs_that_are_not_open(tmp_path):
     again.logs.shutdown()
 
 
+def test_checkpoints_are_lowered_before_a_truncation_and_nothing_older_is_written(tmp_path):
+    waiting: list = []
+    broker = started(tmp_path, options={"run_blocking": waiting.append})
+    broker.create("orders", 2)
+    for partition in range(2):
+        for count in (4, 5):
+            broker.append("orders", partition, count=count)
+        broker.log("orders", partition).flush()
+    log = broker.log()
+    log.delete_records(7)
+    broker.tick(60_000)  # all three are collected
+    while waiting:
+        waiting.pop(0)()
+    follower = log.follow()
+    broker.append("orders", 1)
+    broker.tick(60_000)  # and again, but not written yet
+    point = follower.plan_truncation(6)  # within the second batch
+    broker.logs.lower_checkpoints("orders", 0, point.log_end_offset)
+    broker.logs.remove_later(follower.truncate(point), log.config)
+    while waiting:
+        waiting.pop(0)()
+    for name, other in ((RECOVERY, 9), (HIGH, 9), (START, None)):
+        written = read_offset_checkpoint(tmp_path / name)
+        assert (written[("orders", 0)], written.get(("orders", 1))) == (4, other)
+    broker.crash()
+    again = started(tmp_path)
+    assert offsets_of(again) == (4, 4)
+    again.logs.shutdown()
+
+
 def test_flush_ms_flushes_in_the_background(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 1, flush_ms=500)

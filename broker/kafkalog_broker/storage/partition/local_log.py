@@ -17,8 +17,11 @@ from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log_flush import Flushing
 from kafkalog_broker.storage.partition.log_segment import ActiveSegment, LogSegment
+from kafkalog_broker.storage.partition.segment_cut import cut_segment
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.batch_header import BatchHeader
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import should_roll
 
@@ -72,14 +75,39 @@ class LocalLog:
 
     def is_time_to_roll(self, batch: BatchHeader, now_ms: int) -> bool:
         """Whether `batch` goes into a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
-        segment, config = self.segments[-1], self.config
+        segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
-        due = should_roll(
-            size=writer.size,
+        due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)
+        # An empty segment whose index has no room (KAFKA-6388) is not replaced by one of the same name.
+        return due and batch.base_offset > segment.base_offset
+
+    def how_many_fit(self, window: Window, now_ms: int) -> int:
+        """How many of a window's batches go into the active segment, whose writer is open; the first one does."""
+        writer = self.segments[-1].writer
+        assert writer is not None
+        size, first_timestamp, room = writer.size, writer.first_timestamp, writer.room_for_batches
+        for row in range(len(window.table)):
+            batch = window.header(row)
+            if row and (
+                size + batch.size - writer.size > room
+                or self._is_due(batch, now_ms, size, first_timestamp, indexes_full=False)
+            ):
+                return row
+            size += batch.size
+            if first_timestamp is None:
+                first_timestamp = batch.max_timestamp
+        return len(window.table)
+
+    def _is_due(
+        self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, indexes_full: bool
+    ) -> bool:
+        segment, config = self.segments[-1], self.config
+        return should_roll(
+            size=size,
             base_offset=segment.base_offset,
-            first_timestamp=writer.first_timestamp,
+            first_timestamp=first_timestamp,
             created_ms=segment.created_ms,
-            indexes_full=writer.indexes_full,
+            indexes_full=indexes_full,
             incoming_size=batch.size,
             incoming_last_offset=batch.last_offset,
             incoming_max_timestamp=batch.max_timestamp,
@@ -88,8 +116,6 @@ class LocalLog:
             segment_ms=config.max_segment_ms,
             jitter_ms=segment.jitter_ms,
         )
-        # An empty segment whose index has no room (KAFKA-6388) is not replaced by one of the same name.
-        return due and batch.base_offset > segment.base_offset
 
     def _open_writer(self, segment: LogSegment) -> ActiveSegment:
         config = self.config
@@ -113,6 +139,21 @@ class LocalLog:
         end = batch.header.last_offset + 1
         self.log_end_offset = end
         segment.end = (writer.size, end)
+        return segment
+
+    def append_all(self, window: Window) -> LogSegment:
+        """As `append`, for a window of batches that fit. Raises OSError; the log ends with the last whole one then."""
+        segment, table = self.segments[-1], window.table
+        writer = segment.writer
+        assert writer is not None
+        begin = int(table[0, H.POSITION]) - window.start
+        end = int(table[-1, H.POSITION] + table[-1, H.SIZE]) - window.start
+        try:
+            writer.append_all(window.data[begin:end], table[:, (H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP)].tolist())
+        finally:
+            if writer.size > segment.size:
+                self.log_end_offset = writer.next_offset
+                segment.end = (writer.size, writer.next_offset)
         return segment
 
     def roll(self, now_ms: int) -> None:
@@ -175,6 +216,57 @@ class LocalLog:
         self.swaps += 1
         self.flushing.rolled()
         return renamed
+
+    def truncate_to(self, offset: int) -> list[tuple[LogSegment, list[Path]]]:
+        """Let the log end at `offset`, where a batch begins or a gap is (LocalLog.truncateTo); the segments past it,
+        each with its files, renamed `.deleted`. The caller holds flushing.lock. Raises OSError, CorruptLog; then the
+        log must be loaded again, and is a beginning of what it was."""
+        slot = max(log_read.segment_slot(self.segments, offset), 0)
+        old, removed = self.segments[slot], self.segments[slot + 1 :]
+        bounds = old.locate(offset)
+        position = old.size if bounds is None else bounds.position
+        kept = self._replacing(old, position, offset)
+        self.segments = (*self.segments[:slot], kept)  # first, as in `replace`
+        self.log_end_offset = offset
+        self.swaps += 1
+        renamed = self._rename_backwards(removed)
+        old.close_writer()
+        old.forget_handles()
+        cut_segment(kept, position, offset)
+        self._shortened(offset)
+        return renamed
+
+    def start_over(self, offset: int) -> list[tuple[LogSegment, list[Path]]]:
+        """Let go of all segments and begin with an empty one at `offset`. As `truncate_to`."""
+        removed = self.segments
+        new = self._segment(offset, offset, removed[-1].created_ms, is_new=True)
+        self.segments = (new,)
+        self.log_end_offset = offset
+        self.swaps += 1
+        renamed = self._rename_backwards(removed)
+        new.create(self.config.index_entry_bytes, self.config.segment_index_bytes)
+        self._preallocate(new)
+        self._shortened(offset)
+        return renamed
+
+    def _replacing(self, old: LogSegment, size: int, next_offset: int) -> LogSegment:
+        """The segment as another object: what was remembered of the old one does not count for it."""
+        return LogSegment(
+            self.directory, old.base_offset, self._handles, size=size, next_offset=next_offset,
+            created_ms=old.created_ms, jitter_ms=old.jitter_ms,
+        )  # fmt: skip
+
+    def _rename_backwards(self, segments: Sequence[LogSegment]) -> list[tuple[LogSegment, list[Path]]]:
+        """The last one first: whenever it ends, what is left is a beginning of the log."""
+        renamed = []
+        for segment in reversed(segments):
+            renamed.append((segment, segment.rename_for_deletion()))
+            self.flushing.removed(segment)
+        return renamed
+
+    def _shortened(self, offset: int) -> None:
+        self.swaps += 1
+        self.flushing.truncated(offset)
 
     def needs_flush(self, now_ms: int) -> bool:
         config = self.config

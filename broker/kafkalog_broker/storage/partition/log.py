@@ -19,6 +19,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.availability import Availability
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.file_handles import FileHandles
+from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog, LogIdentity
 from kafkalog_broker.storage.partition.local_log import LocalLog
 from kafkalog_broker.storage.partition.log_reader import LogReader
@@ -29,6 +30,7 @@ from kafkalog_broker.storage.partition.producer import Marker
 from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_broker.storage.partition.subscribers import Subscribers
+from kafkalog_broker.storage.partition.truncation import Truncation
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import BatchHeader
@@ -93,6 +95,7 @@ class Log:
         self.reader = LogReader(self.name, self._local, self._epochs, self._availability)
         self.appended_bytes = 0
         """Bytes appended since the log was opened; never less than before, whatever retention takes."""
+        self._follows = False
         # One replica: whatever was in the log when it was opened is as replicated as it will ever be.
         self.high_watermark = loaded.log_end_offset
 
@@ -177,12 +180,26 @@ class Log:
         """What is known of the producers that write to it."""
         return self._producers
 
+    # ---- following another broker's log
+
+    def follow(self) -> Follower:
+        """From now on, and for good, the log takes what a leader elsewhere has; `append` and its like are refused. The
+        high watermark moves only as it is handed in."""
+        self._follows = True
+        truncation = Truncation(
+            self._local, self._epochs, self._producers, self._snapshots, self._removal, self._availability
+        )
+        return Follower(
+            self.name, self, self._local, self._epochs, self._producers, truncation, self._removal,
+            self._availability, self._subscribers, self._roll,
+        )  # fmt: skip
+
     # ---- appending
 
     def append(self, batch: EncodedBatch, now_ms: int) -> AppendInfo:
         """Append a producer's validated batch, in whose bytes its place is stamped: into the page cache, not further.
         Synchronous. Raises BrokerError: record_list_too_large, the errors of ProducerState.check_append,
-        kafka_storage_error."""
+        kafka_storage_error, not_leader_or_follower for a log that follows another."""
         return self._append(batch, now_ms, from_client=True, marker=None)
 
     def append_batch(self, data: bytes | bytearray | memoryview, now_ms: int) -> AppendInfo:
@@ -217,6 +234,10 @@ class Log:
 
     def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
         self._availability.check()
+        if self._follows:
+            raise BrokerError(
+                ErrorCode.not_leader_or_follower, "the log follows another broker's", topic_partition=self.name
+            )
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
         local, sent = self._local, batch.header
@@ -300,7 +321,7 @@ class Log:
                     self._availability.fail(error, nothing_happened=True)  # too many files: then no fsync failed
         finally:
             self._local.flushed()
-        if self.config.flush_messages == EVERY_APPEND and self.high_watermark < end:
+        if self.config.flush_messages == EVERY_APPEND and self.high_watermark < end and not self._follows:
             self.high_watermark = end
             if self._subscribers:
                 self._call_soon(self._subscribers.wake)
@@ -330,7 +351,8 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """What changes for segments applies from the next one on."""
         self.config = self._local.config = config
-        if config.flush_messages != EVERY_APPEND and self.high_watermark < self._local.log_end_offset:
+        waits = config.flush_messages != EVERY_APPEND and self.high_watermark < self._local.log_end_offset
+        if waits and not self._follows:
             self.high_watermark = self._local.log_end_offset
             self._subscribers.wake()
 

@@ -49,6 +49,12 @@ class Flushing:
         """The segment that begins there is gone, and so is what is left to write."""
         self._snapshots.pop(path, None)
 
+    def forget_snapshots_after(self, end: int) -> None:
+        """As `forget_snapshot`, for those of offsets above `end`. The caller holds `lock`."""
+        for path in list(self._snapshots):
+            if int(path.stem) > end:
+                del self._snapshots[path]
+
     def removed(self, segment: LogSegment) -> None:
         """A segment whose files were renamed by retention: its writer is closed as soon as no flush is using it."""
         if segment.writer is not None or segment.transaction_writer is not None:
@@ -58,6 +64,11 @@ class Flushing:
                     self._close_removed()
                 finally:
                     self.lock.release()
+
+    def truncated(self, end: int) -> None:
+        """The log ends at `end` now."""
+        self.recovery_point = min(self.recovery_point, end)
+        self._names_changed = True
 
     # ---- asked
 

@@ -55,9 +55,11 @@ class LogRemoval:
                 topic_partition=self._name,
                 offset=offset,
             )
-        self._move_log_start(wanted)
+        self.move_log_start(wanted)
 
-    def _move_log_start(self, offset: int) -> None:
+    def move_log_start(self, offset: int) -> None:
+        """Let the log begin at `offset`, not above the high watermark; nothing where it begins there already, or
+        later."""
         if offset <= self._local.log_start_offset:
             return
         self._local.log_start_offset = offset
@@ -88,7 +90,7 @@ class LogRemoval:
                 return []
             if deletion.roll_first:
                 roll(now_ms)
-            self._move_log_start(deletion.log_start_offset)
+            self.move_log_start(deletion.log_start_offset)
             gone: list[Path] = []
             for segment, files in local.remove_first(deletion.count):
                 gone += files + self._snapshots.remove(segment.base_offset)

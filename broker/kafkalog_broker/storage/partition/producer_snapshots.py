@@ -38,5 +38,17 @@ class ProducerSnapshots:
             return []
         return [snapshot.rename(snapshot.with_name(snapshot.name + names.DELETED_SUFFIX))]
 
+    def offsets(self) -> list[int]:
+        """Of those on disk, rising. Raises OSError."""
+        suffix = names.PRODUCER_SNAPSHOT_SUFFIX
+        stems = (path.name.removesuffix(suffix) for path in self._directory.glob(f"*{suffix}"))
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+    def truncate(self, end: int) -> list[Path]:
+        """The log ends at `end` now: snapshots past it go. As `remove`."""
+        self._last = -1  # one at `end` may be missing: closing has to take it
+        self._flushing.forget_snapshots_after(end)
+        return [path for offset in self.offsets() if offset > end for path in self.remove(offset)]
+
     def _path(self, offset: int) -> Path:
         return self._directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX)

@@ -211,6 +211,12 @@ class ProducerState:
             if entry.has_open_transaction:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
+    def become(self, other: ProducerState) -> None:
+        """Know what `other` knows, which is not used any more."""
+        self._producers, self._open, self._ended = other._producers, other._open, other._ended
+        self._java_table, self.verifications = other._java_table, other.verifications
+        self.end_offset = other.end_offset
+
     def clear(self, end_offset: int) -> None:
         """Forget all producers and transactions."""
         self._producers.clear()

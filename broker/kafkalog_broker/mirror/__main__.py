@@ -1,0 +1,24 @@
+"""The command kafkalog-mirror, also as `python -m kafkalog_broker.mirror`."""
+
+from __future__ import annotations
+
+import sys
+
+from kafkalog_broker.extra import what_is_missing
+
+
+def main() -> int:
+    """The exit code: that of kafkalog_broker.mirror.command.main, 2 without the packages that a mirror needs."""
+    try:
+        from kafkalog_broker.mirror import command
+    except ModuleNotFoundError as error:
+        missing = what_is_missing(error)
+        if missing is None:
+            raise
+        print(f"kafkalog-mirror: {missing}", file=sys.stderr)
+        return 2
+    return command.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

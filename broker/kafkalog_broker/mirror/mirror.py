@@ -1,0 +1,260 @@
+"""A mirror at work: metadata now and then, a fetcher for each node that leads something, the logs kept.
+
+mirror = Mirror(options, logs, topics, config, workers, clock)
+await mirror.run()        # until it is cancelled; with once=True until everything that was there has come
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog_broker.clock import Clock
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.mirror.client_properties import ClientSettings
+from kafkalog_broker.mirror.fetch_outcome import error_text
+from kafkalog_broker.mirror.mirror_file import check_source
+from kafkalog_broker.mirror.mirrored_topics import MirroredTopics
+from kafkalog_broker.mirror.node_fetcher import NodeFetcher
+from kafkalog_broker.mirror.partition_mirror import PartitionMirror
+from kafkalog_broker.mirror.rate_limit import RateLimit
+from kafkalog_broker.mirror.source import Address, Source
+from kafkalog_broker.mirror.source_connection import SourceUnreachable
+from kafkalog_broker.mirror.source_questions import ask_offsets
+from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
+from kafkalog_broker.protocol.fetch_client import Key
+from kafkalog_broker.protocol.source_calls import LATEST, SourceCluster, SourceTopic
+from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.workers import Workers
+from kafkalog_spark.errors import KafkalogError
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_S = 0.25
+"""After something went wrong: a leader takes a moment to be elected."""
+_UNREACHABLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorOptions:
+    """What is mirrored, from where, to where. refresh_s: how often to look for new topics and partitions. most: the
+    highest version of APIs that is to be used, for tests."""
+
+    bootstrap: list[Address]
+    directory: Path
+    topics: re.Pattern[str]
+    internal: bool = False
+    once: bool = False
+    max_bytes_per_second: int | None = None
+    settings: ClientSettings = field(default_factory=ClientSettings)
+    refresh_s: float = 10.0
+    most: Mapping[int, int] = field(default_factory=dict)
+
+
+class Mirror:
+    """Attributes: `partitions` (all that are mirrored), `targets` (with once: the offsets to reach, None until they are
+    known)."""
+
+    def __init__(
+        self,
+        options: MirrorOptions,
+        logs: LogManager,
+        topics: TopicRegistry,
+        config: BrokerConfig,
+        workers: Workers,
+        clock: Clock,
+    ) -> None:
+        self.partitions: dict[Key, PartitionMirror] = {}
+        self.targets: dict[Key, int] | None = None
+        self._options = options
+        self._logs = logs
+        self._topics = topics
+        self._workers = workers
+        self._clock = clock
+        self._source = Source(options.bootstrap, options.settings, options.most)
+        self._local = MirroredTopics(topics, logs, config, workers)
+        self._rate = RateLimit(options.max_bytes_per_second)
+        self._fetchers: dict[int, NodeFetcher] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._received_before = 0  # by fetchers that have ended
+        self._stale = asyncio.Event()
+        self._cluster_is_known = False
+
+    @property
+    def received_bytes(self) -> int:
+        """Of records, since it was started."""
+        return self._received_before + sum(fetcher.received_bytes for fetcher in self._fetchers.values())
+
+    @property
+    def lag(self) -> int:
+        """Offsets that the source has and the mirror has not, as far as is known."""
+        return sum(mirror.lag or 0 for mirror in self.partitions.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """With once: whether everything that was there at the start has come, but for what has failed."""
+        return self.targets is not None and all(
+            (mirror := self.partitions.get(key)) is not None and (mirror.log.log_end_offset >= end or mirror.has_failed)
+            for key, end in self.targets.items()
+        )
+
+    @property
+    def failed(self) -> list[PartitionMirror]:
+        """Those that will not go on by themselves."""
+        return [mirror for mirror in self.partitions.values() if mirror.has_failed]
+
+    async def run(self) -> None:
+        """Mirror. Raises OtherSource, BrokerError when the log directory fails."""
+        try:
+            while not (self._options.once and self.is_complete):
+                self._stale.clear()
+                pause = self._options.refresh_s
+                try:
+                    await self._refresh()
+                except SourceUnreachable as error:
+                    _log.warning("%s", error)
+                    pause = _UNREACHABLE_S
+                await self._pause(pause)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._source.aclose()
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the metadata are old, or somebody says so; with once, until all has come."""
+        until = asyncio.get_running_loop().time() + seconds
+        while (left := until - asyncio.get_running_loop().time()) > 0:
+            try:
+                await asyncio.wait_for(self._stale.wait(), min(left, _AGAIN_S))
+            except TimeoutError:
+                if self._options.once and self.is_complete:
+                    return
+            else:
+                await asyncio.sleep(_AGAIN_S)
+                return
+
+    # ---- metadata
+
+    async def _refresh(self) -> None:
+        cluster = await self._source.metadata()
+        if not self._cluster_is_known:
+            check_source(self._options.directory, cluster.cluster_id, is_empty=not len(self._topics))
+            self._cluster_is_known = True
+        wanted = {
+            name: topic
+            for name, topic in cluster.topics.items()
+            if is_wanted(topic, self._options.topics, internal=self._options.internal)
+        }
+        plan = plan_topics(self._topics.topics, wanted)
+        for topic in plan.anew:
+            for partition in range(self._topics.topics[topic.name].partitions):
+                self._let_go((topic.name, partition))
+        await self._local.apply(plan)
+        self._take_in(wanted)
+        await self._assign(cluster, wanted)
+        if self._options.once and self.targets is None:
+            await self._find_targets(cluster, wanted)
+
+    def _let_go(self, key: Key) -> None:
+        mirror = self.partitions.pop(key, None)
+        if mirror is not None:
+            mirror.owner = None
+            for fetcher in self._fetchers.values():
+                fetcher.partitions.pop(key, None)
+
+    def _take_in(self, wanted: Mapping[str, SourceTopic]) -> None:
+        for key in [key for key in self.partitions if key[0] not in wanted]:
+            self._let_go(key)
+        for name, topic in wanted.items():
+            for partition in topic.partitions:
+                key = (name, partition)
+                if key not in self.partitions and key in self._logs.partitions(name):
+                    try:
+                        self.partitions[key] = PartitionMirror(key, topic.id, self._logs, self._workers, self._clock)
+                    except BrokerError as error:
+                        _log.error("%s", error)
+                elif key in self.partitions:
+                    self.partitions[key].topic_id = topic.id
+
+    # ---- who fetches what
+
+    async def _assign(self, cluster: SourceCluster, wanted: Mapping[str, SourceTopic]) -> None:
+        by_leader: dict[int, list[PartitionMirror]] = {}
+        for mirror in self.partitions.values():
+            place = wanted[mirror.key[0]].partitions[mirror.key[1]]
+            if place.leader in cluster.nodes:
+                mirror.leader_epoch = place.leader_epoch
+                by_leader.setdefault(place.leader, []).append(mirror)
+            else:
+                mirror.trouble = "it has no leader"
+        for node, mirrors in by_leader.items():
+            fetcher = self._fetchers.get(node)
+            if fetcher is None:
+                try:
+                    fetcher = await self._start_fetcher(node, cluster.nodes[node])
+                except SourceUnreachable as error:
+                    _log.warning("node %d: %s", node, error)
+                    self._stale.set()
+                    continue
+            new = [mirror for mirror in mirrors if mirror.owner is not fetcher]
+            for mirror in new:
+                mirror.owner = None  # nobody appends while it is looked at
+                mirror.rewind()
+            await fetcher.compare_epochs(new)
+            for mirror in new:
+                mirror.owner = fetcher
+                fetcher.partitions[mirror.key] = mirror
+        for fetcher in self._fetchers.values():
+            for key in [key for key, mirror in fetcher.partitions.items() if mirror.owner is not fetcher]:
+                del fetcher.partitions[key]
+
+    async def _start_fetcher(self, node: int, address: Address) -> NodeFetcher:
+        connection = await self._source.connect(address)
+        fetcher = NodeFetcher(connection, self._options.settings, self._workers, self._rate, self._stale.set)
+        self._fetchers[node] = fetcher
+        self._tasks[node] = asyncio.create_task(self._fetch(node, fetcher))
+        return fetcher
+
+    async def _fetch(self, node: int, fetcher: NodeFetcher) -> None:
+        try:
+            await fetcher.run()
+        except KafkalogError as error:
+            _log.warning("node %d: %s", node, error)
+        except Exception:  # noqa: BLE001 - a fault of ours: the other nodes go on, and so does this one, anew
+            _log.exception("fetching from node %d failed", node)
+        finally:
+            self._received_before += fetcher.received_bytes
+            if self._fetchers.get(node) is fetcher:
+                del self._fetchers[node], self._tasks[node]
+            self._stale.set()
+
+    # ---- once
+
+    async def _find_targets(self, cluster: SourceCluster, wanted: Mapping[str, SourceTopic]) -> None:
+        """The high watermarks there are now. Raises SourceUnreachable."""
+        targets: dict[Key, int] = {}
+        by_leader: dict[int, list[Key]] = {}
+        for name, topic in wanted.items():
+            for partition, place in topic.partitions.items():
+                by_leader.setdefault(place.leader, []).append((name, partition))
+        for node, keys in by_leader.items():
+            if node not in cluster.nodes:
+                return  # tried again with the next metadata
+            connection = await self._source.connect(cluster.nodes[node])
+            try:
+                for key, asked in (await ask_offsets(connection, keys, LATEST)).items():
+                    if asked.error:
+                        _log.warning("%s-%d: %s", *key, error_text(asked.error))
+                        self._stale.set()
+                        return
+                    targets[key] = asked.offset
+            finally:
+                await connection.aclose()
+        self.targets = targets

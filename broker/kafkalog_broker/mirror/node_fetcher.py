@@ -1,0 +1,267 @@
+"""Everything that one node of the source leads, through one connection and one fetch session.
+
+While a response is appended the next one is on its way: positions run ahead of the logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.mirror.client_properties import ClientSettings
+from kafkalog_broker.mirror.fetch_outcome import SESSION_ERRORS, Outcome, error_code, error_text, outcome_of
+from kafkalog_broker.mirror.fetch_session import ClientSession
+from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
+from kafkalog_broker.mirror.rate_limit import RateLimit
+from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
+from kafkalog_broker.mirror.source_questions import end_of_epoch, log_bounds
+from kafkalog_broker.protocol.fetch_client import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, FetchCall, Fetched, Key
+from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.workers import Workers
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.read.header_windows import Window
+
+_log = logging.getLogger(__name__)
+
+_IDLE_S = 0.1
+"""Between looks for a partition that may be asked for, while there is none."""
+_NO_ID = uuid.UUID(int=0)
+_EPOCHS_IN_FETCH = 12
+
+Pending = list[tuple[PartitionMirror, Received]]
+
+
+class NodeFetcher:
+    """One connection, until it ends. partitions: whoever makes it may change what is in it at any time; those whose
+    `owner` this is are fetched. ask_again: the metadata is old."""
+
+    def __init__(
+        self,
+        connection: SourceConnection,
+        settings: ClientSettings,
+        workers: Workers,
+        rate: RateLimit,
+        ask_again: Callable[[], None],
+    ) -> None:
+        self.partitions: dict[Key, PartitionMirror] = {}
+        self.received_bytes = 0
+        self._connection = connection
+        self._settings = settings
+        self._workers = workers
+        self._rate = rate
+        self._ask_again = ask_again
+        version = connection.version(FETCH)
+        if version is None:
+            raise SourceUnreachable(
+                f"{connection.address} serves no version of Fetch that a mirror speaks",
+                hint="the source must be Kafka 0.11 or newer",
+            )
+        self._version: int = version
+
+    async def run(self) -> None:
+        """Fetch and append until it is cancelled. Raises SourceUnreachable, MalformedRequest."""
+        pending: Pending = []
+        sessions = {version: ClientSession(is_served=version >= SESSIONS) for version in (self._version, TOPIC_IDS - 1)}
+        try:
+            while True:
+                version, wanted = self._wanted()
+                session = sessions[version]
+                if not wanted:
+                    await self._append(pending)
+                    pending = []
+                    await asyncio.sleep(_IDLE_S)
+                    continue
+                step = session.next({key: mirror.fetch_from(self._partition_bytes()) for key, mirror in wanted.items()})
+                call = FetchCall(
+                    *step, self._settings.max_wait_ms, self._settings.min_bytes,
+                    self._rate.bound(self._settings.max_bytes),
+                )  # fmt: skip
+                asked = {key: mirror.next_offset for key, mirror in wanted.items()}
+                answering = asyncio.ensure_future(self._connection.fetch(call, version))
+                await asyncio.sleep(0)  # it is sent now
+                try:
+                    await self._append(pending)
+                    pending = []
+                    answer = await answering
+                finally:
+                    answering.cancel()
+                pending = await self._take(answer, session, wanted, asked)
+                if (pause := max(self._pause(answer), answer.throttle_ms / 1000)) > 0:
+                    await self._append(pending)
+                    pending = []
+                    await asyncio.sleep(pause)
+        finally:
+            for mirror in self.partitions.values():
+                if mirror.owner is self:
+                    mirror.owner = None
+            await self._connection.aclose()
+
+    def _wanted(self) -> tuple[int, dict[Key, PartitionMirror]]:
+        """What to ask for next, and in which version. A cluster has topic ids for all of its topics or for none, but
+        while it is upgraded: then those without wait for theirs, as the metadata will say."""
+        mine = {key: one for key, one in self.partitions.items() if one.owner is self and one.is_due()}
+        if self._version < TOPIC_IDS:
+            return self._version, mine
+        with_id = {key: one for key, one in mine.items() if one.topic_id != _NO_ID}
+        return (self._version, with_id) if with_id else (TOPIC_IDS - 1, mine)
+
+    def _partition_bytes(self) -> int:
+        return self._rate.bound(self._settings.max_partition_bytes)
+
+    def _pause(self, answer: FetchAnswer) -> float:
+        size = sum(len(one.records) for one in answer.partitions)
+        self.received_bytes += size
+        return self._rate.took(size, time.monotonic()) if size else 0
+
+    # ---- an answer
+
+    async def _take(
+        self,
+        answer: FetchAnswer,
+        session: ClientSession,
+        wanted: Mapping[Key, PartitionMirror],
+        asked: Mapping[Key, int],
+    ) -> Pending:
+        """Check what came, and do what it says; what is to be appended."""
+        if answer.error:
+            session.reset()
+            if error_code(answer.error) not in SESSION_ERRORS:
+                _log.warning("%s answers a Fetch with %s", self._connection.address, error_text(answer.error))
+                self._ask_again()
+                await asyncio.sleep(1)
+            return []
+        session.answered(answer.session_id)
+        by_topic = {(mirror.topic_id, key[1]): key for key, mirror in wanted.items()}
+        batches: list[tuple[PartitionMirror, Fetched]] = []
+        for fetched in answer.partitions:
+            topic, partition = fetched.topic, fetched.partition
+            key = (topic, partition) if isinstance(topic, str) else by_topic.get((topic, partition))
+            mirror = None if key is None else wanted.get(key)
+            if mirror is None or mirror.owner is not self or mirror.next_offset != asked[mirror.key]:
+                continue
+            if outcome_of(fetched) is Outcome.APPEND:
+                batches.append((mirror, fetched))
+            else:
+                await self._guarded(mirror, self._handle(mirror, fetched))
+        found = await self._workers.run_computing(_check_all, [fetched.records for _, fetched in batches])
+        pending: Pending = []
+        for (mirror, fetched), window in zip(batches, found, strict=True):
+            if isinstance(window, KafkalogError):
+                self._set_aside(mirror, window)
+            elif len(window.table) and mirror.goes_back(window):
+                await self._guarded(mirror, self._ask_where_they_part(mirror))
+            elif len(window.table):
+                received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
+                pending.append((mirror, received))
+                mirror.received(window)
+            else:
+                mirror.is_well()
+                try:
+                    mirror.bounds(fetched.high_watermark, fetched.log_start_offset)
+                except BrokerError as error:
+                    self._set_aside(mirror, error)
+        return pending
+
+    async def _append(self, pending: Pending) -> None:
+        for mirror, received in pending:
+            if mirror.owner is self:
+                await self._guarded(mirror, mirror.append(received))
+
+    async def _guarded(self, mirror: PartitionMirror, work: object) -> None:
+        """What fails, fails for one partition."""
+        try:
+            await work  # type: ignore[misc]
+        except SourceUnreachable:
+            raise
+        except KafkalogError as error:
+            self._set_aside(mirror, error)
+
+    def _set_aside(self, mirror: PartitionMirror, error: KafkalogError) -> None:
+        try:
+            mirror.open()
+        except BrokerError as worse:
+            error = worse
+        mirror.wait(str(error), failed=True)
+
+    async def _handle(self, mirror: PartitionMirror, fetched: Fetched) -> None:
+        """Everything but batches."""
+        match outcome_of(fetched):
+            case Outcome.PARTED:
+                await self._parted(mirror, fetched)
+            case Outcome.OUT_OF_RANGE:
+                await self._out_of_range(mirror)
+            case Outcome.ASK_AGAIN:
+                mirror.wait(error_text(fetched.error))
+                self._ask_again()
+            case _:
+                mirror.wait(f"the source answers {error_text(fetched.error)}", failed=True)
+
+    async def _parted(self, mirror: PartitionMirror, fetched: Fetched) -> None:
+        assert fetched.diverging is not None
+        before = mirror.log.log_end_offset
+        end = mirror.follower.end_of_epoch(*fetched.diverging)
+        epoch = fetched.diverging[0]
+        await mirror.truncate_to(
+            end, f"an unclean election: the source's log is another one after leader epoch {epoch}"
+        )
+        if mirror.log.log_end_offset == before:
+            mirror.wait(f"the source says that its log is another one after leader epoch {epoch}, and not where")
+
+    async def _out_of_range(self, mirror: PartitionMirror) -> None:
+        start, end = await log_bounds(self._connection, mirror.key)
+        mine = mirror.log.log_end_offset
+        if mine < start:
+            await mirror.start_over(start, f"the source deleted offsets {mine} to {start - 1} before they were copied")
+        elif mine > end:
+            why = f"the source's log ends at offset {end}, this one at {mine}"
+            if end < mirror.log.log_start_offset:
+                await mirror.start_over(start, why)
+            else:
+                await mirror.truncate_to(end, why)
+        else:  # as Kafka answers when it does not know the epoch of the batch before
+            await self._ask_where_they_part(mirror)
+
+    async def _ask_where_they_part(self, mirror: PartitionMirror) -> None:
+        """The leader's answer does not go with what was copied, and does not say from where on: ask for one epoch after
+        the other."""
+        before = mirror.log.log_end_offset
+        mirror.rewind()
+        for epoch in mirror.follower.epochs_backwards():
+            found = await end_of_epoch(self._connection, mirror.key, epoch)
+            if found is not None and found.offset >= 0:
+                end = mirror.follower.end_of_epoch(found.epoch, found.offset)
+                await mirror.truncate_to(end, f"the source's log is another one after leader epoch {found.epoch}")
+                break
+        if mirror.log.log_end_offset == before:
+            mirror.wait(f"the source has other batches than the {before} offsets here, and does not say from where on")
+
+    async def compare_epochs(self, mirrors: list[PartitionMirror]) -> None:
+        """For sources before 2.7, whose Fetch does not say where logs part: ask, when a leader is new. Raises
+        SourceUnreachable."""
+        if self._version >= _EPOCHS_IN_FETCH:
+            return
+        for mirror in mirrors:
+            while (epoch := mirror.follower.last_epoch) >= 0:
+                found = await end_of_epoch(self._connection, mirror.key, epoch)
+                if found is None or (found.epoch == epoch and found.offset >= mirror.log.log_end_offset):
+                    break
+                end = mirror.follower.end_of_epoch(found.epoch, found.offset)
+                if end >= mirror.log.log_end_offset:
+                    break
+                why = f"the source's log is another one from leader epoch {found.epoch} on"
+                await self._guarded(mirror, mirror.truncate_to(end, why))
+
+
+def _check_all(records: list[memoryview]) -> list[Window | KafkalogError]:
+    """In a thread: the batches of each partition, or what is wrong with them."""
+    found: list[Window | KafkalogError] = []
+    for data in records:
+        try:
+            found.append(fetched_batches(data))
+        except KafkalogError as error:
+            found.append(error)
+    return found

@@ -1,0 +1,190 @@
+"""One mirrored partition: its log, how far it has been fetched, and what is wrong with it just now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from kafkalog_broker.clock import Clock
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.fetch_client import FetchFrom, Key
+from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.follower import Follower
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.workers import Workers
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.read.header_windows import Window
+
+_log = logging.getLogger(__name__)
+
+_PIECE_BATCHES = 1000
+_PIECE_BYTES = 1 << 20
+"""What is appended in one turn of the event loop: 3 ms of batches, 1 ms of bytes."""
+_AFTER_ERROR_MS = 1_000
+_AFTER_FAILURE_MS = 30_000
+"""For how long a partition is left alone: what the source says of it passes; what is wrong with it does not soon."""
+
+
+class Received(NamedTuple):
+    """Batches that came, checked, for a request from `fetch_offset` on. Offsets: the leader's."""
+
+    fetch_offset: int
+    window: Window
+    high_watermark: int
+    log_start_offset: int
+
+
+class PartitionMirror:
+    """Attributes: `next_offset` (everything below has come, if not all of it is in the log yet), `source_end` (the
+    leader's high watermark, -1 while unknown), `owner` (who fetches it; whatever somebody else still has is dropped),
+    `quiet_until_ms` (by the monotonic clock), `trouble` (why it stands still, in words),
+    `has_failed` (and that it will not go on by itself)."""
+
+    def __init__(self, key: Key, topic_id: uuid.UUID, logs: LogManager, workers: Workers, clock: Clock) -> None:
+        self.key = key
+        self.topic_id = topic_id
+        self.leader_epoch = -1
+        self.source_end = -1
+        self.owner: object = None
+        self.quiet_until_ms = 0
+        self.trouble: str | None = None
+        self.has_failed = False
+        self._logs = logs
+        self._workers = workers
+        self._clock = clock
+        self._log: Log | None = None
+        self._follower: Follower | None = None
+        self.next_offset = 0
+        self._last_epoch = -1
+        self.open()
+
+    @property
+    def name(self) -> str:
+        return "{}-{}".format(*self.key)
+
+    @property
+    def log(self) -> Log:
+        assert self._log is not None
+        return self._log
+
+    @property
+    def follower(self) -> Follower:
+        assert self._follower is not None
+        return self._follower
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that the source has and the mirror has not; None while that is unknown."""
+        return None if self.source_end < 0 else max(self.source_end - self.log.log_end_offset, 0)
+
+    def open(self) -> None:
+        """Take the log in hand, anew when it was offline. Raises BrokerError."""
+        log = self._logs.get(*self.key)
+        if log is None:
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, "there is no log of it any more").at(
+                topic_partition=self.name
+            )
+        if log is not self._log:
+            self._log, self._follower = log, log.follow()
+        self.rewind()
+
+    def rewind(self) -> None:
+        """What has come and is not in the log is fetched again."""
+        self.next_offset = self.log.log_end_offset
+        self._last_epoch = self.follower.last_epoch
+
+    def fetch_from(self, max_bytes: int) -> FetchFrom:
+        return FetchFrom(self.topic_id, self.next_offset, max_bytes, self.leader_epoch, self._last_epoch)
+
+    def goes_back(self, window: Window) -> bool:
+        """Whether the batches are of an older leader epoch than what came before: no log has such, so they are of
+        another log than what was copied."""
+        first = int(window.table[0, H.LEADER_EPOCH])
+        return 0 <= first < self._last_epoch
+
+    def received(self, window: Window) -> None:
+        """These batches have come; they are appended later."""
+        self.next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+        self._last_epoch = int(window.table[-1, H.LEADER_EPOCH])
+
+    # ---- what is wrong with it
+
+    def wait(self, why: str, *, failed: bool = False) -> None:
+        """Leave it alone for a while. failed: something has to be done about it, so it is said at once, and once."""
+        if failed and self.trouble != why:
+            _log.error("%s stands still: %s", self.name, why)
+        self.trouble, self.has_failed = why, failed
+        self.quiet_until_ms = self._clock.monotonic_ms() + (_AFTER_FAILURE_MS if failed else _AFTER_ERROR_MS)
+
+    def is_well(self) -> None:
+        self.trouble, self.has_failed = None, False
+
+    def is_due(self) -> bool:
+        return self.quiet_until_ms <= self._clock.monotonic_ms()
+
+    # ---- changing the log
+
+    async def append(self, received: Received) -> int:
+        """Append what was received, in pieces, others have their turn in between; how many bytes. Raises
+        KafkalogError."""
+        if received.fetch_offset != self.log.log_end_offset:
+            self.rewind()  # something came in between: it is asked for again
+            return 0
+        rest, size, at = received.window, 0, received.fetch_offset
+        while len(rest.table):
+            if self.log.log_end_offset != at:  # truncated in between: what follows would leave a gap
+                self.rewind()
+                break
+            sizes = rest.table[:_PIECE_BATCHES, H.SIZE].cumsum()
+            count = max(int(sizes.searchsorted(_PIECE_BYTES, side="right")), 1)
+            self.follower.append(rest.first(count), self._clock.now_ms())
+            self.bounds(received.high_watermark, received.log_start_offset)
+            size, at = size + int(sizes[count - 1]), self.log.log_end_offset
+            rest = Window(rest.table[count:], rest.data, rest.start)
+            await asyncio.sleep(0)
+        self.is_well()
+        return size
+
+    def bounds(self, high_watermark: int, log_start_offset: int) -> None:
+        """What the leader says of its log. Raises BrokerError."""
+        self.source_end = max(high_watermark, self.source_end)
+        self.follower.update_high_watermark(high_watermark)
+        if log_start_offset > self.log.log_start_offset:
+            self.follower.update_log_start_offset(log_start_offset)
+
+    async def truncate_to(self, offset: int, why: str) -> None:
+        """Cut the log. Raises BrokerError."""
+        point = await self._in_thread(self.follower.plan_truncation, offset)
+        end = self.log.log_end_offset
+        if point.log_end_offset < end:
+            _log.warning(
+                "%s: %s; offsets %d to %d are cut off here, and copied again as the source has them now",
+                self.name, why, point.log_end_offset, end - 1,
+            )  # fmt: skip
+            await self._prepare(point.log_end_offset)
+        self._logs.remove_later(self.follower.truncate(point), self.log.config)
+        self.source_end = -1
+        self.rewind()
+
+    async def start_over(self, offset: int, why: str) -> None:
+        """Begin at `offset`, without what is there. Raises BrokerError."""
+        log = self.log
+        _log.warning(
+            "%s: %s; the mirror begins anew at offset %d, without its offsets %d to %d",
+            self.name, why, offset, log.log_start_offset, log.log_end_offset - 1,
+        )  # fmt: skip
+        await self._prepare(min(offset, log.log_start_offset))
+        self._logs.remove_later(self.follower.truncate_fully_and_start_at(offset), log.config)
+        self.rewind()
+
+    async def _prepare(self, offset: int) -> None:
+        """So that the truncation waits for no disk: a flush under way would have to end first."""
+        await self._in_thread(self.log.flush)
+        await self._in_thread(self._logs.lower_checkpoints, *self.key, offset)
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        waiting: Awaitable[Any] = self._workers.run_blocking(function, *arguments)
+        return await waiting

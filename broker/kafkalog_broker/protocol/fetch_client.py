@@ -1,0 +1,211 @@
+"""Fetch as its client writes and reads it, versions 5 to 13, by hand: records stay where they lie in the response.
+
+Version 5 is that of Kafka 0.11; 7 has sessions (KIP-227), 9 leader epochs (KIP-320), 12 is flexible and says where logs
+part (KIP-595), 13 names topics by their ids (KIP-516), and is served by every release since 3.1.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol.wire import compact_string, legacy_string, read_uvarint, skip_tagged_fields, uvarint
+
+FETCH = 1
+MIN_VERSION, MAX_VERSION = 5, 13
+SESSIONS, TOPIC_IDS = 7, 13
+_FLEXIBLE = 12
+_DIVERGING_EPOCH = 0  # tag of a partition
+_DIVERGING = struct.Struct(">iq")
+_PARTITION = struct.Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start offset
+
+Key = tuple[str, int]
+"""Topic and partition."""
+
+
+class FetchFrom(NamedTuple):
+    """What is asked of one partition. topic_id: zero where it is not known. last_epoch: that of the batch before
+    `offset`; leader_epoch: of the leader that is asked; -1 for unknown."""
+
+    topic_id: uuid.UUID
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+    last_epoch: int = -1
+
+
+class FetchCall(NamedTuple):
+    """A request. session: (id, epoch), (0, -1) without one. Sizes in bytes."""
+
+    session: tuple[int, int]
+    partitions: Sequence[tuple[Key, FetchFrom]]
+    forgotten: Sequence[tuple[Key, uuid.UUID]]
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+
+
+class Fetched(NamedTuple):
+    """What came of one partition. topic: its name or, from version 13 on, its id. error: Kafka's code, 0 for none.
+    diverging: (epoch, end offset) of the leader's log where it is not what the client says it has."""
+
+    topic: str | uuid.UUID
+    partition: int
+    error: int
+    high_watermark: int
+    log_start_offset: int
+    records: memoryview
+    diverging: tuple[int, int] | None
+
+
+class FetchAnswer(NamedTuple):
+    """A response. throttle_ms: for so long the client is to be quiet."""
+
+    throttle_ms: int
+    error: int
+    session_id: int
+    partitions: list[Fetched]
+
+
+def encode_fetch(call: FetchCall, version: int) -> bytes:
+    """The body of the request, which reads committed and uncommitted records alike."""
+    flexible = version >= _FLEXIBLE
+    tags = b"\0" if flexible else b""
+    out = [struct.pack(">iiiib", -1, call.max_wait_ms, call.min_bytes, call.max_bytes, 0)]
+    if version >= SESSIONS:
+        out.append(struct.pack(">ii", *call.session))
+    topics = _by_topic(call.partitions)
+    out.append(_count(len(topics), flexible))
+    for (name, topic_id), wanted in topics.items():
+        out += (_topic(name, topic_id, version), _count(len(wanted), flexible))
+        for partition, fetch in wanted:
+            out.append(partition.to_bytes(4, "big"))
+            if version >= 9:
+                out.append(struct.pack(">i", fetch.leader_epoch))
+            out.append(struct.pack(">q", fetch.offset))
+            if version >= _FLEXIBLE:
+                out.append(struct.pack(">i", fetch.last_epoch))
+            out += (struct.pack(">qi", -1, fetch.max_bytes), tags)
+        out.append(tags)
+    if version >= SESSIONS:
+        forgotten = _by_topic([(key, FetchFrom(topic_id, 0, 0)) for key, topic_id in call.forgotten])
+        out.append(_count(len(forgotten), flexible))
+        for (name, topic_id), gone in forgotten.items():
+            out += (_topic(name, topic_id, version), _count(len(gone), flexible))
+            out += [partition.to_bytes(4, "big") for partition, _ in gone]
+            out.append(tags)
+    if version >= 11:
+        out.append(compact_string("") if flexible else legacy_string(""))  # rack.id
+    out.append(tags)
+    return b"".join(out)
+
+
+def _by_topic(
+    partitions: Iterable[tuple[Key, FetchFrom]],
+) -> dict[tuple[str, uuid.UUID], list[tuple[int, FetchFrom]]]:
+    topics: dict[tuple[str, uuid.UUID], list[tuple[int, FetchFrom]]] = {}
+    for (name, partition), fetch in partitions:
+        topics.setdefault((name, fetch.topic_id), []).append((partition, fetch))
+    return topics
+
+
+def _topic(name: str, topic_id: uuid.UUID, version: int) -> bytes:
+    if version >= TOPIC_IDS:
+        return topic_id.bytes
+    return compact_string(name) if version >= _FLEXIBLE else legacy_string(name)
+
+
+def _count(count: int, flexible: bool) -> bytes:
+    return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
+
+
+def decode_fetch(body: memoryview, version: int) -> FetchAnswer:
+    """Read a response. Raises MalformedRequest for what is none."""
+    reader = _Reader(body, version >= _FLEXIBLE)
+    try:
+        throttle_ms, error, session_id = reader.i32(), 0, 0
+        if version >= SESSIONS:
+            error, session_id = reader.i16(), reader.i32()
+        partitions: list[Fetched] = []
+        for _ in range(reader.count()):
+            topic = uuid.UUID(bytes=bytes(reader.take(16))) if version >= TOPIC_IDS else reader.string()
+            partitions += [_partition(reader, topic, version) for _ in range(reader.count())]
+            reader.skip_tags()
+        reader.skip_tags()
+    except (struct.error, IndexError, ValueError) as problem:
+        raise MalformedRequest(f"a response to Fetch version {version} cannot be read: {problem}") from None
+    return FetchAnswer(throttle_ms, error, session_id, partitions)
+
+
+def _partition(reader: _Reader, topic: str | uuid.UUID, version: int) -> Fetched:
+    index, error, high_watermark, _, log_start_offset = reader.unpack(_PARTITION)
+    for _ in range(reader.count()):
+        reader.take(16)  # an aborted transaction: the log says the same
+        reader.skip_tags()
+    if version >= 11:
+        reader.i32()  # preferred read replica
+    records = reader.take(reader.length())
+    diverging = reader.diverging()
+    return Fetched(topic, index, error, high_watermark, log_start_offset, records, diverging)
+
+
+class _Reader:
+    """A place in a response."""
+
+    def __init__(self, data: memoryview, flexible: bool) -> None:
+        self._data = data
+        self._at = 0
+        self._flexible = flexible
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        found = layout.unpack_from(self._data, self._at)
+        self._at += layout.size
+        return found
+
+    def i16(self) -> int:
+        return int.from_bytes(self.take(2), "big", signed=True)
+
+    def i32(self) -> int:
+        return int.from_bytes(self.take(4), "big", signed=True)
+
+    def take(self, size: int) -> memoryview:
+        if not 0 <= size <= len(self._data) - self._at:
+            raise ValueError(f"{size} bytes at byte {self._at} of {len(self._data)}")
+        found = self._data[self._at : self._at + size]
+        self._at += size
+        return found
+
+    def length(self) -> int:
+        """Of bytes or an array, 0 for null."""
+        if not self._flexible:
+            return max(self.i32(), 0)
+        value, self._at = read_uvarint(self._data, self._at)
+        return max(value - 1, 0)
+
+    count = length
+
+    def string(self) -> str:
+        size = self.length() if self._flexible else self.i16()
+        return str(self.take(size), "utf-8")
+
+    def skip_tags(self) -> None:
+        if self._flexible:
+            self._at = skip_tagged_fields(self._data, self._at)
+
+    def diverging(self) -> tuple[int, int] | None:
+        """The tagged fields of a partition, of which one matters."""
+        if not self._flexible:
+            return None
+        found = None
+        count, self._at = read_uvarint(self._data, self._at)
+        for _ in range(count):
+            tag, self._at = read_uvarint(self._data, self._at)
+            size, self._at = read_uvarint(self._data, self._at)
+            field = self.take(size)
+            if tag == _DIVERGING_EPOCH:
+                epoch, end_offset = _DIVERGING.unpack_from(field)
+                found = (epoch, end_offset)
+        return found

@@ -1,0 +1,89 @@
+"""The batches in what a leader answered to a Fetch: found and checked, not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnexpectedAppendOffset
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.batch_header import check_crc, parse_header, parse_prefix
+from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.read.header_windows import Table, Window, check_large, what_is_wrong
+
+_PLAIN_BELOW = 64 << 10
+"""Bytes up to which plain Python is quick enough not to load Numba for them: 16 us a batch."""
+_TABLE_ROWS = 4096
+"""Batches that one call of the kernel finds."""
+
+
+def fetched_batches(data: memoryview) -> Window:
+    """All whole batches of any format at the beginning of `data`; what is left of the last one is passed over, since a
+    leader cuts its answers by bytes. Their offsets rise.
+
+    CRCs are checked. Any thread; of large data the interpreter is free meanwhile. Raises CorruptBatch and
+    UnsupportedFormat, with the position in `data`.
+    """
+    rows = _plain(data) if len(data) < _PLAIN_BELOW else _swept(data)
+    table = np.concatenate(list(rows) or [np.empty((0, len(H)), np.int64)])
+    _check_order(table)
+    return Window(table, data, 0)
+
+
+def _plain(data: memoryview) -> Iterator[Table]:
+    found, at = [], 0
+    while len(data) - at > layout.MAGIC_AT:
+        size, _ = parse_prefix(data, at, at)
+        if size > len(data) - at:
+            break
+        header = parse_header(data, at, at)
+        check_crc(header, data[at : at + size])
+        found.append((*header, 1, 0))
+        at += size
+    yield np.array(found, np.int64).reshape(-1, len(H))
+
+
+def _swept(data: memoryview) -> Iterator[Table]:
+    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+    from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
+
+    frozen = np.frombuffer(data.toreadonly(), np.uint8)
+    at, status = 0, SweepStatus.TABLE_FULL
+    while status == SweepStatus.TABLE_FULL:
+        table = np.empty((_TABLE_ROWS, len(H)), np.int64)
+        rows, behind, status = sweep(frozen, at, len(data), table, CRC32C_TABLE, CRC32_TABLE)
+        at = int(behind)
+        wrong: KafkalogError | None
+        good, wrong = check_large(table[:rows], data, 0)
+        if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
+            wrong = what_is_wrong(data, at, len(data), at)
+        if wrong is not None:
+            raise wrong
+        yield table[:good]
+
+
+def _check_order(table: Table) -> None:
+    previous = np.concatenate((table[:1, H.BASE_OFFSET] - 1, table[:-1, H.LAST_OFFSET]))
+    wrong = (table[:, H.BASE_OFFSET] <= previous) | (table[:, H.LAST_OFFSET] < table[:, H.BASE_OFFSET])
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        base, last = int(table[row, H.BASE_OFFSET]), int(table[row, H.LAST_OFFSET])
+        raise CorruptBatch(
+            f"a batch of offsets {base} to {last} follows offset {int(previous[row])}",
+            position=int(table[row, H.POSITION]),
+            offset=base,
+        )
+
+
+def check_continues(window: Window, log_end_offset: int, name: str) -> None:
+    """Raise UnexpectedAppendOffset when the first batch begins below the end of the log `name`. Gaps are fine: they
+    are what compaction leaves."""
+    base, last = int(window.table[0, H.BASE_OFFSET]), int(window.table[0, H.LAST_OFFSET])
+    if base < log_end_offset:
+        raise UnexpectedAppendOffset(
+            f"a batch of offsets {base} to {last} came, the log goes on at {log_end_offset}",
+            topic_partition=name,
+            offset=base,
+            hint="fetch from the log end offset; when the leader's log is another one, truncate first",
+        )

@@ -1,0 +1,85 @@
+"""Mirrors that tests start, and what both sides hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from kafkalog_broker.mirror.command import run_mirror
+from kafkalog_broker.mirror.mirror import MirrorOptions
+from kafkalog_broker.mirror.source import parse_bootstrap
+from kafkalog_spark.log.check.log_dir_check import check_log_dirs
+
+
+def mirror_once(bootstrap: str, directory: Path, topics: str = ".*", **options) -> None:
+    """Copy what is there now, in this process."""
+    made = MirrorOptions(
+        bootstrap=parse_bootstrap(bootstrap), directory=directory, topics=re.compile(topics), once=True, **options
+    )
+    assert asyncio.run(run_mirror(made)) == 0
+
+
+class MirrorProcess:
+    """kafkalog-mirror as its users run it; what it logs goes to `log_file`."""
+
+    def __init__(self, bootstrap: str, directory: Path, *arguments: str, topics: str = ".*") -> None:
+        self.log_file = directory.with_name(directory.name + ".mirror.log")
+        self._command = [
+            sys.executable, "-P", "-m", "kafkalog_broker.mirror", "--bootstrap", bootstrap, "--log-dir", str(directory),
+            "--topics", topics, *arguments,
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        with self.log_file.open("ab") as log:
+            path = os.pathsep.join(part for part in sys.path if part)
+            self._process = subprocess.Popen(
+                self._command, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
+            )
+        return self
+
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self, seconds: float = 120) -> int:
+        assert self._process is not None
+        return self._process.wait(seconds)
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def log_data(directory: Path, topic: str, partition: int = 0) -> bytes:
+    """The .log files of a partition, one after the other."""
+    paths = sorted((directory / f"{topic}-{partition}").glob("*.log"))
+    assert paths
+    return b"".join(path.read_bytes() for path in paths)
+
+
+def findings(directory: Path) -> list[str]:
+    """The errors that kafkalog-check finds. Notes are about what waits for its removal."""
+    result = check_log_dirs([str(directory)], records=True)
+    return [str(finding) for finding in result.findings.kept if finding.is_error]

@@ -1,0 +1,94 @@
+"""The command line of kafkalog-mirror: what it takes, and how it says that it cannot."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kafkalog_broker.mirror import command
+from kafkalog_broker.mirror.progress import Progress, summary
+
+ROOT = Path(__file__).parents[3]
+GIVEN = ("--bootstrap", "127.0.0.1:1", "--log-dir", "mirror", "--topics", "orders")
+
+
+def parsed(*arguments):
+    return command.options_of(command.parser().parse_args([*GIVEN, *arguments]))
+
+
+def test_options():
+    made = parsed("--once", "--internal", "--max-bytes-per-second", "50M", "-X", "client.id=me")
+    assert (made.once, made.internal, made.max_bytes_per_second) == (True, True, 50_000_000)
+    assert made.settings.client_id == "me"
+    assert made.topics.fullmatch("orders")
+
+
+def test_a_password_may_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("SECRET", "x=y")
+    texts = ["security.protocol=sasl_plaintext", "sasl.username=u", "sasl.password=env:SECRET"]
+    assert parsed(*(part for text in texts for part in ("-X", text))).settings.sasl_password == "x=y"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-X", "sasl.password=env:NOBODY_SET_THIS"), "there is no environment variable NOBODY_SET_THIS"),
+        (("-X", "group.id=g"), "a mirror has no use for it"),
+        (("--topics", "("), "is no regular expression"),
+        (("--bootstrap", "x:y"), "expected HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command.main([*GIVEN, *arguments]) == command.WRONG_USAGE
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "5x", "M"])
+def test_rates_that_are_none(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a number of bytes"):
+        command._bytes(text)
+
+
+def test_the_command_is_installed_and_its_help_has_examples():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["kafkalog-mirror"] == "kafkalog_broker.mirror.__main__:main"
+    told = command.parser().format_help()
+    assert told.count("kafkalog-mirror --bootstrap") == 3
+    assert "docs/mirror.md" in told
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def mirror_of(end, target, trouble=None):
+    log = SimpleNamespace(log_start_offset=0, log_end_offset=end)
+    one = SimpleNamespace(name="orders-0", log=log, trouble=trouble)
+    return SimpleNamespace(
+        partitions={("orders", 0): one}, targets={("orders", 0): target}, received_bytes=5_000_000, lag=target - end
+    )
+
+
+def test_progress_on_a_terminal():
+    stream = Terminal()
+    bar = Progress(mirror_of(50, 200), once=True, stream=stream)  # type: ignore[arg-type]
+    bar.show()
+    bar.close()
+    assert "50.0/200" in stream.getvalue()
+    stream = Terminal()
+    line = Progress(mirror_of(50, 200, "it has no leader"), once=False, stream=stream)  # type: ignore[arg-type]
+    line.show()
+    assert "1 partitions, lag 150 offsets" in stream.getvalue()
+    assert "1 stand still: orders-0" in stream.getvalue()
+
+
+def test_a_line_says_how_far_it_is():
+    assert summary(mirror_of(50, 1200), 3_000_000, 2.0) == "1 partitions, lag 1,150 offsets, 1.0 MB/s"  # type: ignore[arg-type]

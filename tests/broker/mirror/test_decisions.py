@@ -1,0 +1,215 @@
+"""What a mirror decides on plain data: topics, sessions, outcomes, properties, rates."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+
+import pytest
+
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.mirror.client_properties import client_settings
+from kafkalog_broker.mirror.fetch_outcome import Outcome, error_text, outcome_of
+from kafkalog_broker.mirror.fetch_session import ClientSession
+from kafkalog_broker.mirror.mirror_file import OtherSource, check_source
+from kafkalog_broker.mirror.rate_limit import RateLimit
+from kafkalog_broker.mirror.source import parse_bootstrap
+from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
+from kafkalog_broker.protocol.fetch_client import Fetched, FetchFrom
+from kafkalog_broker.protocol.source_calls import SourcePartition, SourceTopic
+from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_spark.errors import OptionError
+
+ONE, TWO, NO_ID = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)
+
+
+def source_topic(name="orders", topic_id=ONE, partitions=2, *, internal=False):
+    return SourceTopic(name, topic_id, internal, {i: SourcePartition(1, 0) for i in range(partitions)})
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "field"),
+    [
+        (None, (ONE, 2), "create"),
+        (None, (NO_ID, 2), "create"),
+        ((ONE, 2), (ONE, 2), None),
+        ((ONE, 2), (ONE, 3), "enlarge"),
+        ((ONE, 2), (TWO, 2), "anew"),
+        ((ONE, 2), (TWO, 3), "anew"),
+        ((ONE, 2), (NO_ID, 2), None),  # a cluster without topic ids
+        ((ONE, 2), (NO_ID, 4), "enlarge"),
+        ((ONE, 2), (NO_ID, 1), "anew"),  # no topic loses partitions
+        ((ONE, 2), None, "gone"),
+    ],
+)
+def test_what_becomes_of_a_topic(mine, theirs, field):
+    local = {} if mine is None else {"orders": Topic("orders", *mine)}
+    wanted = {} if theirs is None else {"orders": source_topic("orders", *theirs)}
+    plan = plan_topics(local, wanted)
+    found = {name: getattr(plan, name) for name in ("create", "enlarge", "anew", "gone", "odd") if getattr(plan, name)}
+    if field is None:
+        assert found == {}
+    else:
+        assert found == {field: ["orders"] if field == "gone" else [wanted["orders"]]}
+
+
+def test_a_topic_with_holes_in_its_metadata_is_left_alone():
+    odd = SourceTopic("orders", ONE, False, {0: SourcePartition(1, 0), 2: SourcePartition(1, 0)})
+    plan = plan_topics({}, {"orders": odd})
+    assert (plan.create, list(plan.odd)) == ([], ["orders"])
+
+
+def test_which_topics_are_wanted():
+    pattern = re.compile("orders|clicks.*")
+    names = ["orders", "orders2", "my-orders", "clicks", "clicks.eu"]
+    assert [name for name in names if is_wanted(source_topic(name), pattern, internal=False)] == [
+        "orders", "clicks", "clicks.eu",
+    ]  # fmt: skip
+    hidden = source_topic("__consumer_offsets", internal=True)
+    everything = re.compile(".*")
+    assert [is_wanted(hidden, everything, internal=internal) for internal in (False, True)] == [False, True]
+
+
+def test_a_session_says_what_changed_and_the_server_knows_all():
+    """Against a server that keeps what KIP-227 lets it keep."""
+    chance = random.Random(0)
+    session, epoch, sent = ClientSession(is_served=True), 0, 0
+    known: dict = {}
+    for _ in range(400):
+        wanted = {
+            ("orders", i): FetchFrom(
+                chance.choice((ONE, TWO)) if chance.random() < 0.05 else ONE, chance.randrange(3), 9
+            )
+            for i in range(6)
+            if chance.random() < 0.9
+        }
+        step = session.next(wanted)
+        sent += len(step.partitions)
+        if step.session == (0, 0):
+            known, epoch = {}, 1
+        else:
+            assert step.session == (77, epoch)
+            epoch += 1
+            for key, topic_id in step.forgotten:
+                assert known.pop((key, topic_id), None) is not None
+        known.update({(key, fetch.topic_id): fetch for key, fetch in step.partitions})
+        assert known == {(key, fetch.topic_id): fetch for key, fetch in wanted.items()}
+        if chance.random() < 0.05:
+            session.reset()  # the server has thrown it away
+        else:
+            session.answered(77)
+    assert sent < 400 * 6 * 0.8
+
+
+def test_without_sessions_every_request_names_everything():
+    for session in (ClientSession(is_served=False), ClientSession(is_served=True)):
+        wanted = {("orders", 0): FetchFrom(ONE, 5, 9)}
+        for _ in range(3):
+            step = session.next(wanted)
+            assert (list(step.partitions), list(step.forgotten)) == (list(wanted.items()), [])
+            assert step.session in ((0, -1), (0, 0))
+            session.answered(0)  # a server without room for another one
+
+
+def fetched(error=0, diverging=None):
+    return Fetched("orders", 0, error, 5, 0, memoryview(b""), diverging)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (ErrorCode.none, Outcome.APPEND),
+        (ErrorCode.offset_out_of_range, Outcome.OUT_OF_RANGE),
+        (ErrorCode.not_leader_or_follower, Outcome.ASK_AGAIN),
+        (ErrorCode.fenced_leader_epoch, Outcome.ASK_AGAIN),
+        (ErrorCode.unknown_topic_id, Outcome.ASK_AGAIN),
+        (ErrorCode.topic_authorization_failed, Outcome.REFUSED),
+        (ErrorCode.corrupt_message, Outcome.REFUSED),
+    ],
+)
+def test_outcomes(error, outcome):
+    assert outcome_of(fetched(error.value)) is outcome
+    assert outcome_of(fetched(error.value, (3, 7))) is (Outcome.PARTED if outcome is Outcome.APPEND else outcome)
+    assert error_text(error.value) == error.name.upper()
+
+
+def test_errors_of_later_releases():
+    assert outcome_of(fetched(31999)) is Outcome.REFUSED
+    assert error_text(31999) == "error code 31999"
+
+
+def test_properties_are_librdkafkas(tmp_path):
+    made = client_settings(
+        ["security.protocol=SASL_PLAINTEXT", "sasl.mechanisms=scram-sha-512", "sasl.username=me", "sasl.password=a=b"]
+    )
+    assert (made.security_protocol, made.sasl_mechanism) == ("sasl_plaintext", "SCRAM-SHA-512")
+    assert made.sasl_password == "a=b"
+    assert "a=b" not in repr(made)
+    assert made.tls_context() is None
+    context = client_settings(["security.protocol=ssl", "enable.ssl.certificate.verification=false"]).tls_context()
+    assert context is not None
+    assert not context.check_hostname
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("security.protocol", "expected NAME=VALUE"),
+        ("security.protocol=tls", "expected one of plaintext, ssl"),
+        ("group.id=mine", "group.id: a mirror has no use for it; known are security.protocol"),
+        ("fetch.max.bytes=1", "from 1024 on"),
+        ("security.protocol=sasl_ssl", "needs sasl.username and sasl.password"),
+        ("enable.ssl.certificate.verification=maybe", "true or false"),
+        ("ssl.key.location=x", "without ssl.certificate.location"),
+    ],
+)
+def test_properties_that_cannot_be_used(given, said):
+    with pytest.raises(OptionError, match=re.escape(said)):
+        client_settings([given])
+
+
+def test_what_is_wrong_with_tls_files_is_said(tmp_path):
+    with pytest.raises(OptionError, match="TLS cannot be set up"):
+        client_settings(["security.protocol=ssl", f"ssl.ca.location={tmp_path / 'none'}"]).tls_context()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a:1", [("a", 1)]),
+        ("a, b:2 ,", [("a", 9092), ("b", 2)]),
+        ("[::1]:5", [("::1", 5)]),
+        ("[::1]", [("::1", 9092)]),
+    ],
+)
+def test_bootstrap(text, found):
+    assert parse_bootstrap(text) == found
+
+
+@pytest.mark.parametrize("text", ["", " , ", "a:x", "a:0", ":9092", "a:70000"])
+def test_bootstrap_that_is_none(text):
+    with pytest.raises(OptionError, match="bootstrap"):
+        parse_bootstrap(text)
+
+
+def test_a_directory_mirrors_one_cluster(tmp_path):
+    with pytest.raises(OtherSource, match="no mirror has made them"):
+        check_source(tmp_path, "one", is_empty=False)
+    check_source(tmp_path, "one", is_empty=True)
+    check_source(tmp_path, "one", is_empty=False)
+    with pytest.raises(OtherSource, match="mirrors the cluster one, this one is two"):
+        check_source(tmp_path, "two", is_empty=False)
+
+
+def test_the_rate_is_kept_over_many_answers():
+    limit, now, size = RateLimit(1000), 50.0, 0
+    for _ in range(100):
+        now += limit.took(300, now)
+        size += 300
+    assert size / (now - 50.0) == pytest.approx(1000)
+    assert limit.bound(10**6) == 1000
+    assert RateLimit(None).bound(10**6) == 10**6
+    assert RateLimit(None).took(10**9, 0.0) == 0
+    now += 1000  # what was not used is not saved up
+    assert limit.took(1000, now) == 1

@@ -1,0 +1,157 @@
+"""A mirror of a broker: what it copies, and what it makes of topics and logs that change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kafkalog_broker.mirror.client_properties import ClientSettings
+from kafkalog_broker.mirror.mirror_file import OtherSource
+from kafkalog_broker.protocol.fetch_client import FETCH
+from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.topics_file import parse_registry
+from kafkalog_broker.testing import RunningBroker, running_broker
+from tests.broker.mirror.helpers.mirrors import findings, log_data, mirror_once
+from tests.broker.storage.helpers.loaded_logs import records
+from tests.broker.storage.helpers.stored_logs import NOW, reopened
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    with running_broker({"log.segment.bytes": 1 << 20}) as running:
+        yield running
+
+
+def produce(broker: RunningBroker, topic: str, count: int, *, partition=0, first=0, **config) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1, "batch.num.messages": 10, **config})
+    for number in range(first, first + count):
+        producer.produce(topic, b"value %d" % number, b"key %d" % (number % 7), partition=partition)
+    assert producer.flush(60) == 0
+
+
+@pytest.fixture
+def admin(broker: RunningBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+def small(**fields) -> ClientSettings:
+    """Many answers, from little data."""
+    return ClientSettings(max_bytes=4096, max_partition_bytes=1500, max_wait_ms=50, **fields)
+
+
+@pytest.mark.parametrize("version", [5, 7, 11, 12, 13])
+def test_logs_are_equal_with_each_kind_of_fetch(broker, tmp_path, version):
+    broker.create_topic("orders", 3)
+    broker.create_topic("none", 1)
+    for round_ in range(2):
+        for partition, codec in enumerate(("none", "gzip", "zstd")):
+            settings = {"compression.type": codec, "enable.idempotence": partition == 1}
+            produce(broker, "orders", 400, partition=partition, first=400 * round_, **settings)
+        mirror_once(broker.bootstrap, tmp_path / "mirror", settings=small(), most={FETCH: version})
+        for partition in range(3):
+            assert log_data(tmp_path / "mirror", "orders", partition) == log_data(broker.log_dir, "orders", partition)
+    assert log_data(tmp_path / "mirror", "none") == b""
+    ids = [
+        parse_registry((directory / "kafkalog.topics.json").read_bytes()).topics["orders"].id
+        for directory in (broker.log_dir, tmp_path / "mirror")
+    ]
+    assert ids[0] == ids[1]
+    assert findings(tmp_path / "mirror") == []
+
+
+def test_more_partitions_and_a_topic_made_anew(broker, admin, tmp_path, caplog):
+    mirror = tmp_path / "mirror"
+    broker.create_topic("orders", 1)
+    produce(broker, "orders", 100)
+    mirror_once(broker.bootstrap, mirror)
+    admin.create_partitions([NewPartitions("orders", 3)])["orders"].result(30)
+    produce(broker, "orders", 50, partition=2)
+    mirror_once(broker.bootstrap, mirror)
+    assert log_data(mirror, "orders", 2) == log_data(broker.log_dir, "orders", 2)
+    admin.delete_topics(["orders"])["orders"].result(30)
+    with caplog.at_level(logging.WARNING):
+        mirror_once(broker.bootstrap, mirror)
+    assert "orders is not there at the source" in caplog.text
+    assert len(log_data(mirror, "orders", 2)) > 0  # what was copied is not lost with its source
+    broker.create_topic("orders", 2)
+    produce(broker, "orders", 30, first=1000)
+    with caplog.at_level(logging.WARNING):
+        mirror_once(broker.bootstrap, mirror)
+    assert "was deleted at the source and created again" in caplog.text
+    assert log_data(mirror, "orders") == log_data(broker.log_dir, "orders")
+    assert not (mirror / "orders-2").exists()
+
+
+def test_records_deleted_at_the_source(broker, admin, tmp_path, caplog):
+    mirror = tmp_path / "mirror"
+    broker.create_topic("orders", 1)
+    produce(broker, "orders", 100)
+    mirror_once(broker.bootstrap, mirror)
+    for until, says in ((60, ""), (155, "deleted offsets 100 to 154 before they were copied")):
+        if until > 100:
+            produce(broker, "orders", 100, first=100)
+        admin.delete_records([TopicPartition("orders", 0, until)])[TopicPartition("orders", 0)].result(30)
+        with caplog.at_level(logging.WARNING):
+            mirror_once(broker.bootstrap, mirror)
+        assert says in caplog.text
+        log = reopened(mirror, log_start_offset=until)
+        assert (log.log_start_offset, log.log_end_offset) == (until, 100 if until < 100 else 200)
+        log.close()
+    assert log_data(broker.log_dir, "orders").endswith(log_data(mirror, "orders"))
+    start = (mirror / "log-start-offset-checkpoint").read_text()
+    assert "orders 0 155" in start or (mirror / "orders-0" / f"{155:020d}.log").exists()
+
+
+def test_a_log_longer_than_the_sources_is_cut(broker, tmp_path, caplog):
+    """No leader epoch tells: both logs are of epoch 0."""
+    mirror = tmp_path / "mirror"
+    broker.create_topic("orders", 1)
+    produce(broker, "orders", 100)
+    mirror_once(broker.bootstrap, mirror)
+    log = reopened(mirror)
+    log.follow().append(fetched_batches(memoryview(records(100, 20, leader_epoch=0))), NOW)
+    log.close()
+    produce(broker, "orders", 5, first=100)
+    with caplog.at_level(logging.WARNING):
+        mirror_once(broker.bootstrap, mirror, most={FETCH: 11})
+    assert "cut off here" in caplog.text
+    assert log_data(broker.log_dir, "orders").startswith(log_data(mirror, "orders"))
+
+
+def test_a_directory_of_another_cluster_is_refused(broker, tmp_path):
+    mirror_once(broker.bootstrap, tmp_path / "mirror")
+    with running_broker() as other, pytest.raises(OtherSource):
+        mirror_once(other.bootstrap, tmp_path / "mirror")
+
+
+def test_a_broker_takes_the_directory_over_and_the_mirror_does_not_go_on(broker, tmp_path):
+    mirror = tmp_path / "mirror"
+    broker.create_topic("orders", 1)
+    produce(broker, "orders", 100, **{"enable.idempotence": True})
+    mirror_once(broker.bootstrap, mirror)
+    copied = log_data(mirror, "orders")
+    with RunningBroker(mirror) as taken:
+        produce(taken, "orders", 50, first=100, **{"enable.idempotence": True})
+        assert "is a mirror no more" in taken.log()
+        consumer = Consumer({"bootstrap.servers": taken.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        values = [message.value() for message in consumer.consume(150, 30)]
+        consumer.close()
+    assert values == [b"value %d" % number for number in range(150)]
+    assert log_data(mirror, "orders").startswith(copied)
+    with pytest.raises(OtherSource, match="a broker has served it since"):
+        mirror_once(broker.bootstrap, mirror)
+
+
+def test_only_what_is_asked_for_is_copied(broker, tmp_path):
+    for name in ("orders", "clicks", "clicks2"):
+        broker.create_topic(name, 1)
+    produce(broker, "clicks", 10)
+    mirror_once(broker.bootstrap, tmp_path / "mirror", "clicks.*")
+    found = sorted(path.name for path in Path(tmp_path / "mirror").iterdir() if path.is_dir())
+    assert found == ["clicks-0", "clicks2-0"]
