@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_NEEDED = ("kio",)  # uvloop is used where it is installed, and missed nowhere
+_NEEDED = ("kio", "cryptography")  # uvloop is used where it is installed, and missed nowhere
 
 
 def what_is_missing(error: ModuleNotFoundError) -> str | None:

@@ -44,6 +44,9 @@ from kafkalog_broker.transactions.transaction_ends import TransactionEnds
 
 _logger = logging.getLogger(__name__)
 
+CERTIFICATES_S = 5.0
+"""How often the files of certificates are looked at: one stat each."""
+
 _TICK_S = 1.0
 """How often the log manager and the groups are asked whether something is due; each knows its own intervals."""
 
@@ -95,6 +98,7 @@ class Server(Broker):
         started.callback(self.dirs.close)
         self.cluster_id = self.dirs.cluster_id
         await self._load_logs(started, progress)
+        self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
         self.network.admission.limits = network_limits(self.config, self._open_files)
         started.callback(self._report_longest_holds)
@@ -105,15 +109,18 @@ class Server(Broker):
         self.loading = self._run_until_stop(started, self._load_coordinators())
         self.logs.cleaner.start()
         self._run_until_stop(started, self._tick())
+        if any(security.tls is not None for security in self.config.listener_security.values()):
+            self._run_until_stop(started, self._watch_certificates())
 
     async def _bind(self, started: AsyncExitStack) -> None:
         self._open_files = raise_open_files_limit()
         self.network = Network(dispatcher(self), network_limits(self.config, self._open_files))
         started.callback(self.network.close_listeners)
-        bound = {
-            listener.name: (await self.network.bind(listener.name, listener.host, listener.port)).port
-            for listener in self.config.listeners
-        }
+        bound = {}
+        for listener in self.config.listeners:
+            has_tls = self.config.listener_security[listener.name].tls is not None
+            tls = partial(self.tls.of, listener.name) if has_tls else None
+            bound[listener.name] = (await self.network.bind(listener.name, listener.host, listener.port, tls)).port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
 
     async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
@@ -201,6 +208,14 @@ class Server(Broker):
             except Exception:
                 _logger.exception("a periodic task failed and is tried again")
             self.network.watch.note_named("periodic tasks", perf_counter() - began)
+
+    async def _watch_certificates(self) -> None:
+        while True:
+            await sleep(CERTIFICATES_S)
+            async with self.changes.altering:  # nor are they made anew by a change of configuration meanwhile
+                changed = await self.run_blocking(self.tls.changed_files)
+                if changed is not None:
+                    self.tls.use(changed)
 
     def _report_longest_holds(self) -> None:
         _logger.info("the longest that requests held the event loop: %s", self.network.watch)

@@ -31,7 +31,7 @@ from kafkalog_spark import errors
 
 START_SECONDS = 60  # a start takes less than one; recovery of a big log and a busy machine take longer
 STOP_SECONDS = 60
-_SERVES = re.compile(r"serves (?P<host>\S+):(?P<port>\d+)(?: and \S+)*, log\.dirs ")
+_SERVES = re.compile(r"serves (?P<addresses>\S+:\d+(?: and \S+:\d+)*), log\.dirs ")
 
 Topics = Mapping[str, int | Mapping[str, Any]]
 
@@ -51,6 +51,8 @@ class RunningBroker:
         self.log_file = self.log_dir.with_name(self.log_dir.name + ".broker.log")
         self.properties = dict(properties or {})
         self.host, self.port = "127.0.0.1", 0
+        self.ports: dict[str, int] = {}
+        """Of its listeners, by name."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -101,7 +103,10 @@ class RunningBroker:
             self.kill()
             state = "does not serve" if code is None else f"ended with {code}"
             raise BrokerDied(f"the broker {state}: {self.log()[-3000:] or line}")
-        self.host, self.port = found["host"].strip("[]"), int(found["port"])
+        addresses = [address.rpartition(":") for address in found["addresses"].split(" and ")]
+        self.host, self.port = addresses[0][0].strip("[]"), int(addresses[0][2])
+        names = [text.partition("://")[0].upper() for text in str(settings["listeners"]).split(",")]
+        self.ports = {name: int(port) for name, (_, _, port) in zip(names, addresses, strict=False)}
         return self.bootstrap
 
     def stop(self) -> None:

@@ -122,6 +122,14 @@ class Connection(asyncio.BufferedProtocol):
         self._shared.unread.read(self)
         self._writer.resume()
 
+    def authenticated(self, principal: str) -> None:
+        """The peer has shown who it is: a certificate, or none."""
+        self.info.principal = principal
+
+    def not_secured(self, why: str) -> None:
+        """The connection ends before its first request."""
+        self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, why)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.requests.ended = True
         self._transport = self.requests.transport = self._writer.transport = None
