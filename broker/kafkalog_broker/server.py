@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listeners import with_bound_ports
+from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinators.offsets_topic import OffsetsTopic
 from kafkalog_broker.coordinators.shards import load_all
 from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
@@ -33,6 +34,10 @@ from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.late_timers import LateTimer, sleep
 from kafkalog_broker.net.limits import network_limits, raise_open_files_limit
 from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.sasl_gate import SaslGate
+from kafkalog_broker.security.add_scram import NewUser
+from kafkalog_broker.security.scram import Credential
+from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
@@ -59,8 +64,10 @@ class Server(Broker):
     dirs: LogDirectories
     loading: asyncio.Task[None]
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None, new_users: Sequence[NewUser] = ()) -> None:
+        """new_users: users of SCRAM that are to be there; one that is already keeps its password."""
         super().__init__(config, clock)
+        self._new_users = new_users
         self.ensure_topic = partial(topic_changes.ensure_topic, self)
         self._started = AsyncExitStack()
         self._open_files = 0
@@ -98,6 +105,7 @@ class Server(Broker):
         started.callback(self.dirs.close)
         self.cluster_id = self.dirs.cluster_id
         await self._load_logs(started, progress)
+        await self._load_users()
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
         self.network.admission.limits = network_limits(self.config, self._open_files)
@@ -118,10 +126,30 @@ class Server(Broker):
         started.callback(self.network.close_listeners)
         bound = {}
         for listener in self.config.listeners:
-            has_tls = self.config.listener_security[listener.name].tls is not None
-            tls = partial(self.tls.of, listener.name) if has_tls else None
-            bound[listener.name] = (await self.network.bind(listener.name, listener.host, listener.port, tls)).port
+            name, security = listener.name, self.config.listener_security[listener.name]
+            tls = partial(self.tls.of, name) if security.tls is not None else None
+            gate = partial(SaslGate, partial(self._sasl_of, name), self._scram_user) if security.sasl else None
+            bound[name] = (await self.network.bind(name, listener.host, listener.port, tls, gate)).port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
+
+    def _sasl_of(self, listener: str) -> SaslSettings:
+        sasl = self.config.listener_security[listener].sasl
+        assert sasl is not None
+        return sasl
+
+    def _scram_user(self, mechanism: str, name: str) -> Credential | None:
+        return self.scram_users.find(mechanism, name)
+
+    async def _load_users(self) -> None:
+        self.scram_users = ScramUsers([log_dir.path for log_dir in self.dirs.online])
+        await self.run_blocking(self.scram_users.load)
+        users = self.scram_users.copy()
+        new = [user for user in self._new_users if user.name not in users[user.mechanism]]
+        for user in new:
+            users[user.mechanism][user.name] = user.kept
+        if new:
+            await self.run_blocking(self.scram_users.save, users)
+            self.scram_users.use(users)
 
     async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
         online = [log_dir.path for log_dir in self.dirs.online]

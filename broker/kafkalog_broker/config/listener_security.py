@@ -13,13 +13,18 @@ from typing import Self
 from kafkalog_broker.config.definition import ConfigError, Value
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
 from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.config.sasl_settings import HANDLER, JAAS, MAX_REAUTH, SaslSettings
+from kafkalog_broker.config.sasl_settings import SERVED as MECHANISMS_SERVED
 from kafkalog_broker.config.tls_settings import TlsSettings
 
 LISTENER_PREFIX = "listener.name."
 TLS_PROTOCOLS = ("SSL", "SASL_SSL")
+SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 
 LISTENER_PROPERTIES = frozenset(
     {
+        "connection.failed.authentication.delay.ms", "connections.max.reauth.ms", "sasl.enabled.mechanisms",
+        "sasl.jaas.config", "sasl.server.callback.handler.class", "sasl.server.max.receive.size",
         "ssl.allow.dn.changes", "ssl.allow.san.changes", "ssl.cipher.suites", "ssl.client.auth",
         "ssl.enabled.protocols", "ssl.engine.factory.class", "ssl.key.password", "ssl.keystore.certificate.chain",
         "ssl.keystore.key", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type",
@@ -29,20 +34,28 @@ LISTENER_PROPERTIES = frozenset(
 )  # fmt: skip
 """What a listener's settings are made of."""
 
+MECHANISM_PROPERTIES = frozenset({JAAS, HANDLER, MAX_REAUTH})
+"""Those that have the name of a mechanism in front: `plain.sasl.jaas.config`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListenerSecurity:
-    """`protocol`: PLAINTEXT or SSL. `tls`: where that has it."""
+    """`protocol`: one of listeners.PROTOCOLS. `tls`, `sasl`: where that has it."""
 
     protocol: str
     tls: TlsSettings | None
+    sasl: SaslSettings | None
 
     @classmethod
     def of(cls, listener: str, protocol: str, layers: Iterable[Mapping[str, str]]) -> Self:
         """layers: properties as text, the one that counts first. Raises ConfigError, which names the listener."""
         properties = ListenerProperties(listener, tuple(layers))
         try:
-            return cls(protocol, _tls(properties, protocol) if protocol in TLS_PROTOCOLS else None)
+            return cls(
+                protocol,
+                _tls(properties, protocol) if protocol in TLS_PROTOCOLS else None,
+                SaslSettings.of(properties.value, properties.own) if protocol in SASL_PROTOCOLS else None,
+            )
         except ConfigError as error:
             raise ConfigError(f"listener {listener}: {error.what}", name=error.name, hint=error.hint) from None
 
@@ -84,6 +97,9 @@ def listener_property(name: str) -> str | None:
     if not name.startswith(LISTENER_PREFIX):
         return None
     rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    mechanism, _, of_mechanism = rest.partition(".")
+    if of_mechanism in MECHANISM_PROPERTIES:
+        return of_mechanism if mechanism.upper() in MECHANISMS_SERVED else None
     return rest if rest in LISTENER_PROPERTIES else None
 
 

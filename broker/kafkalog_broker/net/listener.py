@@ -20,6 +20,7 @@ from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.net.read_turns import ReadTurns
 from kafkalog_broker.net.response_stream import SendBuffer
 from kafkalog_broker.net.rounds import Rounds
+from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.net.tls_transport import TlsTransport
 from kafkalog_broker.net.tls_turns import TlsTurns
 from kafkalog_broker.net.unread import UnreadResponses
@@ -37,6 +38,14 @@ IDLE_CHECKS = 10
 """Idle connections are looked for this many times in connections.max.idle.ms: one is closed up to 10 % late."""
 
 
+Gate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
+"""Made for each connection, as `Connection` says."""
+
+
+Secured = Callable[[], "ListenerTls"]
+"""What a connection that comes now gets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """A bound listener: `port` is the real one where 0 was asked for."""
@@ -44,8 +53,10 @@ class Listener:
     name: str
     host: str
     port: int
-    tls: Callable[[], ListenerTls] | None = field(default=None, repr=False, compare=False)
-    """Asked for each connection; None: this listener has no TLS."""
+    tls: Secured | None = field(default=None, repr=False, compare=False)
+    """None: this listener has no TLS."""
+    gate: Gate | None = field(default=None, repr=False, compare=False)
+    """None: this listener has no SASL."""
 
 
 class Network:
@@ -84,9 +95,11 @@ class Network:
     def connection_count(self) -> int:
         return len(self.admission.open)
 
-    async def bind(self, name: str, host: str, port: int, tls: Callable[[], ListenerTls] | None = None) -> Listener:
+    async def bind(
+        self, name: str, host: str, port: int, tls: Secured | None = None, gate: Gate | None = None
+    ) -> Listener:
         """Take the address of a listener; connections are refused until `serve`. `host` empty: all addresses, IPv6 too
-        where there is any. `tls`: what a connection that comes now gets. Raises KafkalogError when the address cannot
+        where there is any. `tls`, `gate`: see Listener. Raises KafkalogError when the address cannot
         be bound.
         """
         try:
@@ -94,7 +107,7 @@ class Network:
         except OSError as error:
             raise _not_bound(name, host, port, error) from None
         address = bound.getsockname()
-        listener = Listener(name, str(address[0]), int(address[1]), tls)
+        listener = Listener(name, str(address[0]), int(address[1]), tls, gate)
         self._bound.append((listener, bound))
         self.listeners.append(listener)
         return listener
@@ -116,17 +129,20 @@ class Network:
         if self._idle_check is None:
             self._check_idle()
 
-    async def listen(self, name: str, host: str, port: int, tls: Callable[[], ListenerTls] | None = None) -> Listener:
+    async def listen(
+        self, name: str, host: str, port: int, tls: Secured | None = None, gate: Gate | None = None
+    ) -> Listener:
         """Bind a listener and serve it. Raises as `bind`."""
-        listener = await self.bind(name, host, port, tls)
+        listener = await self.bind(name, host, port, tls, gate)
         await self.serve()
         return listener
 
     def new_connection(self, listener: str) -> Connection:
         """For a socket that was accepted by the listener of that name."""
-        return Connection(self.shared, listener, self.admission.limits.max_request_bytes)
+        gate = next((one.gate for one in self.listeners if one.name == listener), None)
+        return Connection(self.shared, listener, self.admission.limits.max_request_bytes, gate)
 
-    def _secured(self, listener: str, tls: Callable[[], ListenerTls], peer: socket.socket) -> TlsTransport:
+    def _secured(self, listener: str, tls: Secured, peer: socket.socket) -> TlsTransport:
         return TlsTransport(self.loop, peer, self.new_connection(listener), self._tls_turns, tls)
 
     def close_listeners(self) -> None:

@@ -138,7 +138,12 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
         ),
         ({"listeners": "9092"}, "listeners", "expected NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "listeners", "different name"),
-        ({"listeners": "SASL_SSL://a:1"}, "listeners", "wants SASL_SSL, only PLAINTEXT and SSL are served"),
+        ({"listeners": "SSL://a:1"}, "ssl.keystore.location", "listener SSL: a listener with TLS needs a certificate"),
+        (
+            {"listeners": "SASL_PLAINTEXT://a:1"},
+            "sasl.enabled.mechanisms",
+            "listener SASL_PLAINTEXT: Invalid value GSSAPI",
+        ),
         ({"listeners": "INSIDE://a:1"}, "listeners", "No security protocol defined for listener INSIDE"),
         ({"listeners": "CONTROLLER://a:1", "controller.listener.names": "CONTROLLER"}, "listeners", "no listener"),
         ({"listener.security.protocol.map": "A:B"}, "listener.security.protocol.map", "SASL_SSL"),
