@@ -94,7 +94,6 @@ def test_a_listener_without_sasl_answers_as_kafka_does(broker: RunningBroker):
         [token()],
         [handshake(), metadata()],
         [handshake(), versions()],
-        [handshake(), handshake()],
     ],
 )
 def test_nothing_else_is_answered_before(broker: RunningBroker, requests: list[object]):
@@ -128,6 +127,13 @@ def test_a_mechanism_that_is_not_enabled(broker: RunningBroker):
             "unsupported_sasl_mechanism",
             ("PLAIN", "SCRAM-SHA-256"),
         )
+        assert is_closed(connection)
+
+
+def test_a_second_handshake_is_answered_and_is_the_end(broker: RunningBroker):
+    with connected(broker) as connection:
+        ask(connection, handshake())
+        assert ask(connection, handshake()).error_code.name == "illegal_sasl_state"
         assert is_closed(connection)
 
 

@@ -23,7 +23,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     results = []
     async for name in Turn().spread(list(times)):
         found = [(number_of(mechanism), known[name]) for mechanism, known in users.items() if name in known]
-        code, text = ErrorCode.none, None
+        code, text = ErrorCode.none, ""  # as Kafka: the protocol's default, not null
         if asked and times[name] > 1:
             code = ErrorCode.duplicate_resource
             text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
@@ -43,6 +43,6 @@ async def handle(request: Request, broker: Broker) -> Any:
     return entity(
         module.DescribeUserScramCredentialsResponse,
         error_code=ErrorCode.none,
-        error_message=None,
+        error_message="",
         results=tuple(results),
     )

@@ -27,7 +27,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     try:
         answer = exchange.token(bytes(request.entity.auth_bytes))
     except Refused as error:
-        return _answer(request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown)
+        return _answer(request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown or "")
     lifetime = exchange.session.lifetime_ms if exchange.session is not None else 0
     return _answer(request, auth_bytes=answer, lifetime_ms=lifetime)
 
@@ -36,7 +36,7 @@ def _answer(
     request: Request,
     *,
     error_code: ErrorCode = ErrorCode.none,
-    error_message: str | None = None,
+    error_message: str = "",
     auth_bytes: bytes = b"",
     lifetime_ms: int = 0,
 ) -> Any:

@@ -17,7 +17,7 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 async def handle(request: Request, broker: Broker) -> Any:
     response = response_module(request).SaslHandshakeResponse
     exchange = request.connection.sasl
-    if exchange is None:  # on a listener without SASL, or authenticated already
+    if exchange is None or exchange.refused is not None:  # without SASL, authenticated already, or a second one
         return entity(response, error_code=ErrorCode.illegal_sasl_state, mechanisms=())
     served = exchange.handshake(request.entity.mechanism)
     code = ErrorCode.none if served else ErrorCode.unsupported_sasl_mechanism

@@ -111,7 +111,9 @@ def _event(exchange: SaslExchange, frame: Frame) -> tuple[Event, int]:
         raise ConnectionClosed(f"a frame of {len(frame)} bytes has no room for a request header")
     key, version = _KEY_AND_VERSION.unpack_from(frame)
     event = _EVENTS.get(key)
-    if event is None or not exchange.may(event):
+    if event is Event.HANDSHAKE and exchange.wants_tokens:
+        exchange.refuse("it sent a second SaslHandshake")  # which is answered
+    elif event is None or not exchange.may(event):
         name = api_name(key) if key in registry() else f"API key {key}"
         raise ConnectionClosed(f"it sent {name} where it has to authenticate first (is its sasl.mechanism set?)")
     return event, version

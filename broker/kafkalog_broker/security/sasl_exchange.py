@@ -84,6 +84,16 @@ class SaslExchange:
         """Those that are enabled."""
         return self._settings.mechanisms
 
+    @property
+    def wants_tokens(self) -> bool:
+        """Whether a mechanism was chosen and its messages are to come."""
+        return self._state is State.TOKENS
+
+    def refuse(self, why: str) -> None:
+        """Something came that may not come now."""
+        self._state = State.FAILED
+        self.refused = why
+
     def may(self, event: Event) -> bool:
         """Whether this may come now."""
         return (self._state, event) in NEXT

@@ -81,6 +81,5 @@ def _wrong(change: Deletion | Upsertion, users: Users) -> Outcome | None:
     if change.iterations > MAX_ITERATIONS:
         return ErrorCode.unacceptable_credential, "Too many iterations"
     if not change.salted_password:
-        # Kafka answers with what its cryptography raises.
-        return ErrorCode.unknown_server_error, "Empty key"
+        return ErrorCode.unknown_server_error, None  # as Kafka, whose cryptography takes no empty key
     return None

@@ -99,7 +99,7 @@ def upsertion(name: str = "alice", mechanism: int = 1, iterations: int = 4096, k
         ([], [upsertion(mechanism=0)], (ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"), {"alice"}),
         ([], [upsertion(iterations=4095)], (ErrorCode.unacceptable_credential, "Too few iterations"), {"alice"}),
         ([], [upsertion(iterations=16385)], (ErrorCode.unacceptable_credential, "Too many iterations"), {"alice"}),
-        ([], [upsertion(key=b"")], (ErrorCode.unknown_server_error, "Empty key"), {"alice"}),
+        ([], [upsertion(key=b"")], (ErrorCode.unknown_server_error, None), {"alice"}),
     ],
 )  # fmt: skip
 def test_what_becomes_of_changes(
