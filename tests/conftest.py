@@ -34,6 +34,7 @@ END_TO_END = (
     "tests/broker/clients/test_old_clients.py",
     "tests/broker/clients/test_other_clients.py",
     "tests/broker/clients/test_transactions",
+    "tests/broker/clients/test_security.py",
     "tests/broker/test_pytest_plugin.py",
     "tests/examples/",
     "tests/notebooks/",

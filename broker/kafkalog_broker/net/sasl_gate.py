@@ -67,7 +67,9 @@ class SaslGate:
             elif now >= self._ends:
                 raise ConnectionClosed("its session has expired, and it has not authenticated again", logging.INFO)
             else:
-                return await self._serve(frame, connection)
+                served = self._serve(frame, connection)
+                del frame  # as without a gate: it need not stay while it is handled
+                return await served
         return await self._authenticate(self._exchange, frame, connection)
 
     async def _authenticate(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> list[Any] | None:
