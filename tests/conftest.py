@@ -33,6 +33,7 @@ END_TO_END = (
     "tests/broker/clients/test_group_members.py",
     "tests/broker/clients/test_old_clients.py",
     "tests/broker/clients/test_other_clients.py",
+    "tests/broker/clients/test_security.py",
     "tests/broker/clients/test_transactions",
     "tests/broker/mirror/test_mirror.py",
     "tests/broker/test_pytest_plugin.py",

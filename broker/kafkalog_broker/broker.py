@@ -19,6 +19,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.security.scram_users import ScramUsers
+from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.storage.due_flushes import DueFlushes
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
@@ -67,6 +69,7 @@ class Broker:
     markers: MarkerWriter
     producer_ids: ProducerIds
     ensure_topic: EnsureTopic
+    scram_users: ScramUsers
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.config = config
@@ -75,6 +78,7 @@ class Broker:
         self.advertised: tuple[Listener, ...] = ()
         self.failed = asyncio.Event()
         self.workers = Workers()
+        self.tls = Tls()
         self.flushes = DueFlushes(self.clock, self.workers.run_blocking)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.long_polls = LongPolls()

@@ -27,6 +27,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
 from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
 from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.security.add_scram import NewUser, parse_add_scram
 from kafkalog_spark.errors import KafkalogError
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
@@ -50,6 +51,10 @@ def parser() -> argparse.ArgumentParser:
         "--override", action="append", default=[], metavar="NAME=VALUE", help="set a property; may be repeated"
     )
     made.add_argument("--log-dir", metavar="DIR", help="short for --override log.dirs=DIR")
+    made.add_argument(
+        "--add-scram", action="append", default=[], metavar="SCRAM-SHA-512=[name=...,password=...]",
+        help="a user of SCRAM that is to be there; one that is already keeps its password; may be repeated",
+    )  # fmt: skip
     made.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
     made.add_argument(
         "--stop-at-eof", action="store_true", help="stop when stdin is closed: a broker that ends with its parent"
@@ -76,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _set_up_logging(arguments.log_level)
     try:
         config = configuration(arguments)
+        new_users = parse_add_scram(arguments.add_scram)
     except ConfigError as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return WRONG_USAGE
@@ -84,16 +90,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         _log.info("without effect in this broker: %s", ", ".join(unused))
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_serve(config, stop_at_eof=arguments.stop_at_eof))
+            return runner.run(_serve(config, new_users, stop_at_eof=arguments.stop_at_eof))
     except (KafkalogError, OSError) as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return FAILED
 
 
-async def _serve(config: BrokerConfig, *, stop_at_eof: bool) -> int:
+async def _serve(config: BrokerConfig, new_users: Sequence[NewUser], *, stop_at_eof: bool) -> int:
     from kafkalog_broker.server import Server  # only now: a wrong configuration is reported without loading everything
 
-    broker = Server(config)
+    broker = Server(config, new_users=new_users)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     await broker.start(progress_teller())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-_NEEDED = {"kio": ("the broker", "broker"), "aiokafka": ("a mirror", "mirror")}
+_NEEDED = {
+    "kio": ("the broker", "broker"),
+    "cryptography": ("the broker", "broker"),
+    "aiokafka": ("a mirror", "mirror"),
+}
 """By package: who needs it, and the extra that brings it. uvloop is used where it is installed, and missed nowhere."""
 
 

@@ -5,6 +5,10 @@ def test_orders(kafkalog_broker):
 
 @pytest.mark.kafkalog(properties={"num.partitions": 3}, topics={"orders": 4})
 def test_more(kafkalog_broker): ...
+
+@pytest.mark.kafkalog(security="SASL_SSL", users={"alice": "secret"})
+def test_who_gets_in(kafkalog_broker):
+    producer = Producer({"bootstrap.servers": kafkalog_broker.bootstrap, **kafkalog_broker.client("alice")})
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ if TYPE_CHECKING:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "kafkalog(properties={}, topics={}): properties and topics of the fixture kafkalog_broker"
+        "markers",
+        "kafkalog(properties={}, topics={}, security='SSL', users={}): what the fixture kafkalog_broker is to have",
     )
 
 
@@ -42,6 +47,10 @@ def kafkalog_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     marker = request.node.get_closest_marker("kafkalog")
     wanted = marker.kwargs if marker is not None else {}
     with running_broker(
-        wanted.get("properties"), topics=wanted.get("topics"), log_dir=tmp_path / "kafkalog-data"
+        wanted.get("properties"),
+        topics=wanted.get("topics"),
+        log_dir=tmp_path / "kafkalog-data",
+        security=wanted.get("security", "PLAINTEXT"),
+        users=wanted.get("users"),
     ) as broker:
         yield broker

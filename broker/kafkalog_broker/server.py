@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listeners import with_bound_ports
+from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinators.offsets_topic import OffsetsTopic
 from kafkalog_broker.coordinators.shards import load_all
 from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
@@ -34,6 +35,10 @@ from kafkalog_broker.net.dispatch import dispatcher
 from kafkalog_broker.net.late_timers import LateTimer, sleep
 from kafkalog_broker.net.limits import network_limits, raise_open_files_limit
 from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.sasl_gate import SaslGate
+from kafkalog_broker.security.add_scram import NewUser
+from kafkalog_broker.security.scram import Credential
+from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
@@ -44,6 +49,9 @@ from kafkalog_broker.transactions.transaction_coordinator import TransactionCoor
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
 
 _logger = logging.getLogger(__name__)
+
+CERTIFICATES_S = 5.0
+"""How often the files of certificates are looked at: one stat each."""
 
 _TICK_S = 1.0
 """How often the log manager and the groups are asked whether something is due; each knows its own intervals."""
@@ -57,8 +65,10 @@ class Server(Broker):
     dirs: LogDirectories
     loading: asyncio.Task[None]
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None, new_users: Sequence[NewUser] = ()) -> None:
+        """new_users: users of SCRAM that are to be there; one that is already keeps its password."""
         super().__init__(config, clock)
+        self._new_users = new_users
         self.ensure_topic = partial(topic_changes.ensure_topic, self)
         self._started = AsyncExitStack()
         self._open_files = 0
@@ -96,6 +106,8 @@ class Server(Broker):
         started.callback(self.dirs.close)
         self.cluster_id = self.dirs.cluster_id
         await self._load_logs(started, progress)
+        await self._load_users()
+        self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
         self.network.admission.limits = network_limits(self.config, self._open_files)
         started.callback(self._report_longest_holds)
@@ -106,16 +118,39 @@ class Server(Broker):
         self.loading = self._run_until_stop(started, self._load_coordinators())
         self.logs.cleaner.start()
         self._run_until_stop(started, self._tick())
+        if any(security.tls is not None for security in self.config.listener_security.values()):
+            self._run_until_stop(started, self._watch_certificates())
 
     async def _bind(self, started: AsyncExitStack) -> None:
         self._open_files = raise_open_files_limit()
         self.network = Network(dispatcher(self), network_limits(self.config, self._open_files))
         started.callback(self.network.close_listeners)
-        bound = {
-            listener.name: (await self.network.bind(listener.name, listener.host, listener.port)).port
-            for listener in self.config.listeners
-        }
+        bound = {}
+        for listener in self.config.listeners:
+            name, security = listener.name, self.config.listener_security[listener.name]
+            tls = partial(self.tls.of, name) if security.tls is not None else None
+            gate = partial(SaslGate, partial(self._sasl_of, name), self._scram_user) if security.sasl else None
+            bound[name] = (await self.network.bind(name, listener.host, listener.port, tls, gate)).port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
+
+    def _sasl_of(self, listener: str) -> SaslSettings:
+        sasl = self.config.listener_security[listener].sasl
+        assert sasl is not None
+        return sasl
+
+    def _scram_user(self, mechanism: str, name: str) -> Credential | None:
+        return self.scram_users.find(mechanism, name)
+
+    async def _load_users(self) -> None:
+        self.scram_users = ScramUsers([log_dir.path for log_dir in self.dirs.online])
+        await self.run_blocking(self.scram_users.load)
+        users = self.scram_users.copy()
+        new = [user for user in self._new_users if user.name not in users[user.mechanism]]
+        for user in new:
+            users[user.mechanism][user.name] = user.kept
+        if new:
+            await self.run_blocking(self.scram_users.save, users)
+            self.scram_users.use(users)
 
     async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
         online = [log_dir.path for log_dir in self.dirs.online]
@@ -204,6 +239,14 @@ class Server(Broker):
             except Exception:
                 _logger.exception("a periodic task failed and is tried again")
             self.network.watch.note_named("periodic tasks", perf_counter() - began)
+
+    async def _watch_certificates(self) -> None:
+        while True:
+            await sleep(CERTIFICATES_S)
+            async with self.changes.altering:  # nor are they made anew by a change of configuration meanwhile
+                changed = await self.run_blocking(self.tls.changed_files)
+                if changed is not None:
+                    self.tls.use(changed)
 
     def _report_longest_holds(self) -> None:
         _logger.info("the longest that requests held the event loop: %s", self.network.watch)

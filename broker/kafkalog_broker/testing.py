@@ -5,6 +5,9 @@
     with running_broker({"num.partitions": 3}, topics={"orders": 4}) as broker:
         Producer({"bootstrap.servers": broker.bootstrap})
 
+    with running_broker(security="SASL_SSL", users={"alice": "secret"}) as broker:
+        Producer({"bootstrap.servers": broker.bootstrap, **broker.client("alice")})
+
 With pytest, the fixture `kafkalog_broker` gives each test such a broker.
 """
 
@@ -15,6 +18,7 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -24,14 +28,17 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from kafkalog_broker import errors as broker_errors
 from kafkalog_spark import errors
 
+if TYPE_CHECKING:
+    from kafkalog_broker.security.for_tests import SecurityForTests
+
 START_SECONDS = 60  # a start takes less than one; recovery of a big log and a busy machine take longer
 STOP_SECONDS = 60
-_SERVES = re.compile(r"serves (?P<host>\S+):(?P<port>\d+)(?: and \S+)*, log\.dirs ")
+_SERVES = re.compile(r"serves (?P<addresses>\S+:\d+(?: and \S+:\d+)*), log\.dirs ")
 
 Topics = Mapping[str, int | Mapping[str, Any]]
 
@@ -43,14 +50,23 @@ class BrokerDied(RuntimeError):
 class RunningBroker:
     """One broker process. `properties`: Kafka's names; `log_dir`: its log directory, which outlives the broker.
 
-    `log.dirs` among the properties gives it several; then `log_dir` only says where its log file lies.
+    `log.dirs` among the properties gives it several; then `log_dir` only says where its log file lies. `security`: who
+    may connect; without it everybody.
     """
 
-    def __init__(self, log_dir: str | os.PathLike[str], properties: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        properties: Mapping[str, object] | None = None,
+        security: SecurityForTests | None = None,
+    ) -> None:
+        self.security = security
         self.log_dir = Path(log_dir)
         self.log_file = self.log_dir.with_name(self.log_dir.name + ".broker.log")
         self.properties = dict(properties or {})
         self.host, self.port = "127.0.0.1", 0
+        self.ports: dict[str, int] = {}
+        """Of its listeners, by name."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,12 +92,20 @@ class RunningBroker:
         if self.pid is not None:
             raise RuntimeError(f"already running as process {self.pid}")
         self.properties.update(properties or {})
-        settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", "log.dirs": str(self.log_dir), **self.properties}
+        security = self.security
+        protocol = "PLAINTEXT" if security is None else security.protocol
+        settings: dict[str, object] = {
+            "listeners": f"{protocol}://127.0.0.1:{self.port}",
+            "log.dirs": str(self.log_dir),
+        }
+        settings |= ({} if security is None else security.properties()) | self.properties
         # -P: what lies in the current directory is not imported, whatever it is called.
         command = [sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof"]
         for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--override", f"{name}={text}"]
+        for user in [] if security is None else security.scram_users():
+            command += ["--add-scram", user]
         self.log_dir.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             # stdin is a pipe that closes when this process ends, however it ends: then the broker stops too.
@@ -101,7 +125,10 @@ class RunningBroker:
             self.kill()
             state = "does not serve" if code is None else f"ended with {code}"
             raise BrokerDied(f"the broker {state}: {self.log()[-3000:] or line}")
-        self.host, self.port = found["host"].strip("[]"), int(found["port"])
+        addresses = [address.rpartition(":") for address in found["addresses"].split(" and ")]
+        self.host, self.port = addresses[0][0].strip("[]"), int(addresses[0][2])
+        names = [text.partition("://")[0].upper() for text in str(settings["listeners"]).split(",")]
+        self.ports = {name: int(port) for name, (_, _, port) in zip(names, addresses, strict=False)}
         return self.bootstrap
 
     def stop(self) -> None:
@@ -138,8 +165,35 @@ class RunningBroker:
 
     def ask(self, request: Any) -> Any:
         """Send one of kio's request entities over a connection of its own; the response entity. Raises OSError."""
-        with socket.create_connection((self.host, self.port), 30) as connection:
+        with self.connect() as connection:
             return ask(connection, request)
+
+    def connect(self) -> socket.socket:
+        """A connection that may be used with `ask`: with security, as the broker's own user. Raises OSError."""
+        from kafkalog_broker.protocol.client_codec import plain_login_requests
+
+        connection = socket.create_connection((self.host, self.port), 30)
+        if self.security is None:
+            return connection
+        from kafkalog_broker.security.for_tests import ADMIN
+
+        context = self.security.ssl_context(ADMIN)
+        if context is not None:
+            connection = context.wrap_socket(connection, server_hostname=self.host)
+        for request in plain_login_requests(ADMIN, self.security.password(ADMIN)) if self.security.has_sasl else ():
+            answer = ask(connection, request)
+            if answer.error_code:
+                raise ConnectionError(f"not let in: {answer.error_code.name}")
+        return connection
+
+    def client(self, user: str | None = None, mechanism: str = "PLAIN") -> dict[str, str]:
+        """The properties with which confluent-kafka gets in, besides `bootstrap.servers`. user: the first of `users` by
+        default. mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+        return {} if self.security is None else self.security.client(user, mechanism)
+
+    def ssl_context(self, user: str | None = None) -> ssl.SSLContext | None:
+        """For clients that take one (kafka-python, aiokafka); None without TLS."""
+        return None if self.security is None else self.security.ssl_context(user)
 
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():
@@ -163,14 +217,24 @@ def running_broker(
     *,
     topics: Topics | None = None,
     log_dir: str | os.PathLike[str] | None = None,
+    security: str = "PLAINTEXT",
+    users: Mapping[str, str] | None = None,
 ) -> Iterator[RunningBroker]:
     """A broker that serves until the block ends.
 
     `topics`: name to number of partitions, or to {"partitions": 3, "retention.ms": 1000}. `log_dir`: where it keeps its
-    logs; without it, a temporary directory that is removed afterwards.
+    logs; without it, a temporary directory that is removed afterwards. `security`, `users`: SSL, SASL_PLAINTEXT or
+    SASL_SSL, and who may connect, by name and password; `broker.client("alice")` is what a client needs for it.
     """
     directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
-    broker = RunningBroker(directory, properties)
+    wanted_security = None
+    if security != "PLAINTEXT":
+        from kafkalog_broker.security.for_tests import SecurityForTests  # with cryptography
+
+        wanted_security = SecurityForTests(security, users)
+    elif users:
+        raise ValueError("users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
+    broker = RunningBroker(directory, properties, wanted_security)
     try:
         with broker:
             for name, wanted in (topics or {}).items():

@@ -131,7 +131,7 @@ def serve_until_directories_fail(monkeypatch, directories, failing):
         parser().parse_args(["--log-dir", ",".join(map(str, directories)), "--override", "listeners=PLAINTEXT://:0"])
     )
     try:
-        return asyncio.run(asyncio.wait_for(cli._serve(config, stop_at_eof=False), 30))
+        return asyncio.run(asyncio.wait_for(cli._serve(config, (), stop_at_eof=False), 30))
     finally:
         gc.unfreeze()
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafkalog_broker.pytest_plugin import kafkalog_broker  # noqa: F401 - also where the plugin is not installed
 from kafkalog_broker.testing import BrokerDied, running_broker
+from tests.broker.test_tls_server import metadata
 
 
 def produce(bootstrap, topic, *values):
@@ -94,3 +95,38 @@ def test_a_signal_stops_the_broker_cleanly(tmp_path, number):
     assert process.returncode == 0
     assert "stopped cleanly" in said
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("security", "users"),
+    [
+        ("SSL", None),
+        ("SSL", {"alice": "x"}),
+        ("SASL_PLAINTEXT", {"alice": "secret"}),
+        ("SASL_SSL", {"alice": 'a "b" \\ = ; c'}),
+    ],
+)
+def test_a_broker_with_security_makes_its_topics_and_lets_its_users_in(security, users):
+    with running_broker(security=security, users=users, topics={"orders": 2}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **broker.client()})
+        done = []
+        producer.produce("orders", b"one", on_delivery=lambda error, message: done.append(error))
+        assert producer.flush(30) == 0
+        assert done == [None]
+        broker.stop()
+        broker.start()
+        assert broker.ask(metadata()).brokers
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"security": "TLS"}, "security is one of SSL, SASL_PLAINTEXT and SASL_SSL"),
+        ({"security": "SASL_SSL"}, "there must be users"),
+        ({"users": {"a": "b"}}, "users need security"),
+        ({"security": "SASL_SSL", "users": {"kafkalog-testing": "x"}}, "is the broker's own"),
+    ],
+)
+def test_security_that_cannot_be(wanted, said):
+    with pytest.raises(ValueError, match=said), running_broker(**wanted):
+        pass

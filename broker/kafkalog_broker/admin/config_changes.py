@@ -11,19 +11,23 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.admin.loggers import ROOT, check_level, set_level
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic, resource_type
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.broker_config import LISTENER_PREFIX, BrokerConfig, served_properties
+from kafkalog_broker.config.broker_config import BrokerConfig, is_served
 from kafkalog_broker.config.broker_properties import note_of_unserved
 from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, Update
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
+from kafkalog_broker.config.listener_security import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.turn import Turn, in_turns
+
+if TYPE_CHECKING:
+    from kafkalog_broker.security.listener_tls import ListenerTls
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +82,7 @@ async def plan(
         overrides = _changed({} if replace else own, listed, BROKER_PROPERTIES)
         _check_dynamic(overrides, for_all=name == ALL_BROKERS)
         config = await _with(broker, name, overrides, turn)
+        await _tls_of(broker, config)
         _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
         return Plan(kind, name, overrides, {})
     raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
@@ -90,15 +95,17 @@ async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
             set_level(name, level)
     else:
         config = await _with(broker, planned.name, planned.overrides, turn)
+        tls = await _tls_of(broker, config)
         try:
             await broker.run_blocking(broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
+        broker.tls.use(tls)
         await in_turns(broker.updating_config(config), turn)
         whose = f"broker {planned.name}" if planned.name else "all brokers"
         # Names only: a value may be a password.
         names = ", ".join(sorted(planned.overrides)) or "nothing is set"
-        unserved = note_of_unserved(planned.overrides, served_properties())
+        unserved = note_of_unserved(planned.overrides, set(filter(is_served, planned.overrides)))
         _log.info("configuration of %s is changed: %s%s", whose, names, unserved)
 
 
@@ -180,6 +187,15 @@ async def _with(broker: Broker, name: str, overrides: Mapping[str, str], turn: T
     return config
 
 
+async def _tls_of(broker: Broker, config: BrokerConfig) -> dict[str, ListenerTls]:
+    """TLS of the listeners under that configuration, files that have changed read again. Raises BrokerError
+    (INVALID_REQUEST)."""
+    try:
+        return await broker.run_blocking(broker.tls.prepared, config.listener_security)
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.invalid_request, str(error)) from None
+
+
 def _changed(now: Mapping[str, str], changes: list[Change], known: Mapping[str, Property]) -> dict[str, str]:
     names = [name for name, _, _ in changes]
     if len(set(names)) != len(names):
@@ -241,10 +257,24 @@ def _check_dynamic(overrides: Mapping[str, str], *, for_all: bool) -> None:
             ErrorCode.invalid_request,
             f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]",
         )
-    prefixed = sorted(name for name in overrides if name.startswith(LISTENER_PREFIX))
-    if prefixed:
+    _check_of_listeners(sorted(name for name in overrides if name.startswith(LISTENER_PREFIX)), for_all=for_all)
+
+
+def _check_of_listeners(prefixed: list[str], *, for_all: bool) -> None:
+    """Raises BrokerError (INVALID_REQUEST)."""
+    unserved = [name for name in prefixed if listener_property(name) is None]
+    if unserved:
         raise BrokerError(
-            ErrorCode.invalid_request, f"properties of single listeners have no effect here: [{', '.join(prefixed)}]"
+            ErrorCode.invalid_request, f"these properties of listeners have no effect here: [{', '.join(unserved)}]"
+        )
+    fixed = [name for name in prefixed if BROKER_PROPERTIES[listener_property(name) or ""].read_only]
+    if fixed:
+        raise BrokerError(ErrorCode.invalid_request, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    if prefixed and for_all:
+        raise BrokerError(
+            ErrorCode.invalid_request,
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"[{', '.join(prefixed)}]",
         )
 
 

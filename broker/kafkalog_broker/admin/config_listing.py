@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafkalog_broker.admin.loggers import kafka_level, loggers
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import Property, Source
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
+from kafkalog_broker.config.listener_security import listener_property
 from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig, topic_sources, topic_text
 from kafkalog_broker.errors import BrokerError, ErrorCode
 
@@ -49,11 +51,19 @@ def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEn
 def broker_entries(broker: Broker) -> list[ConfigEntry]:
     """All properties of this broker, by name."""
     config = broker.config
-    return [
+    entries = [
         _entry(entry, config.text(name), config.sources(name), read_only=entry.read_only)
         for name, entry in sorted(BROKER_PROPERTIES.items())
         if not entry.internal or name in config.static
     ]
+    return entries + [_listener_entry(config, name) for name in config.listener_properties()]
+
+
+def _listener_entry(config: BrokerConfig, name: str) -> ConfigEntry:
+    """A property of one listener, which Kafka calls read-only even where it can be changed."""
+    entry = replace(BROKER_PROPERTIES[listener_property(name) or ""], name=name)
+    sources = config.sources(name)
+    return _entry(entry, entry.text_of(sources[0][1]), sources, read_only=True)
 
 
 def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:

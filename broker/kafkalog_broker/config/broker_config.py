@@ -26,13 +26,19 @@ from kafkalog_broker.config.broker_properties import (
 )
 from kafkalog_broker.config.definition import ConfigError, Property, Source, Value
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
+from kafkalog_broker.config.listener_security import (
+    LISTENER_PREFIX,
+    LISTENER_PROPERTIES,
+    ListenerSecurity,
+    listener_property,
+    listener_security,
+)
 from kafkalog_broker.config.listeners import Listener, advertised, parse_listeners, parse_security_map, served_listeners
 
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
 CLEANER_MAP_ENTRY_BYTES = 24
 """What a key takes in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
 """
-LISTENER_PREFIX = "listener.name."
 _PARTS = ("listener.security.protocol.map", "controller.listener.names", "broker.id")
 """What attributes are made of besides the properties they are named after (`_combined`, `from_properties`)."""
 
@@ -51,6 +57,7 @@ class BrokerConfig:
     # Made of several properties.
     listeners: tuple[Listener, ...]  # those that the broker opens: without the controller's
     advertised_listeners: tuple[Listener, ...]  # ports may still be 0: listeners.with_bound_ports
+    listener_security: Mapping[str, ListenerSecurity]  # by listener name
     log_dirs: tuple[str, ...]
     log_retention_ms: int
     log_roll_ms: int
@@ -190,7 +197,8 @@ class BrokerConfig:
         (ConfigHelper.configSynonyms), what comes before the first mention of `name` itself is left out: with only
         log.retention.hours set, log.retention.ms has no source.
         """
-        group = listed_relatives(name)
+        own = listener_property(name)  # what all listeners have stands in for what one of them has
+        group = listed_relatives(name) if own is None else (name, own)
         found: list[tuple[str, str | None, Source]] = []
         for source, layer in (
             (Source.DYNAMIC_BROKER, self.dynamic_broker),
@@ -199,16 +207,21 @@ class BrokerConfig:
         ):
             found += [(relative, layer[relative], source) for relative in group if relative in layer]
         for relative in group:
-            default = BROKER_PROPERTIES[relative].default
+            default = BROKER_PROPERTIES[relative].default if relative in BROKER_PROPERTIES else None
             if default is not None:
                 found.append((relative, default, Source.DEFAULT))
-        own = next((at for at, entry in enumerate(found) if entry[0] == name), len(found))
-        return found[own:]
+        first = next((at for at, entry in enumerate(found) if entry[0] == name), len(found))
+        return found[first:]
+
+    def listener_properties(self) -> list[str]:
+        """The properties of single listeners that were set, in full: `listener.name.external.ssl.keystore.type`."""
+        given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
+        return sorted(name for name in given if listener_property(name) is not None)
 
     def without_effect(self) -> list[str]:
         """Properties that were set, at start or while a broker ran, and that this broker does not act on."""
         given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
-        return sorted(name for name in given if name not in served_properties())
+        return sorted(name for name in given if not is_served(name))
 
     def _check_together(self) -> None:
         """Rules between properties (KafkaConfig.validateValues)."""
@@ -244,7 +257,12 @@ def served_properties() -> frozenset[str]:
     refuses."""
     attributes = {entry.name.replace("_", ".") for entry in fields(BrokerConfig)}
     with_relatives = {relative for name in attributes for relative in relatives(name)}
-    return frozenset({*with_relatives, *_PARTS, *REFUSED} & BROKER_PROPERTIES.keys())
+    return frozenset({*with_relatives, *_PARTS, *LISTENER_PROPERTIES, *REFUSED} & BROKER_PROPERTIES.keys())
+
+
+def is_served(name: str) -> bool:
+    """Whether this broker acts on the property; a listener's own too."""
+    return name in served_properties() or listener_property(name) is not None
 
 
 def definition(name: str) -> Property:
@@ -264,7 +282,10 @@ def _nearest(name: str, known: Mapping[str, object]) -> str | None:
 
 def _check(name: str, text: str) -> None:
     if name.startswith(LISTENER_PREFIX):
-        return  # properties of one listener: of security and limits, accepted without effect
+        own = listener_property(name)  # else one of limits or of other security, accepted without effect
+        if own is not None:
+            definition(own).parse(text)
+        return
     entry = definition(name)
     value = entry.parse(text)
     if name in REFUSED and value not in ("", (), False, None):
@@ -323,6 +344,7 @@ def _combined(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]:
     served = served_listeners(parse_listeners("listeners", listeners), controller, protocols)
     return {
         "listeners": served,
+        "listener_security": listener_security(served, protocols, layers),
         "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", named), controller),
         "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
         "log_retention_ms": max(retention, -1),

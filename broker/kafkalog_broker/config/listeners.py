@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from kafkalog_broker.config.definition import ConfigError
 
-SERVED_PROTOCOL = "PLAINTEXT"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _LISTENER = re.compile(r"([A-Za-z0-9._-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^:/\[\]\s]*)):([0-9]{1,5})")
@@ -74,8 +73,8 @@ def parse_security_map(text: str) -> dict[str, str]:
 def served_listeners(
     listeners: tuple[Listener, ...], controller_names: Iterable[str], protocols: Mapping[str, str]
 ) -> tuple[Listener, ...]:
-    """Those that the broker opens: all but the controller's. Raises ConfigError for one without or with another
-    protocol than PLAINTEXT, and when none is left."""
+    """Those that the broker opens: all but the controller's. Raises ConfigError for one without a protocol, and when
+    none is left."""
     controller = {name.upper() for name in controller_names}
     served = tuple(listener for listener in listeners if listener.name not in controller)
     if not served:
@@ -87,12 +86,6 @@ def served_listeners(
                 f"listeners: No security protocol defined for listener {listener.name} in "
                 "listener.security.protocol.map",
                 name="listeners",
-            )
-        if protocol != SERVED_PROTOCOL:
-            raise ConfigError(
-                f"listener {listener} wants {protocol}, only {SERVED_PROTOCOL} is served",
-                name="listeners",
-                hint="change listeners or listener.security.protocol.map",
             )
     return served
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.tls_transport import TlsTransport
 
 ACCEPTED_A_ROUND = 8
 """Connections that one listener takes in a round of the loop: some 2 ms with the first request of each."""
@@ -29,7 +30,8 @@ _NOTHING_WRONG = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 class Acceptor:
     """Takes connections from one bound socket and hands each to a protocol that `connection` makes.
 
-    failed: where what goes wrong is logged, at a bounded rate. To be used inside its event loop.
+    failed: where what goes wrong is logged, at a bounded rate. secure: makes the transport of a listener with TLS,
+    which knows its protocol. To be used inside its event loop.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class Acceptor:
         connection: Callable[[], asyncio.BaseProtocol],
         loop: asyncio.AbstractEventLoop,
         failed: LogRate,
+        secure: Callable[[socket.socket], TlsTransport] | None = None,
     ) -> None:
         self._socket, self._connection, self._loop, self._failed = bound, connection, loop, failed
+        self._secure = secure
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
 
@@ -77,7 +81,10 @@ class Acceptor:
 
     async def _open(self, peer: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._connection, peer)
+            if self._secure is not None:
+                self._secure(peer).start()
+            else:
+                await self._loop.connect_accepted_socket(self._connection, peer)
         except OSError as error:
             peer.close()
             self._failed.log(logging.WARNING, "a connection could not be opened: %s", error)

@@ -27,6 +27,7 @@ from kafkalog_broker.net.request_reader import RequestReader
 from kafkalog_broker.net.response_stream import SendBuffer
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter, lies_in_files
 from kafkalog_broker.net.rounds import Rounds
+from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.net.unread import UnreadResponses
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.frames import FrameAssembler
@@ -64,12 +65,25 @@ class Shared:
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection. `info` is what handlers see of it."""
 
-    def __init__(self, shared: Shared, listener: str, max_request_bytes: int) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        listener: str,
+        max_request_bytes: int,
+        gate: Callable[[Dispatch, Callable[[str], None]], SaslGate] | None = None,
+    ) -> None:
+        """gate: made for each connection of a listener with SASL, of what serves requests and what is to be told the
+        principal."""
         self.info = ConnectionInfo(listener=listener)
         self.turn_in_s = 0.0  # until requests are handled; set when it is admitted
         self.task: asyncio.Task[None] | None = None
         """Handles its requests; None when it was not admitted."""
         self._shared, self._loop, self._line = shared, shared.loop, shared.line
+        self._max_request_bytes = max_request_bytes
+        self._dispatch: Dispatch = shared.dispatch
+        if gate is not None:
+            self._dispatch = guard = gate(shared.dispatch, self.authenticated)
+            max_request_bytes = min(max_request_bytes, guard.max_request_bytes)
         assembler = FrameAssembler(shared.receive_buffer, max_request_bytes, shared.memory)
         self.requests = RequestReader(assembler, shared.memory, shared.reads)
         self._writer = ResponseWriter(shared.loop, shared.send_buffer)
@@ -121,6 +135,20 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._shared.unread.read(self)
         self._writer.resume()
+
+    def authenticated(self, principal: str) -> None:
+        """The peer has shown who it is: with a certificate, without one, or by SASL."""
+        self.info.principal = principal
+        self.requests.assembler.allow(self._max_request_bytes)
+
+    def secured(self, principal: str) -> None:
+        """The handshake of TLS is done. Where SASL comes after it, that names the principal."""
+        if self._dispatch is self._shared.dispatch:
+            self.authenticated(principal)
+
+    def not_secured(self, why: str) -> None:
+        """The connection ends before its first request."""
+        self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, why)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.requests.ended = True
@@ -184,6 +212,8 @@ class Connection(asyncio.BufferedProtocol):
             await self._serve_requests()
         except ConnectionClosed as closed:
             self._shared.closed_lines.log(closed.level, "connection %s closed: %s", self.info, closed)
+            if closed.last is not None:
+                self._writer.write(closed.last, ())
         except MalformedRequest as error:
             self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, error)
         except Exception as error:  # noqa: BLE001 - a defect of one connection must not be silent, nor touch others
@@ -197,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _serve_requests(self) -> None:
         """Handle requests until no more of them come."""
-        dispatch, line, watch = self._shared.dispatch, self._line, self._shared.watch
+        dispatch, line, watch = self._dispatch, self._line, self._shared.watch
         requests, writer = self.requests, self._writer
         frames, assembler, limited = requests.frames, requests.assembler, self._shared.memory.limited
         now, slice_end = 0.0, 0.0  # 0: it has waited for something, so a slice begins

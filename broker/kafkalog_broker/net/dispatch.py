@@ -39,11 +39,13 @@ Dispatch = Callable[[Frame, ConnectionInfo], Coroutine[Any, Any, list[Any] | Non
 
 
 class ConnectionClosed(Exception):
-    """The connection has to be closed; the text says why, in one line. `level` is the level of the log line."""
+    """The connection has to be closed; the text says why, in one line. `level` is the level of the log line, `last` a
+    response that is still to be written."""
 
-    def __init__(self, why: str, level: int = logging.WARNING) -> None:
+    def __init__(self, why: str, level: int = logging.WARNING, last: list[Any] | None = None) -> None:
         super().__init__(why)
         self.level = level
+        self.last = last
 
 
 def dispatcher(broker: Any) -> Dispatch:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.net.acceptor import Acceptor, bind
@@ -18,16 +20,30 @@ from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.net.read_turns import ReadTurns
 from kafkalog_broker.net.response_stream import SendBuffer
 from kafkalog_broker.net.rounds import Rounds
+from kafkalog_broker.net.sasl_gate import SaslGate
+from kafkalog_broker.net.tls_transport import TlsTransport
+from kafkalog_broker.net.tls_turns import TlsTurns
 from kafkalog_broker.net.unread import UnreadResponses
 from kafkalog_broker.protocol.frames import receive_buffer
 from kafkalog_broker.protocol.memory_pool import MemoryPool
 from kafkalog_broker.turn import line
 from kafkalog_spark.errors import KafkalogError
 
+if TYPE_CHECKING:
+    from kafkalog_broker.security.listener_tls import ListenerTls
+
 _logger = logging.getLogger(__name__)
 
 IDLE_CHECKS = 10
 """Idle connections are looked for this many times in connections.max.idle.ms: one is closed up to 10 % late."""
+
+
+Gate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
+"""Made for each connection, as `Connection` says."""
+
+
+Secured = Callable[[], "ListenerTls"]
+"""What a connection that comes now gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +53,10 @@ class Listener:
     name: str
     host: str
     port: int
+    tls: Secured | None = field(default=None, repr=False, compare=False)
+    """None: this listener has no TLS."""
+    gate: Gate | None = field(default=None, repr=False, compare=False)
+    """None: this listener has no SASL."""
 
 
 class Network:
@@ -61,6 +81,7 @@ class Network:
             receive_buffer=receive_buffer(),
             send_buffer=SendBuffer(),
         )
+        self._tls_turns = TlsTurns(loop)
         self._bound: list[tuple[Listener, socket.socket]] = []  # not served yet
         self._acceptors: list[Acceptor] = []
         self._idle_check: asyncio.TimerHandle | None = None
@@ -74,16 +95,19 @@ class Network:
     def connection_count(self) -> int:
         return len(self.admission.open)
 
-    async def bind(self, name: str, host: str, port: int) -> Listener:
+    async def bind(
+        self, name: str, host: str, port: int, tls: Secured | None = None, gate: Gate | None = None
+    ) -> Listener:
         """Take the address of a listener; connections are refused until `serve`. `host` empty: all addresses, IPv6 too
-        where there is any. Raises KafkalogError when the address cannot be bound.
+        where there is any. `tls`, `gate`: see Listener. Raises KafkalogError when the address cannot
+        be bound.
         """
         try:
             bound = await self.loop.run_in_executor(None, bind, host, port, self.admission.limits)
         except OSError as error:
             raise _not_bound(name, host, port, error) from None
         address = bound.getsockname()
-        listener = Listener(name, str(address[0]), int(address[1]))
+        listener = Listener(name, str(address[0]), int(address[1]), tls, gate)
         self._bound.append((listener, bound))
         self.listeners.append(listener)
         return listener
@@ -94,7 +118,8 @@ class Network:
         while self._bound:
             listener, bound = self._bound[0]
             connection = partial(self.new_connection, listener.name)
-            acceptor = Acceptor(bound, connection, self.loop, self.shared.closed_lines)
+            secure = None if listener.tls is None else partial(self._secured, listener.name, listener.tls)
+            acceptor = Acceptor(bound, connection, self.loop, self.shared.closed_lines, secure)
             try:
                 acceptor.start(self.admission.limits.backlog)
             except OSError as error:
@@ -104,15 +129,21 @@ class Network:
         if self._idle_check is None:
             self._check_idle()
 
-    async def listen(self, name: str, host: str, port: int) -> Listener:
+    async def listen(
+        self, name: str, host: str, port: int, tls: Secured | None = None, gate: Gate | None = None
+    ) -> Listener:
         """Bind a listener and serve it. Raises as `bind`."""
-        listener = await self.bind(name, host, port)
+        listener = await self.bind(name, host, port, tls, gate)
         await self.serve()
         return listener
 
     def new_connection(self, listener: str) -> Connection:
         """For a socket that was accepted by the listener of that name."""
-        return Connection(self.shared, listener, self.admission.limits.max_request_bytes)
+        gate = next((one.gate for one in self.listeners if one.name == listener), None)
+        return Connection(self.shared, listener, self.admission.limits.max_request_bytes, gate)
+
+    def _secured(self, listener: str, tls: Secured, peer: socket.socket) -> TlsTransport:
+        return TlsTransport(self.loop, peer, self.new_connection(listener), self._tls_turns, tls)
 
     def close_listeners(self) -> None:
         """Give the addresses back: of listeners that were never served, too."""

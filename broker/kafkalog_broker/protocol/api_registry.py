@@ -36,7 +36,8 @@ from kafkalog_broker.errors import ErrorCode
 class ConnectionInfo:
     """What handlers may know about the peer.
 
-    `principal` is what authentication will set. `local_host` and `local_port` are the address the client reached, for
+    `principal` is what authentication sets, `sasl` the exchange under way (`security/sasl_exchange.py`). `local_host`
+    and `local_port` are the address the client reached, for
     listeners that advertise it.
     """
 
@@ -48,6 +49,7 @@ class ConnectionInfo:
     software_name: str = "unknown"
     software_version: str = "unknown"
     principal: str = "User:ANONYMOUS"
+    sasl: Any = None
     closed: bool = False
     _on_close: list[Callable[[], None]] = field(default_factory=list)
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kio.schema.create_topics.v7 import request as create_topics
+from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32
@@ -33,6 +35,12 @@ def decode_client_response(request: Any, body: bytes) -> Any:
     response: Any = response_class(request.__api_key__, request.__version__)
     _, start = entity_reader(response.__header_schema__)(body, 0)
     return entity_reader(response)(body, start)[0]
+
+
+def plain_login_requests(user: str, password: str) -> tuple[Any, Any]:
+    """What authenticates with the mechanism PLAIN."""
+    token = f"\0{user}\0{password}".encode()
+    return SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token)
 
 
 def create_topic_request(name: str, partitions: int, configs: Mapping[str, object]) -> Any:

@@ -65,6 +65,10 @@ class FrameAssembler:
         self._filled = 0
         self._taken = 0  # from the pool, for _frame
 
+    def allow(self, max_bytes: int) -> None:
+        """From the next frame on, `max_bytes` is the largest."""
+        self._max_bytes = max_bytes
+
     @property
     def partial_bytes(self) -> int:
         """What has come of the frame that is not complete yet."""

@@ -138,7 +138,12 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
         ),
         ({"listeners": "9092"}, "listeners", "expected NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "listeners", "different name"),
-        ({"listeners": "SSL://a:1"}, "listeners", "wants SSL, only PLAINTEXT is served"),
+        ({"listeners": "SSL://a:1"}, "ssl.keystore.location", "listener SSL: a listener with TLS needs a certificate"),
+        (
+            {"listeners": "SASL_PLAINTEXT://a:1"},
+            "sasl.enabled.mechanisms",
+            "listener SASL_PLAINTEXT: Invalid value GSSAPI",
+        ),
         ({"listeners": "INSIDE://a:1"}, "listeners", "No security protocol defined for listener INSIDE"),
         ({"listeners": "CONTROLLER://a:1", "controller.listener.names": "CONTROLLER"}, "listeners", "no listener"),
         ({"listener.security.protocol.map": "A:B"}, "listener.security.protocol.map", "SASL_SSL"),
@@ -163,13 +168,13 @@ def test_properties_of_kraft_are_accepted_and_named_as_without_effect():
             "controller.listener.names": "CONTROLLER",
             "listeners": "PLAINTEXT://h:9092,CONTROLLER://h:9093",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "listener.name.plaintext.ssl.keystore.location": "/x",
+            "listener.name.plaintext.max.connections": "7",
             "num.io.threads": "4",
         }
     )
     assert config.listeners == (Listener("PLAINTEXT", "h", 9092),)
     assert {"process.roles", "num.io.threads", "controller.quorum.voters"} <= set(config.without_effect())
-    assert "listener.name.plaintext.ssl.keystore.location" in config.without_effect()
+    assert "listener.name.plaintext.max.connections" in config.without_effect()
     assert "listeners" not in config.without_effect()
 
 

@@ -131,7 +131,7 @@ def test_every_property_says_what_it_does_in_one_sentence():
 
 
 def test_attributes_of_the_configurations_are_properties():
-    combined = {"static", "dynamic_default", "dynamic_broker", "listeners", "advertised_listeners"}
+    combined = {"static", "dynamic_default", "dynamic_broker", "listeners", "advertised_listeners", "listener_security"}
     for field in dataclasses.fields(BrokerConfig):
         assert field.name in combined or field.name.replace("_", ".") in BROKER_PROPERTIES
     for field in dataclasses.fields(LogConfig):

@@ -18,6 +18,7 @@ from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
 from kafkalog_broker.protocol.codec import encode_response, response_class
+from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
@@ -56,6 +57,7 @@ class AdminBroker:
         self.groups = Groups()
         self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
         self.dynamic_configs = DynamicConfigs(directories, self.node_id)
+        self.tls = Tls()
         self.dynamic_configs.load()
         self.topics = TopicRegistry(self._dirs.all)
         self.topics.load()

@@ -1,0 +1,50 @@
+"""36 SaslAuthenticate, versions 0 to 2: the messages of a mechanism. What may come when: `net/sasl_gate.py`.
+
+v1  session_lifetime_ms: when the client has to authenticate again (KIP-368).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.security.refusal import Refused
+
+
+@api(36, 0, 2)
+async def handle(request: Request, broker: Broker) -> Any:
+    exchange = request.connection.sasl
+    if exchange is None:
+        return _answer(
+            request,
+            error_code=ErrorCode.illegal_sasl_state,
+            error_message="SaslAuthenticate request received after successful authentication",
+        )
+    try:
+        answer = exchange.token(bytes(request.entity.auth_bytes))
+    except Refused as error:
+        return _answer(request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown or "")
+    lifetime = exchange.session.lifetime_ms if exchange.session is not None else 0
+    return _answer(request, auth_bytes=answer, lifetime_ms=lifetime)
+
+
+def _answer(
+    request: Request,
+    *,
+    error_code: ErrorCode = ErrorCode.none,
+    error_message: str = "",
+    auth_bytes: bytes = b"",
+    lifetime_ms: int = 0,
+) -> Any:
+    lifetime = {"session_lifetime": timedelta(milliseconds=lifetime_ms)} if request.version >= 1 else {}
+    return entity(
+        response_module(request).SaslAuthenticateResponse,
+        error_code=error_code,
+        error_message=error_message,
+        auth_bytes=auth_bytes,
+        **lifetime,
+    )

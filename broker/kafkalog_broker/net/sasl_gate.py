@@ -1,0 +1,121 @@
+"""What a connection of a SASL listener does with its frames: nobody is served before it has proved who it is.
+
+While it has not, only ApiVersions, SaslHandshake and SaslAuthenticate come through, in the order that `SaslExchange`
+allows. A session that ends is renewed on the same connection (KIP-368), or the next request closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Coroutine
+from time import monotonic
+from typing import Any
+
+from kafkalog_broker.config.sasl_settings import SaslSettings
+from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
+from kafkalog_broker.protocol.codec import API_VERSIONS, api_name
+from kafkalog_broker.security.refusal import Refused
+from kafkalog_broker.security.sasl_exchange import Event, SaslExchange, Session
+from kafkalog_broker.security.scram import Credential
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+_EVENTS = {API_VERSIONS: Event.API_VERSIONS, HANDSHAKE: Event.HANDSHAKE, AUTHENTICATE: Event.TOKEN}
+_HANDSHAKE = HANDSHAKE.to_bytes(2, "big")
+_KEY_AND_VERSION = struct.Struct(">hh")
+
+AGAIN_S = 1.0
+"""Re-authentications of a connection are so far apart at least, as in Kafka."""
+
+
+class SaslGate:
+    """Called as a Dispatch. settings: of the listener, asked at each exchange. find(mechanism, name): what is kept of a
+    user of SCRAM. authenticated: told the principal. clock: seconds."""
+
+    def __init__(
+        self,
+        settings: Callable[[], SaslSettings],
+        find: Callable[[str, str], Credential | None],
+        serve: Dispatch,
+        authenticated: Callable[[str], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._settings, self._find, self._serve = settings, find, serve
+        self._authenticated, self._clock = authenticated, clock
+        self._free = False  # authenticated for ever
+        self._session: Session | None = None
+        self._ends = self._begun_again = 0.0
+        self._raw = False  # tokens come as frames without a header: SaslHandshake 0
+        self._exchange: SaslExchange | None = SaslExchange(settings(), find)
+
+    def __call__(self, frame: Frame, connection: ConnectionInfo) -> Coroutine[Any, Any, list[Any] | None]:
+        return self._serve(frame, connection) if self._free else self._guarded(frame, connection)
+
+    @property
+    def max_request_bytes(self) -> int:
+        """What a request may have before its sender is known."""
+        return self._settings().max_receive_bytes
+
+    async def _guarded(self, frame: Frame, connection: ConnectionInfo) -> list[Any] | None:
+        if self._exchange is None:
+            now = self._clock()
+            if frame[:2] == _HANDSHAKE and (not self._begun_again or now - self._begun_again >= AGAIN_S):
+                self._begun_again = now
+                self._exchange, self._raw = SaslExchange(self._settings(), self._find, self._session), False
+            elif now >= self._ends:
+                raise ConnectionClosed("its session has expired, and it has not authenticated again", logging.INFO)
+            else:
+                served = self._serve(frame, connection)
+                del frame  # as without a gate: it need not stay while it is handled
+                return await served
+        return await self._authenticate(self._exchange, frame, connection)
+
+    async def _authenticate(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> list[Any] | None:
+        if self._raw:
+            pieces = await self._raw_token(exchange, frame)
+        else:
+            event, version = _event(exchange, frame)
+            connection.sasl = exchange
+            try:
+                pieces = await self._serve(frame, connection)
+            finally:
+                connection.sasl = None
+            if event is Event.API_VERSIONS and registry()[API_VERSIONS].serves(version):
+                exchange.api_versions()
+            self._raw = event is Event.HANDSHAKE and version == 0
+        if exchange.refused is not None:
+            # The answer is what a client that guesses passwords waits for.
+            await asyncio.sleep(self._settings().failed_delay_ms / 1000)
+            raise ConnectionClosed(f"not authenticated: {exchange.refused}", logging.WARNING, pieces)
+        if exchange.session is not None:
+            self._let_in(exchange.session)
+        return pieces
+
+    async def _raw_token(self, exchange: SaslExchange, frame: Frame) -> list[Any] | None:
+        try:
+            answer = exchange.token(bytes(frame))
+        except Refused:
+            return None  # there is no frame for an error
+        return [struct.pack(">i", len(answer)) + answer]
+
+    def _let_in(self, session: Session) -> None:
+        self._exchange, self._session, self._raw = None, session, False
+        self._ends = self._clock() + session.lifetime_ms / 1000
+        self._free = not session.lifetime_ms
+        self._authenticated(session.principal)
+
+
+def _event(exchange: SaslExchange, frame: Frame) -> tuple[Event, int]:
+    """Raises ConnectionClosed for a request that may not come now."""
+    if len(frame) < _KEY_AND_VERSION.size:
+        raise ConnectionClosed(f"a frame of {len(frame)} bytes has no room for a request header")
+    key, version = _KEY_AND_VERSION.unpack_from(frame)
+    event = _EVENTS.get(key)
+    if event is Event.HANDSHAKE and exchange.wants_tokens:
+        exchange.refuse("it sent a second SaslHandshake")  # which is answered
+    elif event is None or not exchange.may(event):
+        name = api_name(key) if key in registry() else f"API key {key}"
+        raise ConnectionClosed(f"it sent {name} where it has to authenticate first (is its sasl.mechanism set?)")
+    return event, version

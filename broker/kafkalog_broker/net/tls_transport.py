@@ -1,0 +1,353 @@
+"""A connection's transport with TLS, on a socket of Python's: what asyncio's and uvloop's have, with bounded steps.
+
+Theirs do whole handshakes whenever bytes come, and uvloop's keeps 256 kB for each connection. Here a handshake goes
+step by step in turns (`tls_turns`), and what is read goes straight into the protocol's own buffer. Until its peer has
+sent something, a connection holds a socket and no state of TLS; one that does not finish is closed after HANDSHAKE_S.
+
+The peer may end its side and still be answered, as without TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafkalog_broker.net.tls_turns import TlsTurns
+from kafkalog_broker.security.refusal import NotAuthenticated
+
+if TYPE_CHECKING:
+    from kafkalog_broker.security.listener_tls import ListenerTls
+
+HANDSHAKE_S = 30.0
+"""A handshake takes three messages; a client that is cut off in the middle holds a socket no longer than this. Kafka
+waits for connections.max.idle.ms."""
+
+CHUNK_BYTES = 64 << 10
+"""What is encrypted at once; four records of TLS."""
+
+WRITE_ONCE_BYTES = 512 << 10
+"""What one connection writes in a round of the loop, so that a fast consumer does not keep it."""
+
+JOIN_BYTES = 64 << 10
+"""Pieces up to so many bytes are written as one: each would be a record, and a call, of its own."""
+
+_WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Peer(Protocol):
+    """What a connection is to this transport (`connection.Connection`)."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+    def buffer_updated(self, nbytes: int) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def secured(self, principal: str) -> None: ...
+    def not_secured(self, why: str) -> None: ...
+
+
+class TlsTransport(asyncio.Transport):
+    """For an accepted socket. `start` tells the protocol that it is connected; the handshake comes after that."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        peer: socket.socket,
+        protocol: Peer,
+        turns: TlsTurns,
+        tls: Callable[[], ListenerTls],
+    ) -> None:
+        """tls: asked when the handshake begins, so that it goes by what holds then."""
+        super().__init__({"peername": _name(peer.getpeername), "sockname": _name(peer.getsockname)})
+        self._loop, self._socket, self._protocol, self._turns, self._settings = loop, peer, protocol, turns, tls
+        self._fd = peer.fileno()
+        self._tls: ssl.SSLSocket | None = None
+        self._open = False  # the handshake is done
+        self._reads, self._reads_wanted = False, True
+        self._writes = False
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = self._round_bytes = 0
+        self._high = self._low = 64 << 10
+        self._writing_paused = False
+        self._closing = self._lost = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Tell the protocol, which may refuse the connection, and wait for the peer's first bytes."""
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._protocol.connection_made(self)
+        if not self._closing:
+            self._timer = self._loop.call_later(HANDSHAKE_S, self._too_late)
+            self._wait_for(reading=True)
+
+    # -- what asyncio's transports have
+
+    def get_write_buffer_size(self) -> int:
+        return self._unsent_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = 64 << 10 if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        self._reads_wanted = False
+        if self._open:
+            self._stop_reading()
+
+    def resume_reading(self) -> None:
+        self._reads_wanted = True
+        if self._open and not self._closing:
+            self._read_on()
+
+    def write(self, data: Any) -> None:
+        """Encrypt and send what the peer takes at once, keep the rest without a copy."""
+        if self._closing or not data:
+            return
+        if self._tls is None or not self._open:
+            raise RuntimeError("nothing can be written before the handshake")
+        self._unsent.append(memoryview(data).cast("B"))
+        self._unsent_bytes += len(self._unsent[-1])
+        if not self._writes:
+            self._write_out()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        small: list[Any] = []
+        size = 0
+        for piece in list_of_data:
+            if size + len(piece) > JOIN_BYTES and small:
+                self.write(b"".join(small))
+                small, size = [], 0
+            if len(piece) > JOIN_BYTES:
+                self.write(piece)
+            else:
+                small.append(piece)
+                size += len(piece)
+        if small:
+            self.write(small[0] if len(small) == 1 else b"".join(small))
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """When what was written is with the operating system: with a goodbye, so that the peer knows nothing is cut."""
+        if self._closing:
+            return
+        self._closing = True
+        self._stop_reading()
+        if not self._unsent:
+            self._end(None, goodbye=True)
+
+    def abort(self) -> None:
+        self._closing = True
+        self._end(None, goodbye=False)
+
+    # -- the handshake
+
+    def _wait_for(self, *, reading: bool) -> None:
+        if reading:
+            self._reads = True
+            self._loop.add_reader(self._fd, self._handshake_ready)
+        else:
+            self._writes = True
+            self._loop.add_writer(self._fd, self._handshake_ready)
+
+    def _handshake_ready(self) -> None:
+        """The socket can be read or written again, and is not looked at before the step has been taken."""
+        self._stop_reading()
+        self._stop_writing()
+        self._turns.handshake(self._handshake_step)
+
+    def _handshake_step(self) -> None:
+        if self._closing:
+            return
+        try:
+            settings = self._settings()
+            if self._tls is None:
+                self._tls = settings.context.wrap_socket(
+                    self._socket, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+                )
+                self._socket = self._tls
+            self._tls.do_handshake()
+            principal = settings.principal(self._tls.getpeercert(binary_form=True))
+        except ssl.SSLWantReadError:
+            self._wait_for(reading=True)
+        except ssl.SSLWantWriteError:
+            self._wait_for(reading=False)
+        except (OSError, ValueError, NotAuthenticated) as error:
+            self._fail(error)
+        else:
+            self._handshake_done(principal)
+
+    def _handshake_done(self, principal: str) -> None:
+        assert self._tls is not None
+        self._open = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._extra["ssl_object"] = self._tls  # type: ignore[attr-defined]
+        self._protocol.secured(principal)
+        if self._reads_wanted and not self._closing:
+            self._read_on()
+
+    def _fail(self, error: Exception) -> None:
+        self._protocol.not_secured(_reason(error))
+        self.abort()
+
+    def _too_late(self) -> None:
+        if not self._open:
+            self._protocol.not_secured(f"its TLS handshake was not done in {HANDSHAKE_S:.0f} s")
+            self.abort()
+
+    # -- reading
+
+    def _read_on(self) -> None:
+        if not self._reads:
+            self._reads = True
+            self._loop.add_reader(self._fd, self._read_ready)
+        self._read_pending()
+
+    def _read_pending(self) -> None:
+        """What OpenSSL has decrypted makes no socket readable."""
+        if self._tls is not None and self._reads and self._tls.pending():
+            self._loop.call_soon(self._read_ready)
+
+    def _stop_reading(self) -> None:
+        if self._reads:
+            self._reads = False
+            self._loop.remove_reader(self._fd)
+
+    def _read_ready(self) -> None:
+        if not self._reads or self._tls is None:
+            return
+        buffer = self._protocol.get_buffer(-1)
+        size, filled, ended = len(buffer), 0, False
+        try:
+            while filled < size:
+                count = self._tls.recv_into(buffer[filled:])
+                if not count:
+                    ended = True
+                    break
+                filled += count
+        except _WAITS:
+            pass
+        except (OSError, ValueError) as error:
+            self._end(error, goodbye=False)
+            return
+        if filled:
+            self._protocol.buffer_updated(filled)
+        if ended and not self._closing:
+            self._stop_reading()
+            self._reads_wanted = False
+            if not self._protocol.eof_received():
+                self.close()
+        elif filled == size:
+            self._read_pending()
+
+    # -- writing
+
+    def _write_out(self) -> None:
+        """Send until the peer takes no more, or the connection has had its share of this round."""
+        assert self._tls is not None
+        unsent = self._unsent
+        try:
+            while unsent:
+                chunk = unsent[0][:CHUNK_BYTES]
+                if not self._may_write(len(chunk)):
+                    break
+                count = self._tls.send(chunk)
+                self._unsent_bytes -= count
+                if count == len(unsent[0]):
+                    unsent.popleft()
+                else:
+                    unsent[0] = unsent[0][count:]
+        except _WAITS:
+            pass
+        except (OSError, ValueError) as error:
+            self._end(error, goodbye=False)
+            return
+        if unsent and not self._writes:
+            self._writes = True
+            self._loop.add_writer(self._fd, self._write_ready)
+        if self._unsent_bytes > self._high and not self._writing_paused:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+
+    def _may_write(self, count: int) -> bool:
+        if self._round_bytes >= WRITE_ONCE_BYTES or not self._turns.written(count):
+            return False
+        if not self._round_bytes:
+            self._loop.call_soon(self._new_round)
+        self._round_bytes += count
+        return True
+
+    def _new_round(self) -> None:
+        self._round_bytes = 0
+
+    def _write_ready(self) -> None:
+        if self._tls is None or self._lost:
+            return
+        self._write_out()
+        if self._lost:
+            return
+        if not self._unsent:
+            self._stop_writing()
+        if self._writing_paused and self._unsent_bytes <= self._low:
+            self._writing_paused = False
+            self._protocol.resume_writing()
+        if self._closing and not self._unsent:
+            self._end(None, goodbye=True)
+
+    def _stop_writing(self) -> None:
+        if self._writes:
+            self._writes = False
+            self._loop.remove_writer(self._fd)
+
+    # -- the end
+
+    def _end(self, error: Exception | None, *, goodbye: bool) -> None:
+        if self._lost:
+            return
+        self._closing = self._lost = True
+        self._stop_reading()
+        self._stop_writing()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        if goodbye and self._tls is not None and self._open:
+            try:
+                self._tls.unwrap()
+            except (OSError, ValueError):
+                pass  # it is sent, and the peer's own is not waited for; or the peer is gone
+        self._socket.close()
+        self._loop.call_soon(self._protocol.connection_lost, error)
+
+
+def _name(ask: Callable[[], Any]) -> Any:
+    """None for a peer that has gone already."""
+    try:
+        return ask()
+    except OSError:
+        return None
+
+
+def _reason(error: Exception) -> str:
+    """Why a handshake failed, in one line for the log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        text = (error.reason or str(error)).lower().replace("_", " ")
+        plain = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "BAD_RECORD_TYPE")
+        hint = ": it may speak without TLS (security.protocol)" if plain else ""
+        return f"its TLS handshake failed: {text}{hint}"
+    if isinstance(error, NotAuthenticated):
+        return str(error)
+    return f"its TLS handshake failed: {error}"

@@ -1,0 +1,60 @@
+"""What TLS may take of one round of the event loop, over all connections.
+
+A handshake is a millisecond of arithmetic with an RSA key of 2,048 bits: of 200 clients that come back together, each
+takes a step when it is its turn, and requests of others are served between two rounds. What is written is bounded
+likewise, since encryption of what many consumers read at once is work too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+
+HANDSHAKES_S = 0.002
+"""Time for steps of handshakes in one round; one step is always taken."""
+
+WRITTEN_BYTES = 4 << 20
+"""What all connections encrypt in one round: 2 to 4 ms."""
+
+
+class TlsTurns:
+    """For one event loop, in its thread. clock: seconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = perf_counter) -> None:
+        self._loop, self._clock = loop, clock
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._left_bytes = WRITTEN_BYTES
+        self._moving = False  # `_next_round` is called in the loop's next round
+
+    def handshake(self, step: Callable[[], None]) -> None:
+        """Call `step` in a later round, after those that came before it."""
+        self._waiting.append(step)
+        self._move()
+
+    def written(self, count: int) -> bool:
+        """So many bytes are about to be encrypted; False when that has to wait for another round."""
+        if self._left_bytes <= 0:
+            return False
+        self._left_bytes -= count
+        self._move()
+        return True
+
+    def _move(self) -> None:
+        if not self._moving:
+            self._moving = True
+            self._loop.call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._moving = False
+        self._left_bytes = WRITTEN_BYTES
+        if not self._waiting:
+            return
+        end = self._clock() + HANDSHAKES_S
+        while self._waiting:
+            self._waiting.popleft()()
+            if self._clock() >= end:
+                break
+        if self._waiting:
+            self._move()

@@ -1,0 +1,139 @@
+"""Principals from certificates: a distinguished name as Java writes it, and ssl.principal.mapping.rules (KIP-371)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.security.refusal import NotAuthenticated
+
+RULES = "ssl.principal.mapping.rules"
+
+_KEYWORDS = {
+    NameOID.COMMON_NAME: "CN",
+    NameOID.LOCALITY_NAME: "L",
+    NameOID.STATE_OR_PROVINCE_NAME: "ST",
+    NameOID.ORGANIZATION_NAME: "O",
+    NameOID.ORGANIZATIONAL_UNIT_NAME: "OU",
+    NameOID.COUNTRY_NAME: "C",
+    NameOID.STREET_ADDRESS: "STREET",
+    NameOID.DOMAIN_COMPONENT: "DC",
+    NameOID.USER_ID: "UID",
+}
+"""The attributes that RFC 2253 has words for. Others are their number and the bytes of their value."""
+
+_RULE = re.compile(r"(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<into>(?:\\.|[^\\/])*)/(?P<case>[LU]?)")
+_REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>[0-9]+)", re.DOTALL)
+_NAMED_GROUP = re.compile(r"\(\?<(?![=!])")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`pattern` None: DEFAULT, the name as it is. `case`: L, U or "" for the name that comes out."""
+
+    pattern: re.Pattern[str] | None
+    into: str = ""
+    case: str = ""
+
+    def apply(self, name: str) -> str | None:
+        if self.pattern is None:
+            return name
+        if self.pattern.fullmatch(name) is None:
+            return None
+        # As Java's replaceAll: every match of the pattern in the name, which may be an empty one at its end.
+        result = self.pattern.sub(lambda match: _filled_in(self.into, match), name)
+        return {"L": result.lower, "U": result.upper}.get(self.case, lambda: result)()
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """`RULE:pattern/replacement/[LU]` and DEFAULT, separated by commas. Raises ConfigError."""
+    rules: list[Rule] = []
+    position, text = 0, text.strip()
+    while position < len(text):
+        found = _RULE.match(text, position)
+        rest = text[found.end() if found else position :].lstrip()
+        if found is None or (rest and not rest.startswith(",")):
+            raise ConfigError(
+                f"Invalid value {text[:200]} for configuration {RULES}: expected DEFAULT or RULE:pattern/replacement/ "
+                f"with L or U after it, at character {position + 1}",
+                name=RULES,
+            )
+        rules.append(_rule(found, text))
+        position = len(text) - len(rest.removeprefix(",").lstrip())
+    return tuple(rules)
+
+
+def principal_name(rules: Sequence[Rule], name: str) -> str:
+    """What the first rule that matches makes of a distinguished name. Raises NotAuthenticated."""
+    for rule in rules:
+        result = rule.apply(name)
+        if result is not None:
+            return result
+    raise NotAuthenticated(f"no rule of {RULES} applies to {name}")
+
+
+def distinguished_name(certificate: x509.Certificate) -> str:
+    """The subject as X500Principal.getName gives it (RFC 2253): `CN=alice,OU=Sales,C=NL`, the narrowest first."""
+    return ",".join("+".join(map(_attribute, rdn)) for rdn in reversed(list(certificate.subject.rdns)))
+
+
+def _rule(found: re.Match[str], text: str) -> Rule:
+    if found["default"]:
+        return Rule(None)
+    try:
+        pattern = re.compile(_NAMED_GROUP.sub("(?P<", found["pattern"]))
+    except re.error as error:
+        raise ConfigError(
+            f"Invalid value {text[:200]} for configuration {RULES}: {found['pattern'][:200]} is no regular expression: "
+            f"{error}",
+            name=RULES,
+        ) from None
+    return Rule(pattern, found["into"], found["case"])
+
+
+def _filled_in(into: str, match: re.Match[str]) -> str:
+    """`$1` replaced by the first group, as SslPrincipalMapper does: digits that name no group are text."""
+
+    def group(reference: re.Match[str]) -> str:
+        if reference["escaped"] is not None:
+            return str(reference["escaped"])
+        digits, groups = reference["number"], match.re.groups
+        used = len(digits)
+        while used > 1 and int(digits[:used]) > groups:
+            used -= 1
+        if int(digits[:used]) > groups:
+            return str(reference[0])
+        return (match[int(digits[:used])] or "") + digits[used:]
+
+    return _REFERENCE.sub(group, into)
+
+
+def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
+    keyword = _KEYWORDS.get(attribute.oid)
+    if keyword is None or not isinstance(attribute.value, str):
+        return f"{attribute.oid.dotted_string if keyword is None else keyword}=#{_value_der(attribute).hex()}"
+    return f"{keyword}={_escaped(attribute.value)}"
+
+
+def _escaped(value: str) -> str:
+    text = re.sub(r'([,=+<>#;"\\])', r"\\\1", value)
+    leading = len(text) - len(text.lstrip(" "))
+    trailing = len(text) - len(text.rstrip(" ")) if leading < len(text) else 0
+    return "\\ " * leading + text[leading : len(text) - trailing] + "\\ " * trailing
+
+
+def _value_der(attribute: x509.NameAttribute[str | bytes]) -> bytes:
+    """The bytes of the value, tag and length in front: what follows the number in the DER of a name of it alone."""
+    data = x509.Name([attribute]).public_bytes()
+    for _ in range(3):  # the sequence of the name, the set, the sequence of number and value
+        data = data[_header_size(data) :]
+    return data[_header_size(data) + data[1] :]  # numbers of attributes are shorter than 128 bytes
+
+
+def _header_size(data: bytes) -> int:
+    return 2 if data[1] < 0x80 else 2 + (data[1] & 0x7F)

@@ -1,0 +1,101 @@
+"""A listener's settings made an SSLContext of Python's: protocols, cipher suites, key, whom it trusts."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import tempfile
+
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.tls_settings import TLS_1_2, TLS_1_3, TlsSettings
+from kafkalog_broker.security.certificates import Identity, authorities, identity
+
+SUITES = "ssl.cipher.suites"
+_VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_OF_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+
+
+def tls_context(settings: TlsSettings) -> tuple[ssl.SSLContext, Identity]:
+    """For the broker's side of connections. Reads files, so not for the event loop's thread. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    protocols = _set_suites(context, settings)
+    context.minimum_version, context.maximum_version = _VERSIONS[protocols[0]], _VERSIONS[protocols[-1]]
+    # Each connection proves itself anew: a certificate that has expired or is not trusted any more is not resumed with.
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    own = identity(settings.keystore)
+    _load(context, own)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    if settings.truststore is not None:
+        trusted = authorities(settings.truststore)
+        context.load_verify_locations(cadata="".join(one.public_bytes(Encoding.PEM).decode() for one in trusted))
+        # As in Java, a certificate in the truststore is trusted itself, whoever signed it.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    elif settings.client_auth != "none":
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)  # as in Java: the authorities that the machine trusts
+    return context, own
+
+
+def _load(context: ssl.SSLContext, own: Identity) -> None:
+    """Python takes a key from a file only: one that only this user reads, encrypted, there for the moment."""
+    password = secrets.token_bytes(32).hex().encode()
+    try:
+        key = own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
+        with tempfile.NamedTemporaryFile(prefix="kafkalog-tls-") as file:
+            file.write(key + b"".join(one.public_bytes(Encoding.PEM) for one in own.chain))
+            file.flush()
+            context.load_cert_chain(file.name, password=password)
+    except (ssl.SSLError, ValueError, TypeError) as error:
+        raise ConfigError(f"the certificate of the keystore cannot be used for TLS: {error}") from None
+
+
+def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ...]:
+    """The protocols that are left: a list of suites of one protocol switches the other off, as in Java.
+
+    Python cannot choose among the suites of TLS 1.3, so a list that has some of them must have all.
+    """
+    wanted = settings.cipher_suites
+    if not wanted:
+        return settings.protocols
+    known = _openssl_names()
+    unknown = [suite for suite in wanted if suite not in _OF_1_3 and openssl_name(suite) not in known]
+    if unknown:
+        raise ConfigError(f"Invalid value {unknown[0][:200]} for configuration {SUITES}: no such suite", name=SUITES)
+    newer, older = [suite for suite in wanted if suite in _OF_1_3], [suite for suite in wanted if suite not in _OF_1_3]
+    protocols = tuple(one for one in settings.protocols if (newer if one == TLS_1_3 else older))
+    if not protocols:
+        raise ConfigError(
+            f"Invalid value {','.join(wanted)[:200]} for configuration {SUITES}: none of them belongs to "
+            f"{' or '.join(settings.protocols)}",
+            name=SUITES,
+        )
+    if TLS_1_3 in protocols and len(set(newer)) != len(_OF_1_3):
+        raise ConfigError(
+            f"Invalid value {','.join(wanted)[:200]} for configuration {SUITES}: it is not possible to choose among "
+            "the suites of TLSv1.3",
+            name=SUITES,
+            hint=f"name all of them ({','.join(_OF_1_3)}), or none, which leaves {TLS_1_2}",
+        )
+    if older:
+        context.set_ciphers(":".join(map(openssl_name, older)))
+    return protocols
+
+
+def openssl_name(suite: str) -> str:
+    """What OpenSSL calls a suite: `ECDHE-RSA-AES128-GCM-SHA256` for `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`."""
+    exchange, separator, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    if not separator:
+        return suite
+    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256").removesuffix("_POLY1305_SHA256")
+    cipher = cipher.replace("_CBC", "") if "CBC" in cipher else cipher
+    cipher = f"{cipher}_POLY1305" if cipher == "CHACHA20" else cipher
+    return (cipher if exchange == "RSA" else f"{exchange}_{cipher}").replace("_", "-")
+
+
+def _openssl_names() -> set[str]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL:@SECLEVEL=1")
+    return {str(cipher["name"]) for cipher in context.get_ciphers()}

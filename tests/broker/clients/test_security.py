@@ -1,0 +1,218 @@
+"""Who gets in: three clients with each kind of security and mechanism that they have (docs/security.md has the table).
+
+Each cell produces, consumes in a group and is refused with a wrong password; confluent-kafka also has transactions and
+sessions that are renewed while it produces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from kafkalog_broker.testing import RunningBroker, running_broker
+
+kafka = pytest.importorskip("kafka")
+aiokafka = pytest.importorskip("aiokafka")
+
+WAIT = 30
+USERS = {"alice": "alice's secret", "bob": 'with "quotes", commas = \\ and more'.replace('"', "'")}
+SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+KINDS: dict[str, dict[str, Any]] = {
+    "SSL": {"security": "SSL"},
+    "mutual SSL": {"security": "SSL", "users": USERS},
+    "SASL_PLAINTEXT": {"security": "SASL_PLAINTEXT", "users": USERS},
+    "SASL_SSL": {"security": "SASL_SSL", "users": USERS},
+}
+CELLS = [(kind, mechanism) for kind in KINDS for mechanism in (SASL if kind.startswith("SASL") else ("",))]
+VALUES = [b"%d" % number for number in range(100)]
+
+
+@dataclass(frozen=True)
+class Cell:
+    broker: RunningBroker
+    kind: str
+    mechanism: str
+
+    @property
+    def topic(self) -> str:
+        return f"{self.kind}-{self.mechanism}".replace(" ", "_")
+
+    def librdkafka(self, user: str | None = None, **changed: str) -> dict[str, Any]:
+        own = self.broker.client(user, self.mechanism)
+        return {"bootstrap.servers": self.broker.bootstrap, "log_level": 0, **own, **changed}
+
+    def python(self, user: str | None = None, password: str | None = None) -> dict[str, Any]:
+        """The words of kafka-python and aiokafka."""
+        own = self.broker.client(user, self.mechanism)
+        found: dict[str, Any] = {
+            "bootstrap_servers": self.broker.bootstrap,
+            "security_protocol": own["security.protocol"],
+            "ssl_context": self.broker.ssl_context(user),
+        }
+        if self.mechanism:
+            found |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_plain_username": own["sasl.username"],
+                "sasl_plain_password": own["sasl.password"] if password is None else password,
+            }
+        return found
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[dict[str, RunningBroker]]:
+    """Started when they are asked for."""
+    running: dict[str, Any] = {}
+
+    class Brokers(dict[str, RunningBroker]):
+        def __missing__(self, kind: str) -> RunningBroker:
+            topics = {Cell(None, kind, mechanism).topic: 1 for its, mechanism in CELLS if its == kind}  # type: ignore[arg-type]
+            running[kind] = running_broker({"group.initial.rebalance.delay.ms": 0}, topics=topics, **KINDS[kind])
+            self[kind] = running[kind].__enter__()
+            return self[kind]
+
+    try:
+        yield Brokers()
+    finally:
+        for one in running.values():
+            one.__exit__(None, None, None)
+
+
+@pytest.fixture(params=CELLS, ids=lambda cell: "-".join(filter(None, cell)))
+def cell(request: pytest.FixtureRequest, brokers: dict[str, RunningBroker]) -> Cell:
+    kind, mechanism = request.param
+    return Cell(brokers[kind], kind, mechanism)
+
+
+def consumed(cell: Cell, group: str, wanted: int, **changed: str) -> list[bytes]:
+    settings = {"group.id": group, "auto.offset.reset": "earliest", **changed}
+    consumer, end = Consumer(cell.librdkafka(**settings)), time.monotonic() + WAIT
+    found: list[bytes] = []
+    consumer.subscribe([cell.topic])
+    try:
+        while len(found) < wanted and time.monotonic() < end:
+            found += [message.value() for message in consumer.consume(1000, 1) if message.error() is None]
+        return found
+    finally:
+        consumer.close()
+
+
+def test_confluent_kafka_and_its_transactions(cell: Cell) -> None:
+    before = consumed(cell, "before", 0)
+    assert before == []
+    producer = Producer(cell.librdkafka(**{"transactional.id": "one"}))
+    producer.init_transactions(WAIT)
+    for values, ends in ((VALUES, producer.commit_transaction), ([b"never"], producer.abort_transaction)):
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(cell.topic, value)
+        producer.flush(WAIT)
+        ends(WAIT)
+    found = consumed(cell, "confluent", len(VALUES), **{"isolation.level": "read_committed"})
+    assert found == VALUES
+
+
+@pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
+def test_confluent_kafka_is_refused(cell: Cell) -> None:
+    changed: list[dict[str, str]] = [{"ssl.certificate.pem": "", "ssl.key.pem": ""}]
+    if cell.mechanism:
+        changed = [{"sasl.password": "x"}, {"sasl.username": "carol"}]
+    for settings in changed:
+        given = {name: text for name, text in cell.librdkafka(**settings).items() if text != ""}
+        errors: list[KafkaError] = []
+        producer = Producer({**given, "error_cb": errors.append})
+        end = time.monotonic() + WAIT
+        while not errors and time.monotonic() < end:
+            producer.poll(0.1)
+        assert errors[0].code() in (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._TRANSPORT)
+        assert "secret" not in cell.broker.log()
+
+
+def test_kafka_python(cell: Cell) -> None:
+    producer = kafka.KafkaProducer(**cell.python(), acks="all")
+    sent = [producer.send(cell.topic, b"python " + value) for value in VALUES]
+    producer.flush(WAIT)
+    assert len([future.get(WAIT) for future in sent]) == len(VALUES)
+    producer.close()
+    consumer = kafka.KafkaConsumer(
+        cell.topic, **cell.python(), group_id="kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=3000
+    )
+    found = []
+    for message in consumer:
+        if message.value.startswith(b"python "):
+            found.append(message.value.removeprefix(b"python "))
+        if len(found) == len(VALUES):
+            break
+    consumer.close()
+    assert found == VALUES
+
+
+def refused(cell: Cell) -> dict[str, Any]:
+    """A wrong password, or no certificate where one is asked for."""
+    if cell.mechanism:
+        return cell.python(password="x")
+    assert cell.broker.security is not None
+    context = ssl.create_default_context(cadata=cell.broker.security.certificate)
+    return {**cell.python(), "ssl_context": context}
+
+
+@pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
+def test_kafka_python_is_refused(cell: Cell) -> None:
+    with pytest.raises(kafka.errors.KafkaError):
+        kafka.KafkaProducer(**refused(cell), bootstrap_timeout_ms=2000).close()
+
+
+@pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
+def test_aiokafka_is_refused(cell: Cell) -> None:
+    async def test() -> None:
+        producer = aiokafka.AIOKafkaProducer(**refused(cell))
+        try:
+            with pytest.raises(aiokafka.errors.KafkaError):
+                await asyncio.wait_for(producer.start(), WAIT)
+        finally:
+            await producer.stop()
+
+    asyncio.run(test())
+
+
+def test_aiokafka(cell: Cell) -> None:
+    async def test() -> list[bytes]:
+        async with aiokafka.AIOKafkaProducer(**cell.python("bob" if cell.kind != "SSL" else None)) as producer:
+            for value in VALUES:
+                await producer.send_and_wait(cell.topic, b"aio " + value)
+        found: list[bytes] = []
+        async with aiokafka.AIOKafkaConsumer(
+            cell.topic, **cell.python(), group_id="aiokafka", auto_offset_reset="earliest"
+        ) as consumer:
+            while len(found) < len(VALUES):
+                message = await asyncio.wait_for(consumer.getone(), WAIT)
+                if message.value.startswith(b"aio "):
+                    found.append(message.value.removeprefix(b"aio "))
+        return found
+
+    assert asyncio.run(test()) == VALUES
+
+
+@pytest.mark.parametrize("mechanism", SASL)
+def test_sessions_are_renewed_in_the_middle_of_traffic(mechanism: str) -> None:
+    """A session lasts 1.5 s, and the producer goes on for 4 without an error (KIP-368)."""
+    properties = {"connections.max.reauth.ms": 1500}
+    with running_broker(properties, topics={"t": 1}, security="SASL_PLAINTEXT", users=USERS) as broker:
+        failed: list[Any] = []
+        settings = {"bootstrap.servers": broker.bootstrap, **broker.client("bob", mechanism), "error_cb": failed.append}
+        producer = Producer(settings)
+        end, sent = time.monotonic() + 4, 0
+        while time.monotonic() < end:
+            producer.produce("t", b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
+            producer.poll(0.02)
+            sent += 1
+        assert producer.flush(WAIT) == 0
+        assert failed == []
+        assert "its session has expired" not in broker.log()
+        assert sent > 20

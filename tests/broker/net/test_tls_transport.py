@@ -1,0 +1,363 @@
+"""Connections with TLS over real sockets, with uvloop and with asyncio's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.net import tls_transport
+from kafkalog_broker.net.dispatch import Dispatch
+from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_broker.net.response_stream import BUFFER_BYTES
+from kafkalog_broker.net.tls_turns import WRITTEN_BYTES, TlsTurns
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.security.authority import Issued
+from kafkalog_broker.security.listener_tls import ListenerTls
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
+from tests.broker.net.helpers.fakes import Handler, framed
+from tests.broker.security.stores import authority, inline, settings
+
+MB = 1 << 20
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "uvloop": new_event_loop,
+    "asyncio": asyncio.SelectorEventLoop,
+}
+Run = Callable[[Callable[[], Coroutine[None, None, None]]], None]
+
+
+@pytest.fixture(params=list(LOOPS))
+def run(request: pytest.FixtureRequest) -> Run:
+    def run_in_loop(test: Callable[[], Coroutine[None, None, None]]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(asyncio.wait_for(test(), 30))
+
+    return run_in_loop
+
+
+@asynccontextmanager
+async def listening(
+    dispatch: Dispatch, limits: NetworkLimits | None = None, **properties: str
+) -> AsyncIterator[tuple[Network, Listener]]:
+    tls = ListenerTls(settings({**inline(), **{name.replace("_", "."): text for name, text in properties.items()}}))
+    network = Network(dispatch, limits)
+    try:
+        yield network, await network.listen("SSL", "127.0.0.1", 0, lambda: tls)
+    finally:
+        await network.stop(0.5)
+
+
+def client(issued: Issued | None = None, tmp_path: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authority().certificate)
+    if issued is not None and tmp_path is not None:
+        path = tmp_path / "client.pem"
+        path.write_text(issued.key + issued.chain)
+        context.load_cert_chain(path)
+    return context
+
+
+async def connect(
+    listener: Listener, context: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(
+        "127.0.0.1", listener.port, limit=MB, ssl=context or client(), server_hostname="localhost"
+    )
+
+
+async def response(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    try:
+        await writer.wait_closed()
+    except (OSError, ssl.SSLError):
+        pass
+
+
+def test_large_and_small_requests_come_back(run: Run) -> None:
+    async def test() -> None:
+        async with listening(Handler()) as (_network, listener):
+            numbers = random.Random(4)
+            bodies = [numbers.randbytes(size) for size in (2, 1, 5 * MB, 100, 300_000, 64 << 10, 16384, 16385, 3, MB)]
+            reader, writer = await connect(listener)
+            sending = asyncio.ensure_future(_send(writer, bodies))
+            assert [await response(reader) for _ in bodies] == bodies
+            await sending
+            await closed(writer)
+
+    async def _send(writer: asyncio.StreamWriter, bodies: list[bytes]) -> None:
+        for body in bodies:
+            writer.write(framed(body))
+            await writer.drain()
+
+    run(test)
+
+
+def test_a_response_out_of_a_file_comes_whole_to_a_slow_reader(run: Run, tmp_path: Path) -> None:
+    """More than one round writes, more than the sockets hold."""
+    data = random.Random(5).randbytes(3 * WRITTEN_BYTES + 12_345)
+    (tmp_path / "segment").write_bytes(data)
+
+    async def test() -> None:
+        handler = Handler()
+        records = FileSlice(FileHandle(str(tmp_path / "segment")), 0, len(data))
+        handler.answer = lambda frame: [len(data).to_bytes(4, "big"), b"", records]
+        async with listening(handler) as (network, listener):
+            reader, writer = await connect(listener)
+            writer.write(framed(b"12"))
+            await asyncio.sleep(0.05)
+            (connection,) = network.admission.open
+            assert connection.unread_bytes <= BUFFER_BYTES + (64 << 10)
+            assert await response(reader) == data
+            await closed(writer)
+
+    run(test)
+
+
+def test_the_principal_is_the_certificates_and_anonymous_without_one(run: Run, tmp_path: Path) -> None:
+    async def test() -> None:
+        seen: list[str] = []
+
+        async def dispatch(frame: bytes | memoryview, connection: ConnectionInfo) -> list[bytes]:
+            seen.append(connection.principal)
+            return [framed(bytes(frame))]
+
+        async with listening(dispatch, ssl_client_auth="requested") as (_network, listener):
+            for context in (client(authority().issue("alice"), tmp_path), client()):
+                reader, writer = await connect(listener, context)
+                writer.write(framed(b"12"))
+                assert await response(reader) == b"12"
+                await closed(writer)
+        assert seen == ["User:CN=alice", "User:ANONYMOUS"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("what", ["none", "expired", "unknown authority", "plaintext", "garbage"])
+def test_who_is_not_let_in_is_one_line_in_the_log(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    from kafkalog_broker.security.authority import Authority
+
+    said = {
+        "none": "peer did not return a certificate",
+        "expired": "certificate has expired",
+        "unknown authority": "self-signed certificate in certificate chain",
+        "plaintext": "it may speak without TLS",
+        "garbage": "its TLS handshake failed",
+    }[what]
+
+    async def test() -> None:
+        handler = Handler()
+        async with listening(handler, ssl_client_auth="required") as (network, listener):
+            if what in ("plaintext", "garbage"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+                head = framed(b"\0\x12\0\0\0\0\0\1\xff\xff") if what == "plaintext" else b"\x16\x03\x01\x02\x00\x01"
+                writer.write(head + random.Random(6).randbytes(600))
+            else:
+                issued = {
+                    "none": None,
+                    "expired": authority().issue("alice", ends=datetime.now(UTC) - timedelta(minutes=1)),
+                    "unknown authority": Authority("others").issue("alice"),
+                }[what]
+                reader, writer = await connect(listener, client(issued, tmp_path))
+            try:
+                while await reader.read(1000):  # alerts, in TLS 1.3 after the client's side of the handshake
+                    pass
+            except (ssl.SSLError, ConnectionError):
+                pass
+            await closed(writer)
+            assert handler.seen == []
+            assert not network.admission.open
+
+    with caplog.at_level(logging.WARNING):
+        run(test)
+    lines = [record.message for record in caplog.records if "closed: " in record.message]
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+def test_a_client_that_never_finishes_holds_its_socket_for_a_bounded_time(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_transport, "HANDSHAKE_S", 0.05)
+
+    async def test() -> None:
+        async with listening(Handler()) as (network, listener):
+            silent = await asyncio.open_connection("127.0.0.1", listener.port)
+            half = await asyncio.open_connection("127.0.0.1", listener.port)
+            half[1].write(b"\x16\x03\x01\x02\x00")
+            for reader, writer in (silent, half):
+                assert await reader.read() == b""
+                await closed(writer)
+            assert not network.admission.open
+
+    with caplog.at_level(logging.WARNING):
+        run(test)
+    assert sum("handshake was not done" in record.message for record in caplog.records) == 2
+
+
+def test_half_done_handshakes_count_as_connections(run: Run) -> None:
+    async def test() -> None:
+        async with listening(Handler(), NetworkLimits(max_connections=2)) as (network, listener):
+            open_now = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
+            assert await open_now[2][0].read() == b""
+            assert network.connection_count == 2
+            for _, writer in open_now:
+                await closed(writer)
+
+    run(test)
+
+
+def test_requests_sent_before_the_end_are_answered(run: Run) -> None:
+    """The client's goodbye comes with its last requests: Python's SSLSocket can send one and still read."""
+
+    async def test() -> None:
+        handler = Handler()
+        async with listening(handler) as (_network, listener):
+
+            def talk() -> bytes:
+                with socket.create_connection(("127.0.0.1", listener.port)) as raw:
+                    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+                    tls = client().wrap_bio(incoming, outgoing, server_hostname="localhost")
+                    while True:
+                        try:
+                            tls.do_handshake()
+                            break
+                        except ssl.SSLWantReadError:
+                            raw.sendall(outgoing.read())
+                            incoming.write(raw.recv(65536))
+                    tls.write(framed(b"12") + framed(b"345"))
+                    try:
+                        tls.unwrap()
+                    except ssl.SSLWantReadError:
+                        pass
+                    raw.sendall(outgoing.read())
+                    raw.shutdown(socket.SHUT_WR)
+                    data = b""
+                    while more := raw.recv(65536):
+                        data += more
+                    return data
+
+            answered = await asyncio.to_thread(talk)
+            assert handler.seen == [b"12", b"345"]
+            assert len(answered) > 2 * 20  # records of the two answers and of the goodbye
+
+    run(test)
+
+
+def test_a_peer_that_vanishes_ends_its_connection(run: Run) -> None:
+    async def test() -> None:
+        handler = Handler(hold=True)
+        async with listening(handler) as (network, listener):
+            reader, writer = await connect(listener)
+            writer.write(framed(b"12"))
+            while not handler.waiting:
+                await asyncio.sleep(0.001)
+            writer.transport.abort()
+            while not next(iter(network.admission.open)).info.closed:
+                await asyncio.sleep(0.001)
+            handler.release()
+            while network.admission.open:
+                await asyncio.sleep(0.001)
+            assert reader is not None
+
+    run(test)
+
+
+def test_connections_that_come_later_get_the_new_certificate(run: Run) -> None:
+    async def test() -> None:
+        renewed = authority().issue("localhost", ("localhost",))
+        now = [ListenerTls(settings(inline()))]
+        network = Network(Handler())
+        try:
+            listener = await network.listen("SSL", "127.0.0.1", 0, lambda: now[0])
+            seen = []
+            for issued in (None, renewed):
+                if issued is not None:
+                    now[0] = ListenerTls(settings(inline(issued)))
+                _reader, writer = await connect(listener)
+                seen.append(writer.get_extra_info("ssl_object").getpeercert(True))
+                await closed(writer)
+            assert seen[0] != seen[1]
+            assert seen[1] == ssl.PEM_cert_to_DER_cert(
+                renewed.chain.partition("-----END")[0] + "-----END CERTIFICATE-----"
+            )
+        finally:
+            await network.stop(0.5)
+
+    run(test)
+
+
+def test_a_handshake_of_random_bytes_never_holds_or_breaks_the_listener(run: Run) -> None:
+    """Real first messages with bytes changed, cut or doubled."""
+
+    async def test() -> None:
+        numbers = random.Random(7)
+        outgoing = ssl.MemoryBIO()
+        tls = client().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        hello = outgoing.read()
+        async with listening(Handler()) as (network, listener):
+            for _ in range(150):
+                data = bytearray(hello)
+                for _ in range(numbers.choice((1, 1, 2, 10))):
+                    data[numbers.randrange(len(data))] = numbers.randrange(256)
+                cut = numbers.choice((len(data), numbers.randrange(len(data))))
+                reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+                writer.write(bytes(data[:cut]) * numbers.choice((1, 1, 2)))
+                if writer.can_write_eof():
+                    writer.write_eof()
+                try:
+                    await reader.read()
+                except ConnectionError:
+                    pass  # it is closed with bytes that nobody has read
+                await closed(writer)
+            reader, writer = await connect(listener)
+            writer.write(framed(b"12"))
+            assert await response(reader) == b"12"
+            await closed(writer)
+            while network.admission.open:
+                await asyncio.sleep(0.001)
+
+    run(test)
+
+
+def test_handshakes_go_in_turns_and_writing_has_a_bound() -> None:
+    """A round takes steps until their time is over, at least one; nobody is passed over."""
+
+    async def test() -> None:
+        now, taken = [0.0], list[int]()
+        turns = TlsTurns(asyncio.get_running_loop(), clock=lambda: now[0])
+
+        def step(number: int) -> None:
+            taken.append(number)
+            now[0] += 0.0015
+
+        for number in range(5):
+            turns.handshake(partial(step, number))
+        rounds = []
+        for _ in range(4):
+            await asyncio.sleep(0)
+            rounds.append(list(taken))
+        assert rounds == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
+        assert turns.written(WRITTEN_BYTES)
+        assert not turns.written(1)
+        await asyncio.sleep(0)
+        assert turns.written(1)
+
+    asyncio.run(test())

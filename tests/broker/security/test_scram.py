@@ -1,0 +1,110 @@
+"""SCRAM on the server: the exchange of RFC 7677, and everything in it that may be wrong."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from kafkalog_broker.security.refusal import Refused
+from kafkalog_broker.security.scram import Credential, ScramServer, credential, salted
+
+SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+FIRST = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+NONCE = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+FINAL = f"c=biws,r={NONCE},p={PROOF}"
+
+
+def kept(mechanism: str = SHA_256, password: str = "pencil") -> Credential:
+    return credential(mechanism, salted(mechanism, password, SALT, 4096), SALT, 4096)
+
+
+def server(users: dict[str, Credential] | None = None, mechanism: str = SHA_256) -> ScramServer:
+    known = {"user": kept(mechanism)} if users is None else users
+    return ScramServer(mechanism, known.get, lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+
+
+def test_the_exchange_of_the_rfc():
+    one = server()
+    assert one.evaluate(FIRST.encode()) == f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    assert not one.done
+    assert one.evaluate(FINAL.encode()) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert (one.done, one.user) == (True, "user")
+
+
+def final_of(first: str, challenge: bytes, password: str, hash_name: str) -> bytes:
+    """The client's side, written as the RFC says it."""
+    fields = dict(part.split("=", 1) for part in challenge.decode().split(","))
+    key = hashlib.pbkdf2_hmac(hash_name, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
+    client_key = hmac.digest(key, b"Client Key", hash_name)
+    without = f"c={base64.b64encode(first[: first.index('n=')].encode()).decode()},r={fields['r']}"
+    signed = f"{first[first.index('n=') :]},{challenge.decode()},{without}".encode()
+    signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), signed, hash_name)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{without},p={base64.b64encode(proof).decode()}".encode()
+
+
+@pytest.mark.parametrize(("mechanism", "hash_name"), [(SHA_256, "sha256"), (SHA_512, "sha512")])
+@pytest.mark.parametrize("name", ["user", "a=2Cb=3Dc"])
+@pytest.mark.parametrize("header", ["n,,", "n,a={},"])
+def test_both_hashes_names_that_are_written_otherwise_and_authorization_ids(
+    mechanism: str, hash_name: str, name: str, header: str
+):
+    first = f"{header.format(name)}n={name},r=abc"
+    plain = name.replace("=2C", ",").replace("=3D", "=")
+    one = server({plain: kept(mechanism)}, mechanism)
+    challenge = one.evaluate(first.encode())
+    assert one.evaluate(final_of(first, challenge, "pencil", hash_name)).startswith(b"v=")
+    assert one.user == plain
+
+
+def test_a_wrong_password_is_refused_and_the_exchange_is_over():
+    one = server()
+    challenge = one.evaluate(FIRST.encode())
+    with pytest.raises(Refused, match="the password is wrong") as error:
+        one.evaluate(final_of(FIRST, challenge, "pen", "sha256"))
+    assert error.value.shown is None
+    assert not one.done
+    with pytest.raises(Refused):
+        one.evaluate(final_of(FIRST, challenge, "pencil", "sha256"))
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["", "n", "y,,n=user,r=a", "p=tls-unique,,n=user,r=a", "n,,n=user", "n,,n=user,r=", "n,,r=a,n=user",
+     "n,,n=us=er,r=a", "n,,n=nobody,r=a", "n,a=other,n=user,r=a", "\udcff"],
+)  # fmt: skip
+def test_first_messages_that_are_refused(first: str):
+    with pytest.raises(Refused):
+        server().evaluate(first.encode("utf-8", "surrogateescape"))
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        "",
+        f"c=biws,r={NONCE}",
+        f"c=biws,r={NONCE},p=",
+        f"c=biws,r={NONCE},p=????",
+        f"c=biws,r={NONCE},p=AAAA",
+        f"c=biws,r={NONCE[:-1]},p={PROOF}",
+        f"c=biws,r={NONCE}x,p={PROOF}",
+        f"c=eSws,r={NONCE},p={PROOF}",
+        f"c=biws,r={NONCE},x=1,p={PROOF}",
+        FINAL[:-2] + "A=",
+    ],
+)
+def test_second_messages_that_are_refused(final: str):
+    one = server()
+    one.evaluate(FIRST.encode())
+    with pytest.raises(Refused):
+        one.evaluate(final.encode())
+    assert not one.done
+
+
+def test_what_is_kept_is_in_no_text():
+    assert repr(kept()) == "Credential(iterations=4096)"

@@ -1,0 +1,142 @@
+"""Users of SCRAM: kept in files that only their owner reads, changed as Kafka changes them, added at start."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.security.add_scram import parse_add_scram
+from kafkalog_broker.security.scram import credential, salted
+from kafkalog_broker.security.scram_changes import Deletion, Upsertion, changed, number_of
+from kafkalog_broker.security.scram_users import FILE, ScramUsers, Users, dump
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+
+SHA_256, SHA_512 = SCRAM
+KEPT = credential(SHA_256, b"salted", b"salt", 4096)
+OTHER = credential(SHA_256, b"other", b"salt", 4096)
+
+
+def users_of(*names: str) -> Users:
+    return {SHA_256: dict.fromkeys(names, KEPT), SHA_512: {}}
+
+
+def loaded(*directories: Path) -> ScramUsers:
+    users = ScramUsers(directories)
+    users.load()
+    return users
+
+
+def directories(tmp_path: Path) -> list[Path]:
+    found = [tmp_path / "a", tmp_path / "b"]
+    for one in found:
+        one.mkdir()
+    return found
+
+
+def test_users_are_there_after_a_restart_and_the_newest_copy_counts(tmp_path: Path):
+    both = directories(tmp_path)
+    users = loaded(*both)
+    assert users.find(SHA_256, "alice") is None
+    users.save(users_of("alice"))
+    assert users.find(SHA_256, "alice") is None  # until it is used
+    assert loaded(*both).find(SHA_256, "alice") == KEPT
+    one = loaded(both[0])
+    one.save({SHA_256: {"alice": OTHER}, SHA_512: {}})
+    assert loaded(*both).find(SHA_256, "alice") == OTHER
+
+
+def test_nobody_else_may_read_the_file(tmp_path: Path):
+    before = os.umask(0)
+    try:
+        (tmp_path / (FILE + ".tmp")).write_text("of a crash")
+        loaded(tmp_path).save(users_of("alice"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_a_damaged_copy_is_passed_over_and_a_damaged_file_is_an_error(tmp_path: Path):
+    both = directories(tmp_path)
+    loaded(*both).save(users_of("alice"))
+    (both[0] / FILE).write_text('{"version": 0, "generation": 9, "users": {"SCRAM-SHA-256": {"alice": 5}}}')
+    assert loaded(*both).find(SHA_256, "alice") == KEPT
+    with pytest.raises(CorruptFile, match=FILE):
+        loaded(both[0])
+    (both[0] / FILE).write_bytes(dump(9, users_of()).replace(b'"version": 0', b'"version": 7'))
+    with pytest.raises(UnsupportedFormat, match="version 7"):
+        loaded(*both)
+
+
+def upsertion(name: str = "alice", mechanism: int = 1, iterations: int = 4096, key: bytes = b"salted") -> Upsertion:
+    return Upsertion(name, mechanism, iterations, b"salt", key)
+
+
+@pytest.mark.parametrize(
+    ("deletions", "upsertions", "outcome", "left"),
+    [
+        ([], [upsertion("carol")], (ErrorCode.none, None), {"alice", "carol"}),
+        ([Deletion("alice", 1)], [], (ErrorCode.none, None), set()),
+        (
+            [Deletion("alice", 2)], [],
+            (ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"), {"alice"},
+        ),
+        (
+            [Deletion("alice", 1)], [upsertion()],
+            (ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"), {"alice"},
+        ),
+        (
+            [], [upsertion("carol"), upsertion("carol", 2), upsertion("carol")],
+            (ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"), {"alice"},
+        ),
+        ([], [upsertion("")], (ErrorCode.unacceptable_credential, "Username must not be empty"), {"alice"}),
+        ([], [upsertion(mechanism=0)], (ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"), {"alice"}),
+        ([], [upsertion(iterations=4095)], (ErrorCode.unacceptable_credential, "Too few iterations"), {"alice"}),
+        ([], [upsertion(iterations=16385)], (ErrorCode.unacceptable_credential, "Too many iterations"), {"alice"}),
+        ([], [upsertion(key=b"")], (ErrorCode.unknown_server_error, None), {"alice"}),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_changes(
+    deletions: list[Deletion], upsertions: list[Upsertion], outcome: object, left: set[str]
+):
+    users = users_of("alice")
+    assert list(changed(users, deletions, upsertions).values()) == [outcome]
+    assert set(users[SHA_256]) == left
+    assert users[SHA_512] == {}
+
+
+def test_numbers_of_mechanisms():
+    assert [number_of(mechanism) for mechanism in SCRAM] == [1, 2]
+
+
+def test_a_user_of_the_command_line():
+    (one,) = parse_add_scram(['SCRAM-SHA-512=[name=alice,iterations=8192,salt="c2FsdA==",password=a b]'])
+    key = salted(SHA_512, "a b", b"salt", 8192)
+    assert (one.mechanism, one.name, one.kept) == (SHA_512, "alice", credential(SHA_512, key, b"salt", 8192))
+    text = base64.b64encode(key).decode()
+    (same,) = parse_add_scram([f'SCRAM-SHA-512=[name="alice", salt=c2FsdA==,saltedpassword={text},iterations=8192]'])
+    assert same == one
+    first, second = parse_add_scram(["SCRAM-SHA-256=[name=alice,password=x]"] * 2)
+    assert first.kept.salt != second.kept.salt
+    assert "kept" not in repr(first)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "SCRAM-SHA-1=[name=a,password=SECRET]", "SCRAM-SHA-256=name=a,password=SECRET",
+     "SCRAM-SHA-256=[password=SECRET]",
+     "SCRAM-SHA-256=[name=a]", "SCRAM-SHA-256=[name=a,password=SECRET,saltedpassword=SECRET]",
+     "SCRAM-SHA-256=[name=a,saltedpassword=c2FsdA==]", "SCRAM-SHA-256=[name=a,password=SECRET,iterations=10]",
+     "SCRAM-SHA-256=[name=a,password=SECRET,salt=??]", "SCRAM-SHA-256=[name=a,name=b,password=SECRET]",
+     "SCRAM-SHA-256=[name=a,pass=SECRET]"],
+)  # fmt: skip
+def test_a_mistake_on_the_command_line_shows_no_password(text: str):
+    with pytest.raises(ConfigError) as error:
+        parse_add_scram([text])
+    assert "SECRET" not in str(error.value)

@@ -1,0 +1,167 @@
+"""SSLContexts from settings: protocols and suites as Java chooses them; certificates taken anew."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.security.authority import Issued
+from kafkalog_broker.security.tls import Tls
+from kafkalog_broker.security.tls_context import openssl_name, tls_context
+from tests.broker.security.stores import authority, config, der, inline, pem_file, server, settings
+
+ALL_1_3 = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
+OF_1_2 = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+
+
+@pytest.mark.parametrize(
+    ("suite", "name"),
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        ("TLS_DHE_RSA_WITH_AES_256_GCM_SHA384", "DHE-RSA-AES256-GCM-SHA384"),
+        ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384", "ECDHE-RSA-AES256-SHA384"),
+        ("TLS_RSA_WITH_AES_256_CBC_SHA256", "AES256-SHA256"),
+        ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
+    ],
+)
+def test_suites_have_openssls_names(suite: str, name: str):
+    assert openssl_name(suite) == name
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(name)  # raises where OpenSSL does not know it
+
+
+@pytest.mark.parametrize(
+    ("suites", "lowest", "highest"),
+    [
+        ("", ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
+        (OF_1_2, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2),
+        (ALL_1_3, ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3),
+        (f"{OF_1_2},{ALL_1_3}", ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
+    ],
+)
+def test_suites_decide_protocols(suites: str, lowest: ssl.TLSVersion, highest: ssl.TLSVersion):
+    context, _ = tls_context(settings({**inline(), "ssl.cipher.suites": suites}))
+    assert (context.minimum_version, context.maximum_version) == (lowest, highest)
+    if OF_1_2 in suites:
+        older = [one["name"] for one in context.get_ciphers() if one["protocol"] != "TLSv1.3"]
+        assert older == ["ECDHE-ECDSA-AES128-GCM-SHA256"]
+
+
+@pytest.mark.parametrize(
+    ("suites", "protocols", "said"),
+    [
+        ("TLS_NO_WITH_SUCH", "TLSv1.2", "no such suite"),
+        ("HIGH", "TLSv1.2", "no such suite"),
+        (OF_1_2, "TLSv1.3", "none of them belongs to TLSv1.3"),
+        ("TLS_AES_128_GCM_SHA256", "TLSv1.3", "name all of them"),
+    ],
+)
+def test_suites_that_cannot_be_had(suites: str, protocols: str, said: str):
+    with pytest.raises(ConfigError, match=said):
+        tls_context(settings({**inline(), "ssl.cipher.suites": suites, "ssl.enabled.protocols": protocols}))
+
+
+def test_no_key_lies_on_the_disk_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    tls_context(settings(inline()))
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- certificates that change
+
+
+def replaced(path: Path, issued: Issued) -> None:
+    aside = path.with_suffix(".new")
+    pem_file(aside, issued)
+    os.replace(aside, path)
+
+
+def used(tls: Tls) -> x509.Certificate:
+    return tls.of("SSL").identity.chain[0]
+
+
+def first(issued: Issued) -> x509.Certificate:
+    return x509.load_pem_x509_certificates(issued.chain.encode())[0]
+
+
+def started(properties: dict[str, str]) -> Tls:
+    tls = Tls()
+    tls.use(tls.prepared(config(properties).listener_security))
+    return tls
+
+
+def test_a_file_that_changes_is_taken_and_others_are_left_alone(tmp_path: Path):
+    path = tmp_path / "a.pem"
+    tls = started(pem_file(path))
+    assert tls.changed_files() is None
+    renewed = authority().issue("localhost", ("localhost", "127.0.0.1"))
+    replaced(path, renewed)
+    changed = tls.changed_files()
+    assert changed is not None
+    assert used(tls) == first(server())  # until it is used
+    tls.use(changed)
+    assert used(tls) == first(renewed)
+    assert tls.changed_files() is None
+
+
+def test_a_file_that_is_damaged_is_told_once_and_the_old_certificate_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    path = tmp_path / "a.pem"
+    tls = started(pem_file(path))
+    path.write_text("half of i")
+    with caplog.at_level(logging.ERROR):
+        assert tls.changed_files() is None
+        assert tls.changed_files() is None
+    assert [record.message.partition(" cannot be read")[0] for record in caplog.records] == [
+        f"listener SSL goes on with its old certificate: the keystore {path}"
+    ]
+    renewed = authority().issue("localhost", ("localhost", "127.0.0.1", "more"))
+    replaced(path, renewed)
+    changed = tls.changed_files()
+    assert changed is not None
+    tls.use(changed)
+    assert used(tls) == first(renewed)
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "allow", "said"),
+    [
+        ("other", ("localhost", "127.0.0.1"), "ssl.allow.dn.changes", "distinguished name"),
+        ("localhost", ("localhost",), "ssl.allow.san.changes", "subject alternative names of the old one: 127.0.0.1"),
+    ],
+)
+def test_names_of_a_certificate_change_only_where_that_is_allowed(
+    tmp_path: Path, name: str, hosts: tuple[str, ...], allow: str, said: str
+):
+    path = tmp_path / "a.pem"
+    for allowed in (False, True):
+        pem_file(path)
+        properties = {**pem_file(path), allow: str(allowed).lower()}
+        tls = started(properties)
+        replaced(path, authority().issue(name, hosts))
+        if allowed:
+            assert tls.prepared(config(properties).listener_security)["SSL"] is not tls.of("SSL")
+        else:
+            with pytest.raises(ConfigError, match=said):
+                tls.prepared(config(properties).listener_security)
+
+
+def test_principals_come_from_certificates():
+    whole = x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example"), x509.NameAttribute(NameOID.COMMON_NAME, "alice")]
+    )
+    tls = started({**inline(), "ssl.principal.mapping.rules": "RULE:^CN=([^,]*),O=Example$/$1/U,DEFAULT"}).of("SSL")
+    ends = datetime.now(UTC) + timedelta(days=3)
+    for name, principal in ((whole, "User:ALICE"), ("bob", "User:CN=bob")):
+        assert tls.principal(der(authority().issue(name, ends=ends))) == principal
+    assert tls.principal(None) == "User:ANONYMOUS"

@@ -1,0 +1,93 @@
+"""Kafka's ssl.* properties: which listener gets which, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkalog_broker.admin.config_listing import _listener_entry
+from kafkalog_broker.config.definition import ConfigError
+from tests.broker.security.stores import config, inline, settings
+
+
+def test_what_was_set_for_a_listener_comes_before_what_was_set_for_all():
+    made = config(
+        {
+            **inline(),
+            "listeners": "SSL://127.0.0.1:0,INNER://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+            "listener.security.protocol.map": "SSL:SSL,INNER:SSL,PLAINTEXT:PLAINTEXT",
+            "ssl.client.auth": "requested",
+            "listener.name.inner.ssl.client.auth": "required",
+            "listener.name.inner.ssl.enabled.protocols": "TLSv1.3",
+        }
+    )
+    outer, inner, plain = (made.listener_security[name] for name in ("SSL", "INNER", "PLAINTEXT"))
+    assert outer.tls is not None
+    assert inner.tls is not None
+    assert (outer.tls.client_auth, outer.tls.protocols) == ("requested", ("TLSv1.2", "TLSv1.3"))
+    assert (inner.tls.client_auth, inner.tls.protocols) == ("required", ("TLSv1.3",))
+    assert inner.tls.keystore == outer.tls.keystore
+    assert (plain.protocol, plain.tls) == ("PLAINTEXT", None)
+    assert made.without_effect() == []
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({}, "needs a certificate"),
+        ({"ssl.keystore.location": "/x"}, "SSL key store is specified, but key store password is not specified."),
+        ({"ssl.keystore.password": "x"}, "SSL key store is not specified, but key store password is specified."),
+        ({"ssl.keystore.key": "x"}, "can be specified only for PEM, but key store type is JKS."),
+        ({"ssl.keystore.certificate.chain": "x"}, "certificate chain is specified, but private key is not specified"),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.key": "x"},
+            "SSL private key is specified, but certificate chain is not specified.",
+        ),
+        ({**inline(), "ssl.keystore.location": "/x"}, "Both SSL key store location and separate private key"),
+        ({**inline(), "ssl.keystore.password": "x"}, "password cannot be specified with PEM format"),
+        ({**inline(), "ssl.truststore.location": "/x"}, "Both SSL trust store location and separate trust"),
+        ({**inline(), "ssl.truststore.type": "JKS"}, "trust store certs can be specified only for PEM"),
+        ({**inline(), "ssl.truststore.password": "x"}, "trust store password cannot be specified for PEM format."),
+        ({**inline(), "ssl.keystore.type": "BCFKS"}, "one of PEM, PKCS12, JKS"),
+        ({**inline(), "ssl.client.auth": "perhaps"}, "String must be one of: required, requested, none"),
+        ({**inline(), "ssl.enabled.protocols": "TLSv1.1"}, "none of them is served"),
+        ({**inline(), "ssl.enabled.protocols": "TLSv1.4"}, "TLSv1.2 and TLSv1.3 are served"),
+        ({**inline(), "ssl.enabled.protocols": "TLSv1.3", "ssl.protocol": "TLSv1.2"}, "none of them is served"),
+        ({**inline(), "ssl.engine.factory.class": "a.B"}, "classes of Java cannot be loaded"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_listener_and_kafkas_words(properties: dict[str, str], said: str):
+    with pytest.raises(ConfigError) as error:
+        settings(properties)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "highest", "left"),
+    [
+        ("TLSv1.2,TLSv1.1,TLSv1", "TLSv1.3", ("TLSv1.2",)),
+        ("TLSv1.3,TLSv1.2", "TLSv1.2", ("TLSv1.2",)),
+        ("TLSv1.3", "TLSv1.3", ("TLSv1.3",)),
+    ],
+)
+def test_protocols_that_java_has_switched_off_are_left_out(enabled: str, highest: str, left: tuple[str, ...]):
+    found = settings({**inline(), "ssl.enabled.protocols": enabled, "ssl.protocol": highest})
+    assert found.protocols == left
+
+
+def test_no_secret_is_in_the_text_of_settings_or_errors():
+    secrets = {"ssl.keystore.key": "KEYSECRET", "ssl.key.password": "PASSSECRET"}
+    made = config({**inline(), **secrets, "listener.name.ssl.ssl.key.password": "OWNSECRET"})
+    for text in (repr(made), repr(made.listener_security), repr(made.listener_security["SSL"].tls)):
+        assert "SECRET" not in text
+    with pytest.raises(ConfigError) as error:
+        settings({**secrets, "ssl.keystore.type": "JKS"})
+    assert "SECRET" not in f"{error.value!r} {error.value}"
+
+
+def test_a_listeners_own_password_is_described_without_its_value():
+    name = "listener.name.ssl.ssl.key.password"
+    made = config({**inline(), "ssl.key.password": "for all", name: "its own"})
+    assert made.listener_properties() == [name]
+    entry = _listener_entry(made, name)
+    assert (entry.name, entry.value, entry.is_sensitive, entry.read_only) == (name, None, True, True)
+    assert entry.synonyms == ((name, None, 4), ("ssl.key.password", None, 4))
