@@ -36,7 +36,8 @@ from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.append.validation_cost import bytes_at_once
-from kafkalog_broker.storage.partition.log import AppendInfo, Log
+from kafkalog_broker.storage.partition.append_info import AppendInfo
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
 from kafkalog_broker.turn import Turn

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kafkalog_broker.clock import Clock
-from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND
 
 _log = logging.getLogger(__name__)
 

@@ -82,16 +82,7 @@ def scan_partition(
     request = request or ScanRequest()
     space = space or ScanSpace()
     statistics = statistics if statistics is not None else ScanStatistics()
-    rows = space.rows(
-        log.topic,
-        log.partition,
-        request.columns,
-        first_batch_rows=request.first_batch_rows,
-        timestamp_from_ms=request.timestamp_from_ms,
-        timestamp_until_ms=request.timestamp_until_ms,
-        offset_in=request.offset_in,
-        timestamp_in_ms=request.timestamp_in_ms,
-    )
+    rows = _rows(log, request, space)
     scanner = _scanner(log, start, end, request, statistics, rows, space)
     offset, tries = start, 0
     while offset < end:
@@ -110,9 +101,8 @@ def scan_partition(
             statistics.segments += 1
             try:
                 state.position, state.next_offset = _begin(file, offset, request, position_hint)
-                state.done = (
-                    state.next_offset >= end
-                )  # by their timestamps no batch is wanted: what follows is not ours
+                # by their timestamps no batch is wanted: what follows is not ours
+                state.done = state.next_offset >= end
                 if not state.done:
                     file.expect(state.position, end)
                 tries, changed = yield from _scan_file(log, scanner, file, state, request, statistics, offset, tries)
@@ -149,6 +139,19 @@ def scan_partition(
     if rows.rows_filled:
         statistics.rows += rows.rows_filled
         yield rows.take()
+
+
+def _rows(log: PartitionLog, request: ScanRequest, space: ScanSpace) -> RowBuffers:
+    return space.rows(
+        log.topic,
+        log.partition,
+        request.columns,
+        first_batch_rows=request.first_batch_rows,
+        timestamp_from_ms=request.timestamp_from_ms,
+        timestamp_until_ms=request.timestamp_until_ms,
+        offset_in=request.offset_in,
+        timestamp_in_ms=request.timestamp_in_ms,
+    )
 
 
 def _scanner(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import check_continues
 from kafkalog_broker.storage.partition.availability import Availability
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
@@ -186,3 +187,8 @@ class Follower:
         self._holder.high_watermark = min(self._holder.high_watermark, self._local.log_end_offset)
         self._subscribers.wake()
         return gone
+
+
+def follows_another(name: str) -> BrokerError:
+    """For who wants to write to a log that takes its records from a leader elsewhere."""
+    return BrokerError(ErrorCode.not_leader_or_follower, "the log follows another broker's", topic_partition=name)

@@ -12,16 +12,17 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.partition.append_info import AppendInfo
 from kafkalog_broker.storage.partition.availability import Availability
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.file_handles import FileHandles
-from kafkalog_broker.storage.partition.follower import Follower
+from kafkalog_broker.storage.partition.follower import Follower, follows_another
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog, LogIdentity
 from kafkalog_broker.storage.partition.local_log import LocalLog
+from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND
 from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_broker.storage.partition.log_removal import LogRemoval
 from kafkalog_broker.storage.partition.log_segment import LogSegment
@@ -40,21 +41,7 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, co
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _new = tuple.__new__  # _replace makes the same in six times the time
-EVERY_APPEND = 1
-"""The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
-
 _HANDLES = FileHandles()  # one bound for all logs of a process
-
-
-class AppendInfo(NamedTuple):
-    """What an append did. log_append_time_ms: -1 with CreateTime. duplicate: the offsets are those of the batch that
-    the producer had sent before; nothing was appended."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool = False
 
 
 class Log:
@@ -235,9 +222,7 @@ class Log:
     def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
         self._availability.check()
         if self._follows:
-            raise BrokerError(
-                ErrorCode.not_leader_or_follower, "the log follows another broker's", topic_partition=self.name
-            )
+            raise follows_another(self.name)
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
         local, sent = self._local, batch.header

@@ -16,6 +16,9 @@ from kafkalog_broker.storage.partition.producer import ProducerPicture
 from kafkalog_spark.log.format.durable import fsync_directory, fsync_file
 from kafkalog_spark.log.format.producer_snapshot import write_producer_snapshot
 
+EVERY_APPEND = 1
+"""The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
+
 
 class Flushing:
     """State of one log. recovery_point: everything below is on disk."""
