@@ -59,7 +59,7 @@ class DynamicConfigs:
         """Replace both; on disk on return. Raises OSError when no directory took it."""
         generation = self._generation + 1
         data = dump(generation, default, {**self._others, self._node: broker})
-        replace_files(self._files, data)
+        replace_files(self._files, data, private=True)  # passwords may be among the properties
         self._generation, self.default, self.broker = generation, dict(default), dict(broker)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,10 @@ from typing import Any
 from kafkalog_broker.config.sasl_settings import SCRAM
 from kafkalog_broker.security.scram import Credential
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX, read_state, replace_files
+from kafkalog_spark.log.format.durable import read_state, replace_files
 
 FILE = "kafkalog.scram-credentials.json"
 VERSION = 0
-OWNER_ONLY = 0o600
 
 _log = logging.getLogger(__name__)
 Users = dict[str, dict[str, Credential]]
@@ -61,9 +59,7 @@ class ScramUsers:
     def save(self, users: Users) -> None:
         """On disk on return. Raises OSError when no directory took it."""
         generation = self._generation + 1
-        for file in self._files:
-            _make_private(file.with_name(file.name + TEMPORARY_SUFFIX))
-        replace_files(self._files, dump(generation, users))
+        replace_files(self._files, dump(generation, users), private=True)
         self._generation = generation
 
     def use(self, users: Users) -> None:
@@ -114,15 +110,3 @@ def _as_json(one: Credential) -> dict[str, Any]:
 def _from_json(one: Mapping[str, Any]) -> Credential:
     salt, stored, server = (base64.b64decode(one[key], validate=True) for key in ("salt", "stored_key", "server_key"))
     return Credential(salt, stored, server, int(one["iterations"]))
-
-
-def _make_private(aside: Path) -> None:
-    """The file that is written aside, before anything is in it. Where a directory has failed, writing says so."""
-    try:
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
-    except OSError:
-        return
-    try:
-        os.fchmod(fd, OWNER_ONLY)
-    finally:
-        os.close(fd)

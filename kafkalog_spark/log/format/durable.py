@@ -15,6 +15,9 @@ from kafkalog_spark.errors import KafkalogError
 
 Content = TypeVar("Content")
 
+OWNER_ONLY = 0o600
+"""The mode of files that hold passwords."""
+
 TEMPORARY_SUFFIX = ".tmp"
 """What Kafka calls the file written aside; a left-over one is overwritten by the next write."""
 
@@ -62,21 +65,22 @@ def fsync_directory(path: str | os.PathLike[str]) -> None:
         os.fsync(fd)
 
 
-def replace_files(paths: Sequence[Path], data: bytes) -> None:
-    """Make `data` the content of all these copies, one a log directory; on disk on return. Raises the first OSError
-    when none of them could be written: one that fails forgets nothing that another has."""
+def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) -> None:
+    """Make `data` the content of all these copies, one a log directory; on disk on return. private: as `replace_file`.
+    Raises the first OSError when none of them could be written: one that fails forgets nothing that another has."""
     failures = []
     for path in paths:
         try:
-            replace_file(path, data)
+            replace_file(path, data, private=private)
         except OSError as error:
             failures.append(error)
     if len(failures) == len(paths):
         raise failures[0]
 
 
-def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True) -> None:
+def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True, private: bool = False) -> None:
     """Make `data` the whole content of `path`: written to `path`.tmp, fsynced, renamed, and the directory fsynced.
+    private: nobody but the owner may read it, from its first byte on; what was there may have been for all.
 
     `sync=False` leaves out both fsyncs: the content still changes all at once for other processes, but an operating
     system crash may lose or empty it. One writer a path at a time. On error (OSError) the old content stays and the
@@ -86,6 +90,8 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True
     aside = target.with_name(target.name + TEMPORARY_SUFFIX)
     try:
         with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+            if private:
+                os.fchmod(fd, OWNER_ONLY)
             write_all(fd, data)
             if sync:
                 os.fsync(fd)

@@ -28,6 +28,14 @@ def test_what_was_saved_is_loaded(two):
     assert (again.default, again.broker) == ({"log.retention.ms": "5"}, {"message.max.bytes": "6"})
 
 
+def test_nobody_but_the_owner_reads_what_may_be_passwords(two):
+    for directory in two:
+        (directory / FILE).touch(mode=0o644)  # as a release before this one left it
+    loaded_anew = DynamicConfigs(two, 1)
+    loaded_anew.save({"ssl.keystore.password": "secret"}, {})
+    assert [(directory / FILE).stat().st_mode & 0o777 for directory in two] == [0o600, 0o600]
+
+
 def test_the_newest_copy_wins(two):
     configs = loaded(*two)
     configs.save({"a": "1"}, {})
