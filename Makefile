@@ -43,10 +43,10 @@ $(VENV)/installed: pyproject.toml
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,broker,test,dev]'
 	@touch $@
 
-$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py broker/kafkalog_broker/storage/*/*_kernel.py)
+$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py broker/kafkalog_broker/*/*_kernel.py broker/kafkalog_broker/*/*/*_kernel.py)
 	@echo "compiling the kernels, once ..."
 	@$(RUN) -m kafkalog_spark.warm
-	@$(RUN) -c 'from kafkalog_broker.storage.append.record_walk import load_kernel; load_kernel(); import kafkalog_broker.storage.compaction.cleaner'
+	@$(RUN) -c 'from kafkalog_broker.storage.append.record_walk import load_kernel; load_kernel(); import kafkalog_broker.storage.append.message_set_kernel, kafkalog_broker.storage.compaction.cleaner, kafkalog_broker.fetching.conversion_kernel'
 	@touch $@
 
 # Spark takes the java of JAVA_HOME when that is set, and the one on PATH otherwise; so does this check.
