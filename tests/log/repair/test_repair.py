@@ -177,6 +177,7 @@ def test_of_many_damages_every_whole_batch_is_kept(first: int, tmp_path: Path) -
         repair_damaged(seed, tmp_path)
 
 
+@pytest.mark.local_only("it names local paths")
 def test_the_report_says_what_was_lost_where_and_why(
     golden_copy: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,6 +252,7 @@ def test_no_batch_with_a_valid_crc_stops_a_repair(tmp_path: Path) -> None:
         assert not any("CRC" in line or "offsets of a batch" in line for line in rows_or_errors)
 
 
+@pytest.mark.local_only("it names local paths")
 def test_where_a_repair_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "logs"
     shutil.copytree(data_dir() / "headers-0", source / "headers-0")

@@ -110,6 +110,7 @@ def test_the_uncompressed_size_is_that_of_records_and_little_more(release: str, 
         assert row["compression_ratio"] == (row["uncompressed_size"] / stored if stored else None)
 
 
+@pytest.mark.local_only("it names local paths")
 def test_gzip_says_the_same_of_its_size() -> None:
     for row in table(data_dir(), "java-gzip", columns=["file", "position", "size", "uncompressed_size"]):
         batch = Path(row["file"]).read_bytes()[row["position"] : row["position"] + row["size"]]

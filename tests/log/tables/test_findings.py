@@ -61,6 +61,7 @@ def test_what_is_found_in_a_damaged_directory_is_what_the_check_reports(golden_c
     assert len(found) > 10
 
 
+@pytest.mark.local_only("it names local paths")
 def test_of_one_topic_its_partitions_are_looked_at_and_nothing_else(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, crashed=False)
     (root / "no-partition").mkdir()

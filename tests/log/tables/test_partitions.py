@@ -18,6 +18,7 @@ def table(root: Path, topic: str | None = None, **asked: Any) -> dict[tuple[str,
     return {(row["topic"], row["partition"]): row for row in rows}
 
 
+@pytest.mark.local_only("it names local paths")
 @pytest.mark.parametrize(("release", "crashed"), [(KAFKA_4_3, False), (KAFKA_4_3, True), (KAFKA_2_8, False)])
 def test_every_partition_begins_and_ends_where_kafka_said(release: str, crashed: bool) -> None:
     root = data_dir(release, crashed=crashed)

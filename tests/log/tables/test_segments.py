@@ -19,6 +19,7 @@ def table(root: Path, topic: str | None = None, **asked: Any) -> list[dict[str, 
     return rows
 
 
+@pytest.mark.local_only("it names local paths")
 @pytest.mark.parametrize(("release", "crashed"), [(KAFKA_4_3, False), (KAFKA_4_3, True), (KAFKA_2_8, False)])
 def test_every_segment_is_what_kafka_said_of_it(release: str, crashed: bool) -> None:
     rows = {row["file"]: row for row in table(data_dir(release, crashed=crashed)) if row["state"] == "live"}
@@ -42,6 +43,7 @@ def test_every_segment_is_what_kafka_said_of_it(release: str, crashed: bool) -> 
                 assert row["offset_index_entries"] == path.with_suffix(".index").stat().st_size // 8
 
 
+@pytest.mark.local_only("it names local paths")
 def test_files_that_wait_for_their_deletion_are_rows_without_contents() -> None:
     rows = [row for row in table(data_dir(KAFKA_2_8)) if row["state"] != "live"]
     files = sorted(str(path) for path in data_dir(KAFKA_2_8).glob("*/*.log.*"))
