@@ -132,7 +132,9 @@ def checkpoint(mirror: Path, running: MirrorProcess) -> list[tuple[str, int, int
     """The log start offsets, as the mirror writes them when it stops."""
     assert running.stop() == 0
     lines = (mirror / "log-start-offset-checkpoint").read_text().splitlines()[2:]
+    starts = running.log().count("log directory ")
     running.start()
+    until(lambda: running.log().count("log directory ") > starts)  # it can be asked to stop now
     return [(topic, int(partition), int(offset)) for topic, partition, offset in map(str.split, lines)]
 
 

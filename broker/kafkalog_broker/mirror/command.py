@@ -134,7 +134,9 @@ async def run_mirror(options: MirrorOptions) -> int:
     OSError."""
     config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(options.directory)})
     clock, workers = SystemClock(), Workers()
-    loop = asyncio.get_running_loop()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # before there is anything to be closed
+        loop.add_signal_handler(number, stop.set)
     dirs = open_log_dirs(config.log_dirs, config.node_id, clock.now_ms())
     try:
         failed = asyncio.Event()
@@ -148,7 +150,7 @@ async def run_mirror(options: MirrorOptions) -> int:
         mirror = Mirror(options, logs, topics, config, workers, clock)
         begun = time.monotonic()
         try:
-            await _until_done(mirror, logs, clock, failed, once=options.once)
+            await _until_done(mirror, logs, clock, stop, failed, once=options.once)
         finally:
             workers.shutdown()
             logs.shutdown()
@@ -162,12 +164,8 @@ async def run_mirror(options: MirrorOptions) -> int:
 
 
 async def _until_done(
-    mirror: Mirror, logs: LogManager, clock: SystemClock, failed: asyncio.Event, *, once: bool
+    mirror: Mirror, logs: LogManager, clock: SystemClock, stop: asyncio.Event, failed: asyncio.Event, *, once: bool
 ) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     progress = Progress(mirror, once=once)
     running = asyncio.create_task(mirror.run())
     waiting = [running, asyncio.create_task(stop.wait()), asyncio.create_task(failed.wait())]
