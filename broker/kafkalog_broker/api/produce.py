@@ -71,7 +71,10 @@ async def handle(request: Request, broker: Broker) -> Encoded | None:
     asked: ProduceRequest = request.entity
     if len(asked.topics) == 1 and len(asked.topics[0][1]) == 1:  # nearly always
         topic, ((index, records),) = asked.topics[0]
-        answers = [(topic, [await _answer(request, topic, index, records, broker)])]
+        answer = _answer(request, topic, index, records, broker)
+        if not isinstance(answer, PartitionProduceResponse):
+            answer = await answer
+        answers = [(topic, [answer])]
     else:
         answers = await _answers(request, _once(asked.topics), broker)
     if asked.acks != NONE:
@@ -95,7 +98,8 @@ async def _answers(
         for index, records in partitions:
             if turn.over:
                 await turn.next()
-            told.append(await _answer(request, topic, index, records, broker))
+            answer = _answer(request, topic, index, records, broker)
+            told.append(answer if isinstance(answer, PartitionProduceResponse) else await answer)
         answers.append((topic, told))
     return answers
 
@@ -108,9 +112,9 @@ def _once(topics: Topics) -> Topics:
     return [(topic, list(partitions.items())) for topic, partitions in last.items()]
 
 
-async def _answer(
+def _answer(
     request: Request, topic: str | UUID, index: int, records: memoryview | None, broker: Broker
-) -> PartitionProduceResponse:
+) -> PartitionProduceResponse | Awaitable[PartitionProduceResponse]:
     """What becomes of one partition's batch, errors included: one that is refused says nothing of the others."""
     asked: ProduceRequest = request.entity
     try:
@@ -118,19 +122,37 @@ async def _answer(
             raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {asked.acks}")
         log = _log(topic, index, broker)
         if request.version < FIRST_BATCH_VERSION:
-            info = await _append_message_set(log, records, broker, asked.acks)
+            appended: AppendInfo | Awaitable[AppendInfo] = _append_message_set(log, records, broker, asked.acks)
         else:
             appended = _append(log, records, broker, asked.transactional_id, request.version)
-            info = appended if isinstance(appended, AppendInfo) else await appended
-        return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
     except BrokerError as error:
-        level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
-        _refused.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
-        if isinstance(error, InvalidRecordErrors):
-            return PartitionProduceResponse(
-                index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
-            )
-        return PartitionProduceResponse(index, _known(error.code, request.version), error_message=error.what)
+        return _refusal(error, request, topic, index)
+    if isinstance(appended, AppendInfo):
+        return _taken(appended, index)
+    return _answer_later(appended, request, topic, index)
+
+
+async def _answer_later(
+    appended: Awaitable[AppendInfo], request: Request, topic: str | UUID, index: int
+) -> PartitionProduceResponse:
+    try:
+        return _taken(await appended, index)
+    except BrokerError as error:
+        return _refusal(error, request, topic, index)
+
+
+def _taken(info: AppendInfo, index: int) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+
+
+def _refusal(error: BrokerError, request: Request, topic: str | UUID, index: int) -> PartitionProduceResponse:
+    level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
+    _refused.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
+    if isinstance(error, InvalidRecordErrors):
+        return PartitionProduceResponse(
+            index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
+        )
+    return PartitionProduceResponse(index, _known(error.code, request.version), error_message=error.what)
 
 
 def _known(code: ErrorCode, version: int) -> ErrorCode:

@@ -162,7 +162,8 @@ def encode_response(request: Request, response: Any) -> list[Any]:
     `response` is a kio entity of the request's version or an Encoded body, whose pieces are passed on untouched when
     they are large. Raises TypeError for an entity of another API or version.
     """
-    codec = _response_codec(request.api_key, _response_version(request))
+    version = request.version if request.entity is not None else _response_version(request)
+    codec = _response_codec(request.api_key, version)
     if not isinstance(response, Encoded):
         _check_entity(request, codec, response)
         body = io.BytesIO()
@@ -172,6 +173,9 @@ def encode_response(request: Request, response: Any) -> list[Any]:
         codec.write(body, response)
         return [_with_head(body, request)]
     header = b"\0" if codec.has_tagged_header else b""
+    if len(response) == 1 and len(response[0]) <= _JOIN_LIMIT:
+        body = response[0]
+        return [_SIZE_AND_CORRELATION.pack(4 + len(header) + len(body), request.correlation_id) + header + body]
     size = sum(map(len, response))
     head = _SIZE_AND_CORRELATION.pack(4 + len(header) + size, request.correlation_id) + header
     if size <= _JOIN_LIMIT:
