@@ -18,9 +18,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.record_reader import RecordReader
 from kafkalog_broker.protocol.wire import uvarint
 from kafkalog_spark.errors import UnsupportedFormat
+from kafkalog_spark.log.format.message_reader import MessageReader, tagged_uuid
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -36,7 +36,6 @@ _TOPIC_ID_TAG = 0
 _NO_EXPIRY = -1
 _NO_EPOCH = -1
 _LONGEST_STRING = 2**15 - 1
-_ZERO_ID = UUID(int=0)
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -149,10 +148,10 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 
     Raises CorruptLog for bytes that are no key.
     """
-    reader = RecordReader(key, "key of __consumer_offsets")
-    version = reader.i16()
+    reader = MessageReader(key, "key of __consumer_offsets")
+    version = reader.int16()
     if version in (0, OFFSET_KEY_VERSION):
-        return OffsetKey(reader.string(), reader.string(), reader.i32())
+        return OffsetKey(reader.string(), reader.string(), reader.int32())
     if version == GROUP_KEY_VERSION:
         return GroupKey(reader.string())
     return None
@@ -161,44 +160,41 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 def decode_offset_value(value: bytes) -> OffsetAndMetadata:
     """Raises CorruptLog, and UnsupportedFormat for a version that is newer than Kafka 4.3's."""
     reader, version = _begun(value, "OffsetCommitValue")
-    offset = reader.i64()
-    leader_epoch = reader.i32() if version >= 3 else _NO_EPOCH
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else _NO_EPOCH
     metadata = reader.string()
-    commit_timestamp = reader.i64()
-    expire_timestamp = reader.i64() if version == OFFSET_VALUE_WITH_EXPIRY_VERSION else _NO_EXPIRY
-    topic_id = None
-    tag = reader.tagged_fields().get(_TOPIC_ID_TAG)
-    if tag is not None and len(tag) == 16 and (found := UUID(bytes=tag)) != _ZERO_ID:
-        topic_id = found
+    commit_timestamp = reader.int64()
+    expire_timestamp = reader.int64() if version == OFFSET_VALUE_WITH_EXPIRY_VERSION else _NO_EXPIRY
+    topic_id = tagged_uuid(reader.tagged_fields().get(_TOPIC_ID_TAG))
     return OffsetAndMetadata(offset, commit_timestamp, leader_epoch, metadata, expire_timestamp, topic_id)
 
 
 def decode_group_value(value: bytes) -> GroupMetadata:
     """Raises CorruptLog, and UnsupportedFormat for a version that is newer than Kafka 4.3's."""
     reader, version = _begun(value, "GroupMetadataValue")
-    protocol_type, generation = reader.string(), reader.i32()
+    protocol_type, generation = reader.string(), reader.int32()
     protocol, leader = reader.nullable_string(), reader.nullable_string()
-    timestamp = reader.i64() if version >= 2 else -1
+    timestamp = reader.int64() if version >= 2 else -1
     members = tuple(_decode_member(reader, version) for _ in range(reader.array_length()))
     return GroupMetadata(protocol_type, generation, protocol, leader, timestamp, members)
 
 
-def _begun(value: bytes, what: str) -> tuple[RecordReader, int]:
+def _begun(value: bytes, what: str) -> tuple[MessageReader, int]:
     """The reader, past the version that a value begins with, and that version."""
-    reader = RecordReader(value, what)
-    version = reader.i16()
+    reader = MessageReader(value, what)
+    version = reader.int16()
     if not 0 <= version <= _NEWEST_READ:
         raise UnsupportedFormat(f"{what} of version {version}, expected 0-{_NEWEST_READ}")
     reader.flexible = version >= _FIRST_FLEXIBLE_VERSION
     return reader, version
 
 
-def _decode_member(reader: RecordReader, version: int) -> MemberMetadata:
+def _decode_member(reader: MessageReader, version: int) -> MemberMetadata:
     member_id = reader.string()
     group_instance_id = reader.nullable_string() if version >= 3 else None
     client_id, client_host = reader.string(), reader.string()
-    rebalance_timeout = reader.i32() if version >= 1 else -1
-    session_timeout = reader.i32()
+    rebalance_timeout = reader.int32() if version >= 1 else -1
+    session_timeout = reader.int32()
     subscription, assignment = reader.blob(), reader.blob()
     reader.tagged_fields()
     if rebalance_timeout == -1:

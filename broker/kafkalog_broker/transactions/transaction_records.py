@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import struct
 
-from kafkalog_broker.protocol.record_reader import RecordReader
 from kafkalog_broker.protocol.wire import uvarint
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, TopicPartition, TransactionMetadata
 from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.errors import UnsupportedFormat
 from kafkalog_spark.log.format.layout import NO_PRODUCER_ID
+from kafkalog_spark.log.format.message_reader import MessageReader
 
 KEY_VERSION = 0
 VALUE_VERSION = 1
@@ -72,8 +72,8 @@ def transaction_value(metadata: TransactionMetadata) -> bytes:
 
 def read_transaction_key(data: bytes) -> str:
     """The transactional id. Raises UnsupportedFormat for another version, CorruptLog."""
-    reader = RecordReader(data, "a key of __transaction_state")
-    version = reader.i16()
+    reader = MessageReader(data, "a key of __transaction_state")
+    version = reader.int16()
     if version != KEY_VERSION:
         raise UnsupportedFormat(f"a key of __transaction_state has version {version}, only {KEY_VERSION} is known")
     return reader.string()
@@ -81,15 +81,15 @@ def read_transaction_key(data: bytes) -> str:
 
 def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMetadata:
     """Raises UnsupportedFormat for another version or state, CorruptLog."""
-    reader = RecordReader(data, f"the record of transactional id {transactional_id!r}")
-    version = reader.i16()
+    reader = MessageReader(data, f"the record of transactional id {transactional_id!r}")
+    version = reader.int16()
     if not 0 <= version <= VALUE_VERSION:
         raise UnsupportedFormat(
             f"the record of transactional id {transactional_id!r} has version {version}, 0 to {VALUE_VERSION} are known"
         )
     reader.flexible = version >= _FIRST_FLEXIBLE
-    producer_id, epoch = reader.i64(), reader.i16()
-    timeout_ms, status = reader.i32(), reader.u8()
+    producer_id, epoch = reader.int64(), reader.int16()
+    timeout_ms, status = reader.int32(), reader.int8()
     try:
         state = TransactionState(status)
     except ValueError:
@@ -97,7 +97,7 @@ def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMet
             f"the record of transactional id {transactional_id!r} has the state {status}, which is not known"
         ) from None
     partitions = _partitions(reader)
-    last_update_ms, start_ms = reader.i64(), reader.i64()
+    last_update_ms, start_ms = reader.int64(), reader.int64()
     tagged = reader.tagged_fields()
     previous, following = tagged.get(_PREVIOUS_PRODUCER_ID), tagged.get(_NEXT_PRODUCER_ID)
     client_version = tagged.get(_CLIENT_VERSION)
@@ -116,13 +116,13 @@ def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMet
             client_version=CLASSIC if client_version is None else _I16.unpack(client_version)[0],
         )
     except struct.error:
-        raise reader.corrupt("a tagged field has a wrong length") from None
+        raise reader.wrong("a tagged field has a wrong length") from None
 
 
-def _partitions(reader: RecordReader) -> frozenset[TopicPartition]:
+def _partitions(reader: MessageReader) -> frozenset[TopicPartition]:
     found: set[TopicPartition] = set()
     for _ in range(reader.nullable_array_length() or 0):
         topic = reader.string()
-        found.update(TopicPartition(topic, reader.i32()) for _ in range(reader.nullable_array_length() or 0))
+        found.update(TopicPartition(topic, reader.int32()) for _ in range(reader.nullable_array_length() or 0))
         reader.tagged_fields()
     return frozenset(found)

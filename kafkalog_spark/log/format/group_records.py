@@ -131,7 +131,7 @@ def parse_group(kind: str, data: bytes) -> Group:
     protocol_type, generation = reader.string(), reader.int32()
     protocol, leader = reader.nullable_string(), reader.nullable_string()
     since = reader.int64() if version >= 2 else NOT_SAID
-    members = tuple(_member(reader, version) for _ in range(reader.array_length()))
+    members = tuple(_member(reader, version) for _ in range(reader.nullable_array_length() or 0))
     return Group(generation, protocol_type, protocol, leader, since, members)
 
 

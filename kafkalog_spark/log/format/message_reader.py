@@ -1,6 +1,7 @@
 """The types of Kafka's generated messages, classic and flexible (KIP-482), as records of internal topics use them.
 
-The broker has a codec for the protocol's messages; the reader must not depend on it for a few small ones.
+The broker has a codec for the protocol's messages; the log format does without it for the few that lie in logs, and the
+coordinators read their records with this too.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ class MessageReader:
         self.at = 0
         self.flexible = False
 
-    def _wrong(self, why: str) -> CorruptLog:
+    def wrong(self, why: str) -> CorruptLog:
+        """The error to raise for what was read last."""
         return CorruptLog(f"{self._what}: {why}, at byte {self.at} of {len(self._data)}")
 
     def take(self, size: int) -> bytes:
         """The next `size` bytes."""
         if not 0 <= size <= len(self._data) - self.at:
-            raise self._wrong(f"{size} bytes are announced, {len(self._data) - self.at} are left")
+            raise self.wrong(f"{size} bytes are announced, {len(self._data) - self.at} are left")
         self.at += size
         return self._data[self.at - size : self.at]
 
@@ -58,7 +60,7 @@ class MessageReader:
             value |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:
                 return value
-        raise self._wrong("an unsigned varint has more than 32 bits")
+        raise self.wrong("an unsigned varint has more than 32 bits")
 
     def nullable_string(self) -> str | None:
         size = self.uvarint() - 1 if self.flexible else self.int16()
@@ -67,13 +69,13 @@ class MessageReader:
         try:
             return self.take(size).decode("utf-8")
         except UnicodeDecodeError:
-            raise self._wrong("a string is not UTF-8") from None
+            raise self.wrong("a string is not UTF-8") from None
 
     def string(self) -> str:
         """A string that is not null."""
         text = self.nullable_string()
         if text is None:
-            raise self._wrong("a string is null that must not be")
+            raise self.wrong("a string is null that must not be")
         return text
 
     def blob(self) -> bytes:
@@ -82,11 +84,18 @@ class MessageReader:
         return self.take(size)
 
     def array_length(self) -> int:
-        """Elements that follow; 0 for a null array. Raises for more than there are bytes."""
+        """Elements that follow, of an array that is not null."""
+        count = self.nullable_array_length()
+        if count is None:
+            raise self.wrong("an array is null that must not be")
+        return count
+
+    def nullable_array_length(self) -> int | None:
+        """Elements that follow; None for a null array. Raises for more than there are bytes."""
         count = self.uvarint() - 1 if self.flexible else self.int32()
         if count > len(self._data) - self.at:
-            raise self._wrong(f"an array announces {count} elements, {len(self._data) - self.at} bytes are left")
-        return max(count, 0)
+            raise self.wrong(f"an array announces {count} elements, {len(self._data) - self.at} bytes are left")
+        return None if count < 0 else count
 
     def tagged_fields(self) -> dict[int, bytes]:
         """The tagged fields that stand here, by tag; none in a message that is not flexible."""
@@ -98,7 +107,7 @@ class MessageReader:
         """How many tagged fields follow."""
         count = self.uvarint()
         if count > len(self._data) - self.at:
-            raise self._wrong(f"{count} tagged fields are announced, {len(self._data) - self.at} bytes are left")
+            raise self.wrong(f"{count} tagged fields are announced, {len(self._data) - self.at} bytes are left")
         return count
 
 

@@ -78,9 +78,9 @@ def parse_transaction(transactional_id: str, data: bytes) -> TransactionalId:
     if not 0 <= state < len(STATES):
         raise UnsupportedFormat(f"{what} has state {state}, expected 0 to {len(STATES) - 1}")
     partitions: list[tuple[str, int]] = []
-    for _ in range(reader.array_length()):
+    for _ in range(reader.nullable_array_length() or 0):
         topic = reader.string()
-        partitions += [(topic, reader.int32()) for _ in range(reader.array_length())]
+        partitions += [(topic, reader.int32()) for _ in range(reader.nullable_array_length() or 0)]
         reader.tagged_fields()
     last_update, start = reader.int64(), reader.int64()
     tagged = reader.tagged_fields()
