@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from kafkalog_spark.commands.progress import Progress
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Check, print, and return the exit code."""
     arguments = parser().parse_args(argv)
     begun = time.monotonic()
-    with _Progress() as progress:
+    with Progress(unit="B", unit_scale=True, desc="checking") as progress:
 
         def tell(finding: Finding) -> None:
             if not arguments.quiet or finding.is_error:
@@ -106,34 +107,6 @@ def summary(result: CheckResult, seconds: float) -> str:
         f"{result.bytes / 1e6:.1f} MB checked in {seconds:.1f} s ({rate:.0f} MB/s): "
         f"{result.findings.errors} errors, {result.findings.notes} notes"
     )
-
-
-class _Progress:
-    """A bar on stderr, on a terminal only; findings are printed above it."""
-
-    def __init__(self) -> None:
-        self._bar = None
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(unit="B", unit_scale=True, desc="checking", leave=False)
-
-    def update(self, done: int, total: int) -> None:
-        if self._bar is not None:
-            self._bar.total = max(total, done)
-            self._bar.update(done - self._bar.n)
-
-    def print(self, line: str) -> None:
-        if self._bar is not None:
-            self._bar.clear()
-        print(line, flush=self._bar is not None)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
 
 
 if __name__ == "__main__":

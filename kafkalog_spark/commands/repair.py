@@ -11,13 +11,14 @@ directory, or the destination cannot be written.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Sequence
 
+from kafkalog_spark.commands.progress import Progress
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
-from kafkalog_spark.log.repair.report import PartitionReport
 
 WHOLE, LOSSES, WRONG_USAGE = 0, 1, 2
 
@@ -44,11 +45,13 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Repair, print, and return the exit code."""
     arguments = parser().parse_args(argv)
-    with _Progress() as progress:
+    with Progress(unit=" partitions", desc="repairing") as progress:
         try:
+            done = itertools.count(1)
             report = repair_log_dirs(
-                arguments.paths, arguments.to, records=arguments.records, on_partition=progress.update
-            )
+                arguments.paths, arguments.to, records=arguments.records,
+                on_partition=lambda _, total: progress.update(next(done), total),
+            )  # fmt: skip
         except (KafkalogError, OSError) as error:
             print(f"kafkalog-repair: {error}", file=sys.stderr)
             return WRONG_USAGE
@@ -57,29 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print("\n".join(report.lines()))
     return WHOLE if report.is_whole else LOSSES
-
-
-class _Progress:
-    """A bar on stderr, on a terminal only."""
-
-    def __init__(self) -> None:
-        self._bar = None
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(unit=" partitions", desc="repairing", leave=False)
-
-    def update(self, _: PartitionReport, total: int) -> None:
-        if self._bar is not None:
-            self._bar.total = total
-            self._bar.update(1)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""How far a command is: a bar on stderr, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Self
+
+
+class Progress:
+    """A context manager. settings: tqdm's, unit and desc."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._bar = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(**settings, leave=False)
+
+    def update(self, done: int, total: int) -> None:
+        """`done` of `total`, which may have grown."""
+        if self._bar is not None:
+            self._bar.total = max(total, done)
+            self._bar.update(done - self._bar.n)
+
+    def print(self, line: str) -> None:
+        """A line on stdout, above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(line, flush=self._bar is not None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
