@@ -1,0 +1,83 @@
+"""Which types match: the parts of Avro's schema resolution that decide, without writing a program."""
+
+from __future__ import annotations
+
+from kafkalog_spark.typed.avro.schema import NAMED, NO_DEFAULT, AvroType
+
+_PROMOTED = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+
+
+def promotes(w: AvroType, r: AvroType) -> bool:
+    """Whether a value of `w` can be read as the other primitive type `r`."""
+    return r.kind in _PROMOTED.get(w.kind, ())
+
+
+def is_error(w: AvroType, r: AvroType) -> bool:
+    """Whether two types cannot be resolved at all, by what they are themselves; their parts are not looked at."""
+    if w.kind == "union":
+        return False
+    if r.kind == "union":
+        return matching_branch(w, r) < 0
+    if w.kind != r.kind:
+        return not promotes(w, r)
+    if w.kind == "fixed":
+        return w.name != r.name or w.size != r.size
+    if w.kind == "enum":
+        return w.name != r.name
+    return w.kind == "record" and _lacks_default(w, r)
+
+
+def _lacks_default(w: AvroType, r: AvroType) -> bool:
+    written = {one.name for one in w.fields}
+    return any(one.default is NO_DEFAULT and one.name not in written for one in r.fields)
+
+
+def matching_branch(w: AvroType, r: AvroType) -> int:
+    """The branch of the union `r` that a value of `w`, which is no union, is read as; -1 for none: the same type, by
+    full
+    name where it has one; else a record of the same structure, those of the same short name first; else a promotion.
+    """
+    structure = -1
+    for i, branch in enumerate(r.branches):
+        if branch.kind != w.kind:
+            continue
+        if w.kind not in NAMED or w.name == branch.name:
+            return i
+        if w.kind == "record" and not _differs(w, branch) and (structure < 0 or w.short_name == branch.short_name):
+            structure = i
+    if structure >= 0:
+        return structure
+    return next((i for i, branch in enumerate(r.branches) if promotes(w, branch)), -1)
+
+
+def _differs(w: AvroType, r: AvroType) -> bool:
+    reads = {one.name: one for one in r.fields}
+    return _lacks_default(w, r) or any(
+        one.name in reads and is_error(one.type, reads[one.name].type) for one in w.fields
+    )
+
+
+def equal_types(w: AvroType, r: AvroType) -> bool:
+    """Whether two types are written alike in every part, so that branch i of a union is branch i of the other."""
+    return _equal(w, r, set())
+
+
+def _equal(w: AvroType, r: AvroType, seen: set[tuple[int, int]]) -> bool:
+    if w is r or (id(w), id(r)) in seen:
+        return True
+    seen.add((id(w), id(r)))
+    if (w.kind, w.name, w.symbols, w.size) != (r.kind, r.name, r.symbols, r.size):
+        return False
+    if [one.name for one in w.fields] != [one.name for one in r.fields] or len(w.branches) != len(r.branches):
+        return False
+    pairs = [*zip(w.branches, r.branches, strict=True)]
+    pairs += [(one.type, other.type) for one, other in zip(w.fields, r.fields, strict=True)]
+    if w.items is not None and r.items is not None:
+        pairs.append((w.items, r.items))
+    return all(_equal(one, other, seen) for one, other in pairs)

@@ -1,0 +1,143 @@
+"""The program that a decoding kernel runs: its instructions, and how one is written down.
+
+A program is int64[n, 5], one instruction a row: what to do, and four operands (`Op` says which). The values of some
+schemas can share one program: each begins at a row of its own.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from kafkalog_spark.errors import OptionError
+
+LONGEST = 1_000_000
+"""Instructions of one program: types that name each other can make more columns than any table has."""
+
+
+class Op(IntEnum):
+    """Instructions. `column` is a column's number or -1: read and checked, but kept nowhere. `list` is two operands:
+    start and end of column numbers in the program's tables."""
+
+    END = 0  # the value is complete
+    BOOLEAN = 1  # column
+    INT = 2  # column, As
+    LONG = 3  # column, As
+    FLOAT = 4  # column, As
+    DOUBLE = 5  # column
+    BYTES = 6  # column: a length and as many bytes; also strings
+    FIXED = 7  # column, size
+    DECIMAL = 8  # column, precision, size of the fixed or -1 for bytes with their length
+    ENUM = 9  # column, start in tables, symbols: (start, length) of each in the texts; start -1: not the reader's
+    UNION = 10  # branches, start in tables: the row at which each begins
+    JUMP = 11  # row
+    NULLABLE = 12  # index of null, row after, list: nulls and a jump, or go on with the other branch
+    STRUCT = 13  # column
+    NULLS = 14  # list
+    ARRAY = 15  # column, row of the NEXT that ends the loop; the row after this one begins an element
+    NEXT = 16  # column, row of an element's begin, key column of a map or -1
+    CONST_BOOLEAN = 17  # column, value
+    CONST_I32 = 18  # column, value
+    CONST_I64 = 19  # column, value
+    CONST_F32 = 20  # column, bits of the double
+    CONST_F64 = 21  # column, bits of the double
+    CONST_DECIMAL = 22  # column, low 64 bits, high 64 bits
+    CONST_BYTES = 23  # column, start in the texts, length
+    LIST = 24  # column: the list is complete
+    CALL = 25  # row
+    RETURN = 26
+    REFUSED = 27  # what is read here has no place in the reader schema
+    SKIP_BYTES = 28
+    SKIP_FIXED = 29  # size
+    SKIP_INT = 30
+    SKIP_LONG = 31
+    SKIP_ARRAY = 32  # -, row of the SKIP_NEXT
+    SKIP_NEXT = 33  # -, row of an element's begin
+
+
+class As(IntEnum):
+    """What a number is kept as."""
+
+    I32 = 0
+    I64 = 1
+    F32 = 2
+    F64 = 3
+    F32_AS_F64 = 4  # rounded to a float, which is read as double
+    MILLIS = 5  # int64 microseconds, of milliseconds
+
+
+class Fault(IntEnum):
+    """Why a value is bad."""
+
+    TRUNCATED = 1
+    NUMBER = 2
+    LENGTH = 3
+    COUNT = 4
+    BRANCH = 5
+    SYMBOL = 6
+    REFUSED = 7
+    DECIMAL = 8
+    TIMESTAMP = 9
+    EMPTIES = 10
+    DEPTH = 11
+    SIZE = 12
+    NO_PROGRAM = 13
+
+
+FAULTS = {
+    Fault.TRUNCATED: "the value ends before it",
+    Fault.NUMBER: "a number that does not end within the value or within its longest form",
+    Fault.LENGTH: "a length below 0 or beyond the end of the value",
+    Fault.COUNT: "a number of elements below 0",
+    Fault.BRANCH: "a branch that the union does not have",
+    Fault.SYMBOL: "a symbol that the enum of the reader schema does not have",
+    Fault.REFUSED: "the reader schema has no place for it",
+    Fault.DECIMAL: "a decimal with more digits than its precision, or of no bytes",
+    Fault.TIMESTAMP: "milliseconds that are too many for a timestamp in microseconds",
+    Fault.EMPTIES: "more than 65,536 elements that take no bytes",
+    Fault.DEPTH: "nested too deeply",
+    Fault.SIZE: "more elements or bytes than a column of one batch holds",
+    Fault.NO_PROGRAM: "no schema for it",
+}
+
+
+class Program:
+    """Instructions as they are written. `paths[row]`: the field that a row reads."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int, int]] = []
+        self.paths: list[str] = []
+        self.tables: list[int] = []
+        self.texts = bytearray()
+        self.java_texts: set[int] = set()
+        """Columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced."""
+
+    def put(self, op: Op, path: str, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
+        """Add an instruction; its row. Raises OptionError when the program becomes too long."""
+        if len(self.rows) >= LONGEST:
+            raise OptionError(f"a schema takes more than {LONGEST:,} steps to read ({path[:200]})")
+        self.rows.append((int(op), a, b, c, d))
+        self.paths.append(path)
+        return len(self.rows) - 1
+
+    def set(self, row: int, operand: int, value: int) -> None:
+        """Fill in an operand (1 to 4) that was not known when the row was put."""
+        fields = list(self.rows[row])
+        fields[operand] = value
+        self.rows[row] = (fields[0], fields[1], fields[2], fields[3], fields[4])
+
+    def table(self, values: list[int]) -> int:
+        """Add values to the tables; where they start."""
+        self.tables += values
+        return len(self.tables) - len(values)
+
+    def text(self, text: bytes) -> int:
+        """Add bytes to the texts; where they start."""
+        self.texts += text
+        return len(self.texts) - len(text)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(instructions int64[n, 5], tables int64[m], texts uint8[k])."""
+        rows = np.array(self.rows, np.int64).reshape(-1, 5)
+        return rows, np.array(self.tables or [0], np.int64), np.frombuffer(bytes(self.texts) or b"\0", np.uint8)

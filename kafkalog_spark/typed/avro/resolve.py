@@ -1,0 +1,280 @@
+"""Schema resolution: a writer schema, a reader schema and the wanted columns become the program that decodes.
+
+The rules are those of Avro 1.12's `Resolver` in Java, which `from_avro` reads with: fields by name, aliases of the
+reader
+schema, promotions, defaults, the first branch of a union that matches. What cannot be resolved is refused when a value
+comes to it, not before. Fields of the reader schema that are not wanted are read all the same, since they can make a
+value bad; those that only the writer has are skipped.
+"""
+
+from __future__ import annotations
+
+from kafkalog_spark.typed.avro import aliases, defaults
+from kafkalog_spark.typed.avro.matching import equal_types, is_error, matching_branch, promotes
+from kafkalog_spark.typed.avro.program import As, Op, Program
+from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType
+from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, number_of_union, root_record
+from kafkalog_spark.typed.columns.tree import NOT_WANTED, ColumnTree
+
+
+def add_reading(program: Program, writer: AvroType, reader: AvroType, tree: ColumnTree, meaning: AvroMeaning) -> int:
+    """Add what decodes values of `writer` as `reader` into `tree`; the row at which it begins.
+
+    tree: a struct of the wanted fields of the reader's record, or of the column `value` where the reader is none.
+    Raises OptionError when the schemas take too many steps.
+    """
+    compiler = _Compiler(program, meaning)
+    begin = len(program.rows)
+    writer = aliases.applied(writer, reader)
+    if root_record(reader) is not None:
+        compiler.read(writer, reader, tree, VALUE, root=True)
+    else:
+        program.put(Op.STRUCT, VALUE, tree.number)
+        compiler.read(writer, reader, _field(tree, VALUE), VALUE)
+    program.put(Op.END, VALUE)
+    compiler.routines()
+    return begin
+
+
+def _field(tree: ColumnTree | None, name: str) -> ColumnTree | None:
+    if tree is None:
+        return None
+    at = tree.type.get_field_index(name)
+    return tree.children[at] if at >= 0 else None
+
+
+def _number(tree: ColumnTree | None) -> int:
+    return NOT_WANTED if tree is None else tree.number
+
+
+class _Compiler:
+    def __init__(self, program: Program, meaning: AvroMeaning) -> None:
+        self.program = program
+        self.meaning = meaning
+        self._routines: dict[tuple[int, int], tuple[AvroType, AvroType | None, list[int], str]] = {}
+        """Records that are read for no column, or skipped: (writer, reader) and the rows that call them. They may hold
+        themselves."""
+
+    def routines(self) -> None:
+        """Put what CALL rows call, and what that calls."""
+        begins: dict[tuple[int, int], int] = {}
+        while waiting := [key for key in self._routines if key not in begins]:
+            for key in waiting:
+                writer, reader, _, path = self._routines[key]
+                begins[key] = len(self.program.rows)
+                if reader is None:
+                    for one in writer.fields:
+                        self.skip(one.type, f"{path}.{one.name}")
+                else:
+                    self._record(writer, reader, None, path)
+                self.program.put(Op.RETURN, path)
+        for key, (_, _, callers, _) in self._routines.items():
+            for row in callers:
+                self.program.set(row, 1, begins[key])
+
+    def _call(self, writer: AvroType, reader: AvroType | None, path: str) -> None:
+        key = (id(writer), 0 if reader is None else id(reader))
+        row = self.program.put(Op.CALL, path)
+        self._routines.setdefault(key, (writer, reader, [], path))[2].append(row)
+
+    def read(
+        self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str, kept: str = "", root: bool = False
+    ) -> None:
+        """Read a value of `w` as `r`. kept: "long" or "double" where a union of numbers is read as that. root: null is
+        no value of a record."""
+        if w.kind == "union":
+            self._writer_union(w, r, tree, path, root)
+        elif r.kind == "union":
+            self._as_branch(w, r, matching_branch(w, r), tree, path, root)
+        elif w.kind == "record" and r.kind == "record":
+            if tree is None:
+                self._call(w, r, path)
+            else:
+                self._record(w, r, tree, path)
+        elif w.kind == r.kind and w.kind in ("array", "map"):
+            self._container(w, r, tree, path)
+        elif w.kind == r.kind == "enum":
+            self._enum(w, r, tree, path)
+        elif is_error(w, r) or not (w.kind == r.kind or promotes(w, r)):
+            self.program.put(Op.REFUSED, path)
+        else:
+            self._leaf(w, r, tree, path, kept)
+
+    def _writer_union(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str, root: bool) -> None:
+        if r.kind == "union" and len(w.branches) == 2 and w.has_null() and r.has_null() and not root:
+            null = 0 if w.branches[0].kind == "null" else 1
+            listed = [] if tree is None else tree.under()
+            start = self.program.table(listed)
+            row = self.program.put(Op.NULLABLE, path, null, 0, start, start + len(listed))
+            self._from_branch(w, 1 - null, r, tree, path, root)
+            self.program.set(row, 2, len(self.program.rows))
+            return
+        start = self.program.table([0] * len(w.branches))
+        self.program.put(Op.UNION, path, len(w.branches), start)
+        jumps = []
+        for i in range(len(w.branches)):
+            self.program.tables[start + i] = len(self.program.rows)
+            self._from_branch(w, i, r, tree, path, root)
+            jumps.append(self.program.put(Op.JUMP, path))
+        for row in jumps:
+            self.program.set(row, 1, len(self.program.rows))
+
+    def _from_branch(self, w: AvroType, i: int, r: AvroType, tree: ColumnTree | None, path: str, root: bool) -> None:
+        if r.kind == "union" and equal_types(w, r):
+            self._as_branch(w.branches[i], r, i, tree, path, root)
+        else:
+            self.read(w.branches[i], r, tree, path, root=root)
+
+    def _as_branch(self, w: AvroType, r: AvroType, i: int, tree: ColumnTree | None, path: str, root: bool) -> None:
+        """Read `w` as branch i of the union `r`."""
+        if i < 0:
+            self.program.put(Op.REFUSED, path)
+            return
+        branch = r.branches[i]
+        others = r.without_null()
+        if branch.kind == "null":
+            if root:
+                self.program.put(Op.REFUSED, path)
+            elif tree is not None:
+                self.nulls(tree, path)
+        elif len(others) == 1 or number_of_union(others):
+            self.read(w, branch, tree, path, "" if len(others) == 1 else number_of_union(others) or "", root)
+        elif tree is None:
+            self.read(w, branch, None, path)
+        else:
+            self.program.put(Op.STRUCT, path, tree.number)
+            wanted = union_member(others, others.index(branch), self.meaning)
+            for j, child in enumerate(tree.children):
+                if tree.type.field(j).name == wanted:
+                    self.read(w, branch, child, path)
+                else:
+                    self.nulls(child, path)
+            if _field(tree, wanted) is None:
+                self.read(w, branch, None, path)
+
+    def nulls(self, tree: ColumnTree, path: str) -> None:
+        """Make the entry of a part null."""
+        listed = tree.under()
+        start = self.program.table(listed)
+        self.program.put(Op.NULLS, path, start, start + len(listed))
+
+    def _record(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
+        written = {one.name for one in w.fields}
+        missing = [one for one in r.fields if one.name not in written]
+        for one in missing:
+            if one.default is NO_DEFAULT:
+                self.program.put(Op.REFUSED, f"{path}.{one.name}")
+                return
+        if tree is not None:
+            self.program.put(Op.STRUCT, path, tree.number)
+        reads = {one.name: one for one in r.fields}
+        for wrote in w.fields:
+            below = f"{path}.{wrote.name}"
+            if wrote.name in reads:
+                self.read(wrote.type, reads[wrote.name].type, _field(tree, wrote.name), below)
+            else:
+                self.skip(wrote.type, below)
+        for one in missing:
+            defaults.put_default(self, one.type, one.default, _field(tree, one.name), f"{path}.{one.name}")
+
+    def _container(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
+        is_map = w.kind == "map"
+        part = None if tree is None else tree.children[0]
+        begin = self.program.put(Op.ARRAY, path, _number(tree))
+        values = part
+        if is_map:
+            key, values = (None, None) if part is None else (part.children[0], part.children[1])
+            if part is not None:
+                self.program.put(Op.STRUCT, path, part.number)
+            self.program.put(Op.BYTES, f"{path}.key", _number(key))
+            self._note_java_text(r, _number(key))
+        self.read(w.element, r.element, values, f"{path}.{'value' if is_map else 'element'}")
+        key_column = part.children[0].number if is_map and part is not None else -1
+        row = self.program.put(Op.NEXT, path, _number(tree), begin + 1, key_column)
+        self.program.set(begin, 2, row)
+
+    def _enum(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
+        if w.name != r.name:
+            self.program.put(Op.REFUSED, path)
+            return
+        table: list[int] = []
+        for symbol in w.symbols:
+            known = symbol if symbol in r.symbols else r.default_symbol
+            if known is None or known not in r.symbols:
+                table += [-1, 0]
+            else:
+                text = known.encode()
+                table += [self.program.text(text), len(text)]
+        self.program.put(Op.ENUM, path, _number(tree), self.program.table(table), len(w.symbols))
+
+    def _leaf(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str, kept: str) -> None:
+        put, c = self.program.put, _number(tree)
+        if r.logical == "decimal":
+            put(Op.DECIMAL, path, c, r.precision, r.size if r.kind == "fixed" else -1)
+        elif w.kind in ("bytes", "string"):
+            put(Op.BYTES, path, c)
+            if r.kind == "string":
+                self._note_java_text(r, c)
+        elif w.kind == "fixed":
+            put(Op.FIXED, path, c, w.size)
+        elif w.kind == "boolean":
+            put(Op.BOOLEAN, path, c)
+        elif w.kind == "null":
+            if tree is not None:
+                self.nulls(tree, path)
+        elif w.kind == "double":
+            put(Op.DOUBLE, path, c)
+        elif w.kind == "float":
+            put(Op.FLOAT, path, c, As.F64 if r.kind == "double" or kept else As.F32)
+        else:
+            put(Op.INT if w.kind == "int" else Op.LONG, path, c, number_as(r, kept))
+
+    def _note_java_text(self, r: AvroType, column: int) -> None:
+        if r.properties.get("avro.java.string") == "String":
+            self.program.java_texts.add(column)
+
+    def skip(self, w: AvroType, path: str) -> None:
+        """Pass over a value that the reader schema does not have."""
+        put = self.program.put
+        if w.kind in ("bytes", "string"):
+            put(Op.SKIP_BYTES, path)
+        elif w.kind in ("int", "enum"):
+            put(Op.SKIP_INT, path)
+        elif w.kind == "long":
+            put(Op.SKIP_LONG, path)
+        elif w.kind in ("boolean", "float", "double", "fixed"):
+            put(Op.SKIP_FIXED, path, 0, {"boolean": 1, "float": 4, "double": 8}.get(w.kind, w.size))
+        elif w.kind in ("array", "map"):
+            begin = put(Op.SKIP_ARRAY, path)
+            if w.kind == "map":
+                put(Op.SKIP_BYTES, path)
+            self.skip(w.element, path)
+            self.program.set(begin, 2, put(Op.SKIP_NEXT, path, 0, begin + 1))
+        elif w.kind == "record":
+            self._call(w, None, path)
+        elif w.kind == "union":
+            start = self.program.table([0] * len(w.branches))
+            put(Op.UNION, path, len(w.branches), start)
+            jumps = []
+            for i, branch in enumerate(w.branches):
+                self.program.tables[start + i] = len(self.program.rows)
+                self.skip(branch, path)
+                jumps.append(put(Op.JUMP, path))
+            for row in jumps:
+                self.program.set(row, 1, len(self.program.rows))
+
+
+def number_as(r: AvroType, kept: str) -> As:
+    """How an int or a long is kept as the number `r`."""
+    if r.logical in ("timestamp-millis", "local-timestamp-millis"):
+        return As.MILLIS
+    if r.kind == "double":
+        return As.F64
+    if r.kind == "float":
+        return As.F32_AS_F64 if kept else As.F32
+    return As.I64 if r.kind == "long" or kept else As.I32
+
+
+def union_member(branches: tuple[AvroType, ...], i: int, meaning: AvroMeaning) -> str:
+    """The name of the field for a branch of a union of several types."""
+    return f"{meaning.prefix}{branches[i].short_name}" if meaning.stable_ids else f"member{i}"

@@ -1,0 +1,155 @@
+"""What an Avro type is in Spark, and so in Arrow: the types of Spark's `SchemaConverters.toSqlType`.
+
+Every field is nullable, as `from_avro` makes them with mode PERMISSIVE.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.schema import AvroType
+
+MAX_RECURSION = 15
+"""The largest `recursiveFieldMaxDepth` that Spark allows."""
+MAX_PRECISION = 38
+VALUE = "value"
+"""The column of a reader schema that is not a record."""
+_PLAIN = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "null": pa.null(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", tz="UTC"),
+    "timestamp-micros": pa.timestamp("us", tz="UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+"""Logical types of other names are read as what they are stored as."""
+
+
+@dataclass(frozen=True)
+class AvroMeaning:
+    """The options of `from_avro` that say which Spark type an Avro type becomes.
+
+    stable_ids: `enableStableIdentifiersForUnionType`; prefix: `stableIdentifierPrefixForUnionType`; recursion:
+    `recursiveFieldMaxDepth`, below 1: recursive schemas are refused.
+    """
+
+    stable_ids: bool = False
+    prefix: str = "member_"
+    recursion: int = -1
+
+
+def arrow_type(avro: AvroType, meaning: AvroMeaning) -> pa.DataType:
+    """The Arrow type of an Avro type. Raises OptionError where Spark refuses the schema, or where this reader does."""
+    found = _arrow(avro, meaning, {})
+    if found is None:  # a record is given up only inside itself
+        raise OptionError(f"the Avro schema {avro.called} has nothing left within recursiveFieldMaxDepth")
+    return found
+
+
+def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int]) -> pa.DataType | None:
+    """None: dropped, being deeper than `meaning.recursion` allows. depths: how often each record is around this."""
+    if avro.kind == "record":
+        return _record(avro, meaning, depths)
+    if avro.kind == "union":
+        return _union(avro, meaning, depths)
+    if avro.kind == "array":
+        items = _arrow(avro.element, meaning, depths)
+        return None if items is None else pa.list_(pa.field("element", items))
+    if avro.kind == "map":
+        values = _arrow(avro.element, meaning, depths)
+        return None if values is None else pa.map_(pa.string(), pa.field("value", values))
+    if "spark.sql.catalyst.type" in avro.properties:
+        raise OptionError(
+            f"the Avro type {avro.properties!r} is an interval of Spark, which is not read here; take the property "
+            "spark.sql.catalyst.type out of the schema to read its number"
+        )
+    if avro.logical == "custom-decimal":
+        raise OptionError("the logical type custom-decimal on a long is not read by kafkalog")
+    if avro.logical == "decimal":
+        if avro.precision > MAX_PRECISION:
+            raise OptionError(f"an Avro decimal has precision {avro.precision}; Spark's largest is {MAX_PRECISION}")
+        return pa.decimal128(avro.precision, avro.scale)
+    return _LOGICAL.get(avro.logical or "", _PLAIN[avro.kind])
+
+
+def _record(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int]) -> pa.DataType | None:
+    depth = depths.get(avro.name, 0)
+    if depth and meaning.recursion < 1:
+        raise OptionError(
+            f"the Avro schema is recursive: {avro.name} has itself in it, which Spark has no type for; "
+            f"recursiveFieldMaxDepth=1 to {MAX_RECURSION} says how deep it is read"
+        )
+    if depth and depth >= meaning.recursion:
+        return None
+    lower = [one.name.lower() for one in avro.fields]
+    if len(set(lower)) != len(lower):
+        raise OptionError(f"the Avro record {avro.name} has fields that differ in case only, which Spark does not read")
+    inside = {**depths, avro.name: depth + 1}
+    typed = [(one.name, _arrow(one.type, meaning, inside)) for one in avro.fields]
+    return pa.struct([pa.field(name, type_) for name, type_ in typed if type_ is not None])
+
+
+def _union(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int]) -> pa.DataType | None:
+    branches = avro.without_null()
+    if not branches:
+        raise OptionError("an Avro union of null alone has no type in Spark")
+    if len(branches) == 1:
+        return _arrow(branches[0], meaning, depths)
+    number = number_of_union(branches)
+    if number is not None:
+        return _PLAIN[number]
+    fields = []
+    for i, branch in enumerate(branches):
+        type_ = _arrow(branch, meaning, depths)
+        if type_ is None:
+            raise OptionError(
+                f"the Avro union of {', '.join(one.called for one in branches)} loses {branch.called} to "
+                "recursiveFieldMaxDepth, and Spark cannot read it then"
+            )
+        fields.append(pa.field(f"{meaning.prefix}{branch.short_name}" if meaning.stable_ids else f"member{i}", type_))
+    if len({one.name.lower() for one in fields}) != len(fields):
+        raise OptionError("enableStableIdentifiersForUnionType gives two branches of an Avro union the same name")
+    return pa.struct(fields)
+
+
+def number_of_union(branches: tuple[AvroType, ...]) -> str | None:
+    """The one number that a union of two becomes: int and long are read as long, float and double as double."""
+    kinds = [branch.kind for branch in branches]
+    if sorted(kinds) == ["int", "long"]:
+        return "long"
+    return "double" if sorted(kinds) == ["double", "float"] else None
+
+
+def root_record(reader: AvroType) -> AvroType | None:
+    """The record whose fields are the columns: the schema itself, or the one in a union of it and null."""
+    if reader.kind == "union" and len(reader.without_null()) == 1:
+        reader = reader.without_null()[0]
+    return reader if reader.kind == "record" else None
+
+
+def columns_of(reader: AvroType, meaning: AvroMeaning) -> pa.Schema:
+    """The columns that a reader schema gives: the fields of its record, or `value`. Raises OptionError where Spark, or
+    this reader, has no type for it."""
+    if reader.kind == "union" and len(reader.without_null()) > 1:
+        raise OptionError(
+            "the Avro schema is a union of several types, which from_avro does not read",
+            hint="name one of them as the reader schema: value.avroSchema",
+        )
+    type_ = arrow_type(reader, meaning)
+    if root_record(reader) is None:
+        return pa.schema([pa.field(VALUE, type_)])
+    return pa.schema(list(type_))

@@ -1,0 +1,146 @@
+"""The memory of the columns that a decoder fills, and the Arrow array that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog_spark.typed.columns.cells import MAX_INT32, C
+from kafkalog_spark.typed.columns.tree import ColumnTree
+from kafkalog_spark.typed.java_text import java_decoded
+
+_SMALLEST = 1024
+
+
+class ColumnBuffers:
+    """The columns of a tree for `rows` values. `table` is what kernels take (`cells.C`), `marks` their notes."""
+
+    def __init__(self, tree: ColumnTree, rows: int, bytes_: int) -> None:
+        """bytes_: how many bytes the values have; a column of strings begins with as much, up to a megabyte."""
+        self._parts = tree.all()
+        self._java_texts: Collection[int] = ()
+        self.table = np.zeros((len(self._parts), len(C)), np.int64)
+        self.marks = np.zeros((len(self._parts), 2), np.int64)
+        self._memory: list[dict[C, np.ndarray]] = [{} for _ in self._parts]
+        for part in self._parts:
+            row = self.table[part.number]
+            row[C.WIDTH] = _width(part.type)
+            row[C.CHILD] = part.children[0].number if _is_list(part.type) else 0
+            self._room_for(part, max(rows, _SMALLEST))
+            if _has_bytes(part.type):
+                self._bytes_for(part.number, min(max(bytes_, _SMALLEST), 1 << 20))
+
+    def grow(self, number: int, *, entries: bool) -> bool:
+        """Make room for twice as many entries, or bytes, in a column; False when Arrow's offsets cannot say more."""
+        row = self.table[number]
+        room = int(row[C.ROOM if entries else C.BYTES_ROOM])
+        if room >= MAX_INT32 - 1:
+            return False
+        if entries:
+            self._room_for(self._parts[number], min(2 * room, MAX_INT32 - 1))
+        else:
+            self._bytes_for(number, min(2 * room, MAX_INT32 - 1))
+        return True
+
+    def finish(self, java_texts: Collection[int] = ()) -> pa.Array:
+        """The array of the tree's root. java_texts: columns of strings in which what is not UTF-8 is replaced, as Java
+        does where it makes a String of bytes."""
+        self._java_texts = java_texts
+        return self._array(self._parts[0])
+
+    def _room_for(self, part: ColumnTree, room: int) -> None:
+        row, n = self.table[part.number], int(self.table[part.number, C.ENTRIES])
+        self._replace(part.number, C.VALID, np.empty(room, np.uint8), n)
+        if row[C.WIDTH]:
+            self._replace(part.number, C.DATA, np.empty(room * int(row[C.WIDTH]), np.uint8), n * int(row[C.WIDTH]))
+        elif _is_list(part.type) or _has_bytes(part.type):
+            offsets = np.empty(room + 1, np.int32)
+            offsets[0] = 0
+            self._replace(part.number, C.OFFSETS, offsets, n + 1)
+        row[C.ROOM] = room
+
+    def _bytes_for(self, number: int, room: int) -> None:
+        self._replace(number, C.DATA, np.empty(room, np.uint8), int(self.table[number, C.BYTES]))
+        self.table[number, C.BYTES_ROOM] = room
+
+    def _replace(self, number: int, which: C, new: np.ndarray, keep: int) -> None:
+        old = self._memory[number].get(which)
+        if old is not None:
+            new[:keep] = old[:keep]
+        self._memory[number][which] = new
+        self.table[number, which] = new.ctypes.data
+
+    def _array(self, part: ColumnTree) -> pa.Array:
+        row, memory = self.table[part.number], self._memory[part.number]
+        n = int(row[C.ENTRIES])
+        valid = memory[C.VALID][:n]
+        nulls = n - int(np.count_nonzero(valid))
+        bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
+        if pa.types.is_null(part.type):
+            return pa.nulls(n)
+        if pa.types.is_struct(part.type):
+            children = [self._array(child) for child in part.children]
+            return pa.Array.from_buffers(part.type, n, [bits], nulls, children=children)
+        if _is_list(part.type):
+            offsets = pa.py_buffer(memory[C.OFFSETS][: n + 1])
+            array = pa.Array.from_buffers(
+                part.type, n, [bits, offsets], nulls, children=[self._array(part.children[0])]
+            )
+            return last_of_each_key(array) if row[C.REPEATS] else array
+        if _has_bytes(part.type):
+            data = pa.py_buffer(memory[C.DATA][: int(row[C.BYTES])])
+            array = pa.Array.from_buffers(part.type, n, [bits, pa.py_buffer(memory[C.OFFSETS][: n + 1]), data], nulls)
+            return as_java_texts(array) if part.number in self._java_texts else array
+        data = memory[C.DATA][: n * int(row[C.WIDTH])]
+        if pa.types.is_boolean(part.type):
+            data = np.packbits(data, bitorder="little")
+        return pa.Array.from_buffers(part.type, n, [bits, pa.py_buffer(data)], nulls)
+
+
+def as_java_texts(texts: pa.Array) -> pa.Array:
+    """The array itself where all of it is UTF-8; else one in which what is not is U+FFFD."""
+    try:
+        texts.validate(full=True)
+        return texts
+    except pa.ArrowInvalid:
+        held = pa.Array.from_buffers(pa.binary(), len(texts), texts.buffers(), texts.null_count)
+        return pa.array([None if one is None else java_decoded(one) for one in held.to_pylist()], pa.string())
+
+
+def last_of_each_key(maps: Any) -> Any:
+    """A MapArray in which no map has a key twice: the last entry of a key counts, as where Java puts them into a
+    Map."""
+    keys = maps.keys
+    codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets = maps.offsets.to_numpy().astype(np.int64)
+    owner = np.repeat(np.arange(len(maps)), np.diff(offsets))
+    pairs = owner * (int(codes.max(initial=0)) + 1) + codes[offsets[0] : offsets[-1]]
+    _, last = np.unique(pairs[::-1], return_index=True)
+    kept = np.sort(len(pairs) - 1 - last)
+    ends = np.concatenate(([0], np.cumsum(np.bincount(owner[kept], minlength=len(maps))))).astype(np.int32)
+    places = pa.array(kept + offsets[0])
+    entries = pa.StructArray.from_arrays(
+        [keys.take(places), maps.items.take(places)], fields=[maps.type.key_field, maps.type.item_field]
+    )
+    bits = maps.buffers()[0]
+    return pa.Array.from_buffers(maps.type, len(maps), [bits, pa.py_buffer(ends)], maps.null_count, children=[entries])
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_map(type_))
+
+
+def _has_bytes(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+
+
+def _width(type_: pa.DataType) -> int:
+    if pa.types.is_boolean(type_):
+        return 1
+    if pa.types.is_decimal(type_) or pa.types.is_primitive(type_):
+        return int(type_.bit_width // 8)
+    return 0

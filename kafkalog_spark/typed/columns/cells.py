@@ -1,0 +1,303 @@
+"""How kernels append to columns: one row of an int64 table a column, with the addresses of its buffers.
+
+A kernel gets columns of any number and type as one table, `columns` int64[n, len(C)], so it is compiled once and not
+for every schema. Every `put_…` gives whether the entry fitted; where it did not, the kernel stops, its caller grows the
+column, and the value is decoded again from its beginning (`ColumnBuffers.grow`).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+class C(IntEnum):
+    """The fields of a column's row."""
+
+    ENTRIES = 0  # how many it has
+    ROOM = 1  # how many fit
+    VALID = 2  # address of uint8[ROOM]: 1 where the entry is not null
+    DATA = 3  # address of the entries of fixed width, or of the bytes of strings
+    WIDTH = 4  # bytes of an entry of fixed width; 0: none has data (structs, nulls), or they vary
+    OFFSETS = 5  # address of int32[ROOM + 1]: strings, binaries, lists and maps; 0 elsewhere
+    BYTES = 6  # of strings and binaries: how many bytes there are
+    BYTES_ROOM = 7  # and how many fit
+    CHILD = 8  # of lists and maps: the column of the elements (of a map: its entries, a struct)
+    REPEATS = 9  # of maps: whether one may have a key twice
+
+
+ENTRIES, ROOM, VALID, DATA, WIDTH, OFFSETS, BYTES, BYTES_ROOM, CHILD, REPEATS = (int(field) for field in C)
+MAX_INT32 = 2**31 - 1
+
+
+def _store(kind: Any, bits: Any) -> Any:
+    """An intrinsic (address, index, value) that stores `value` as element `index` of an array of `kind` there."""
+
+    @intrinsic
+    def store(typingctx, address, index, value):  # type: ignore[no-untyped-def]
+        signature = types.void(types.int64, types.int64, kind)
+
+        def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+            pointer = builder.inttoptr(args[0], bits.as_pointer())
+            builder.store(args[2], builder.gep(pointer, [args[1]]), align=1)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return store
+
+
+store_u8 = _store(types.uint8, ir.IntType(8))
+store_i32 = _store(types.int32, ir.IntType(32))
+store_i64 = _store(types.int64, ir.IntType(64))
+store_f32 = _store(types.float32, ir.FloatType())
+store_f64 = _store(types.float64, ir.DoubleType())
+
+
+@intrinsic
+def copy_to(typingctx, address, at, source, source_at, count):  # type: ignore[no-untyped-def]
+    """memcpy of `count` bytes of the uint8 array `source`, from source_at on, to address + at."""
+    signature = types.void(types.int64, types.int64, source, types.int64, types.int64)
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        data = cgutils.create_struct_proxy(sig.args[2])(context, builder, args[2]).data
+        byte = ir.IntType(8).as_pointer()
+        to = builder.gep(builder.inttoptr(args[0], byte), [args[1]])
+        cgutils.raw_memcpy(builder, to, builder.gep(builder.bitcast(data, byte), [args[3]]), args[4], 1)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _load(kind: Any, bits: Any) -> Any:
+    """An intrinsic (array, at): what the bytes of the uint8 array from `at` on are, the lowest first."""
+
+    @intrinsic
+    def load(typingctx, buffer, at):  # type: ignore[no-untyped-def]
+        signature = kind(buffer, types.int64)
+
+        def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+            data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
+            byte = ir.IntType(8).as_pointer()
+            place = builder.gep(builder.bitcast(data, byte), [args[1]])
+            return builder.load(builder.bitcast(place, bits.as_pointer()), align=1)
+
+        return signature, generate
+
+    return load
+
+
+load_f32 = _load(types.float32, ir.FloatType())
+load_f64 = _load(types.float64, ir.DoubleType())
+load_i32 = _load(types.int32, ir.IntType(32))
+load_i64 = _load(types.int64, ir.IntType(64))
+
+
+@intrinsic
+def byte_at(typingctx, address, index):  # type: ignore[no-untyped-def]
+    """The byte at address + index."""
+    signature = types.uint8(types.int64, types.int64)
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        return builder.load(builder.gep(builder.inttoptr(args[0], ir.IntType(8).as_pointer()), [args[1]]))
+
+    return signature, generate
+
+
+@intrinsic
+def int32_at(typingctx, address, index):  # type: ignore[no-untyped-def]
+    """Element `index` of the int32 array at `address`."""
+    signature = types.int32(types.int64, types.int64)
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        return builder.load(builder.gep(builder.inttoptr(args[0], ir.IntType(32).as_pointer()), [args[1]]))
+
+    return signature, generate
+
+
+@njit(inline="always")
+def put_i32(columns, c, value):  # type: ignore[no-untyped-def]
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_i32(columns[c, DATA], n, np.int32(value))
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit(inline="always")
+def put_i64(columns, c, value):  # type: ignore[no-untyped-def]
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_i64(columns[c, DATA], n, np.int64(value))
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit(inline="always")
+def put_i128(columns, c, low, high):  # type: ignore[no-untyped-def]
+    """The low and the high 64 bits of a decimal's unscaled value."""
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_i64(columns[c, DATA], 2 * n, np.int64(low))
+    store_i64(columns[c, DATA], 2 * n + 1, np.int64(high))
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit(inline="always")
+def put_f32(columns, c, value):  # type: ignore[no-untyped-def]
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_f32(columns[c, DATA], n, np.float32(value))
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit(inline="always")
+def put_f64(columns, c, value):  # type: ignore[no-untyped-def]
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_f64(columns[c, DATA], n, np.float64(value))
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit(inline="always")
+def put_bool(columns, c, value):  # type: ignore[no-untyped-def]
+    """One byte each; they become bits when the column is finished."""
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_u8(columns[c, DATA], n, np.uint8(value))
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit(inline="always")
+def put_bytes(columns, c, source, at, count):  # type: ignore[no-untyped-def]
+    """The entry of a string or binary column: source[at:at + count]."""
+    n = columns[c, ENTRIES]
+    used = columns[c, BYTES]
+    if n >= columns[c, ROOM] or used + count > columns[c, BYTES_ROOM]:
+        return False
+    copy_to(columns[c, DATA], used, source, at, count)
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    store_i32(columns[c, OFFSETS], n + 1, np.int32(used + count))
+    columns[c, BYTES] = used + count
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit(inline="always")
+def put_struct(columns, c):  # type: ignore[no-untyped-def]
+    """A struct that is not null; its fields have one entry each, put by themselves."""
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit
+def put_list(columns, c):  # type: ignore[no-untyped-def]
+    """A list or map whose elements are what its child has got since the entry before."""
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_i32(columns[c, OFFSETS], n + 1, np.int32(columns[columns[c, CHILD], ENTRIES]))
+    store_u8(columns[c, VALID], n, np.uint8(1))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit
+def put_null(columns, c):  # type: ignore[no-untyped-def]
+    """A null, in this column alone: a null struct needs one in each of its fields too (`ColumnTree.under`)."""
+    n = columns[c, ENTRIES]
+    if n >= columns[c, ROOM]:
+        return False
+    store_u8(columns[c, VALID], n, np.uint8(0))
+    width = columns[c, WIDTH]
+    if width == 8:
+        store_i64(columns[c, DATA], n, np.int64(0))
+    elif width == 4:
+        store_i32(columns[c, DATA], n, np.int32(0))
+    elif width == 16:
+        store_i64(columns[c, DATA], 2 * n, np.int64(0))
+        store_i64(columns[c, DATA], 2 * n + 1, np.int64(0))
+    elif width == 1:
+        store_u8(columns[c, DATA], n, np.uint8(0))
+    elif columns[c, OFFSETS] != 0:
+        child = columns[c, CHILD]
+        end = columns[child, ENTRIES] if child > 0 else columns[c, BYTES]
+        store_i32(columns[c, OFFSETS], n + 1, np.int32(end))
+    columns[c, ENTRIES] = n + 1
+    return True
+
+
+@njit
+def put_nulls(columns, lists, start, end):  # type: ignore[no-untyped-def]
+    """A null in each of the columns lists[start:end]; -1, or the column that is full."""
+    for at in range(start, end):
+        if not put_null(columns, lists[at]):
+            return lists[at]
+    return np.int64(-1)
+
+
+@njit
+def mark(columns, marks):  # type: ignore[no-untyped-def]
+    """Note where the columns end."""
+    for c in range(len(columns)):
+        marks[c, 0] = columns[c, ENTRIES]
+        marks[c, 1] = columns[c, BYTES]
+
+
+@njit
+def back_to(columns, marks):  # type: ignore[no-untyped-def]
+    """Drop what was put since `mark`."""
+    for c in range(len(columns)):
+        columns[c, ENTRIES] = marks[c, 0]
+        columns[c, BYTES] = marks[c, 1]
+
+
+@njit
+def has_key_twice(columns, key, start):  # type: ignore[no-untyped-def]
+    """Whether two of the entries from `start` on of a column of strings or binaries are equal; also where there are too
+    many to compare each with each: then somebody else has to look."""
+    end = columns[key, ENTRIES]
+    if end - start > 16:
+        return True
+    offsets, data = columns[key, OFFSETS], columns[key, DATA]
+    for a in range(start + 1, end):
+        a_at = np.int64(int32_at(offsets, a)) if a > 0 else np.int64(0)
+        size = np.int64(int32_at(offsets, a + 1)) - a_at
+        for b in range(start, a):
+            b_at = np.int64(int32_at(offsets, b)) if b > 0 else np.int64(0)
+            if np.int64(int32_at(offsets, b + 1)) - b_at != size:
+                continue
+            same = True
+            for i in range(size):
+                if byte_at(data, a_at + i) != byte_at(data, b_at + i):
+                    same = False
+                    break
+            if same:
+                return True
+    return False

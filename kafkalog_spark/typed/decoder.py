@@ -1,0 +1,120 @@
+"""Values of a topic as typed columns: what every format gives, and the table of formats.
+
+    decoder = decoder_of("json", {"timezone": "UTC"}, pa.schema([("id", pa.int64())]))
+    decoded = decoder.decode(batch["value"])      # Decoded: a StructArray, which values were bad, and why
+
+A format is a module of this package, named in FORMATS, with the names of `Format` below. Nothing here knows Spark or a
+log: bytes in Arrow come in, columns in Arrow go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+
+FORMATS = {
+    "json": "kafkalog_spark.typed.json_format",
+    "string": "kafkalog_spark.typed.string_format",
+    "avro": "kafkalog_spark.typed.avro_format",
+    "confluent-avro": "kafkalog_spark.typed.confluent_avro_format",
+    "confluent-json": "kafkalog_spark.typed.confluent_json_format",
+    "protobuf": "kafkalog_spark.typed.protobuf_format",
+    "confluent-protobuf": "kafkalog_spark.typed.confluent_protobuf_format",
+}
+"""Name of a format, and its module, which is imported when it is asked for."""
+
+
+class Decoded(NamedTuple):
+    """What became of some values.
+
+    columns: as many rows as there were values, of the decoder's schema; a row is null where there was no value.
+    bad: bool of that length, None for no bad value; a bad value's row has what could be read of it, or nulls.
+    why: what is wrong with value i, for those that are bad: one line that does not repeat the value.
+    """
+
+    columns: pa.StructArray
+    bad: np.ndarray | None
+    why: Callable[[int], str]
+
+
+class ValueDecoder(Protocol):
+    """Decodes values of one format. schema: the columns that it gives, which are those that were wanted."""
+
+    schema: pa.Schema
+
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
+        """Values to columns. A bad value costs that value only; nothing is raised for what a value holds."""
+        ...
+
+
+class ValueEncoder(Protocol):
+    """Encodes rows as values of one format."""
+
+    def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
+        """Rows to values; a null row is a null value. Raises InvalidRecord for a row that cannot be one."""
+        ...
+
+
+@dataclass(frozen=True)
+class SchemaSources:
+    """Where a format finds what its options do not say themselves, when a query is planned.
+
+    side: "value" or "key". topics: of the read, as far as the options name them. records: key and value of every record
+    of a topic of the log directory that is read, in order.
+    """
+
+    side: str
+    topics: tuple[str, ...]
+    records: Callable[[str], Iterable[tuple[bytes | None, bytes | None]]]
+
+
+class Format(Protocol):
+    """What a module of a format has. options: names in small letters without the prefix `value.` or `key.`."""
+
+    OPTIONS: Mapping[str, str]
+    """Every option of the format, as it is written, and what it means. Also those that are refused."""
+
+    def decoder(self, options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+        """Raises OptionError for an option or a type that the format refuses."""
+        ...
+
+    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+        """Raises OptionError for an option or a type that the format refuses."""
+        ...
+
+    def schema(self, options: Mapping[str, str]) -> pa.Schema:
+        """The columns of the values, where the options say them. Raises OptionError where they do not."""
+        ...
+
+
+def format_of(name: str) -> Format:
+    """The module of a format. Raises OptionError for a name that there is not."""
+    module = FORMATS.get(name.lower())
+    if module is None:
+        raise OptionError(f"there is no format '{name}'", hint=f"the formats are {', '.join(FORMATS)}")
+    return cast(Format, import_module(module))
+
+
+def settled_options(name: str, options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
+    """Options as tasks get them: what they name by a file or in a registry is looked up once, when a query is planned.
+    A format without anything to look up has no `settled`. Raises OptionError, and what reading a topic raises."""
+    settled = getattr(format_of(name), "settled", None)
+    return dict(options) if settled is None else dict(settled(options, sources))
+
+
+def decoder_of(name: str, options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+    """A decoder of values of that format, for the wanted columns, which are all that it reads of a value as far as the
+    format lets it."""
+    return format_of(name).decoder(options, wanted)
+
+
+def encoder_of(name: str, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """An encoder of rows with those columns."""
+    return format_of(name).encoder(options, given)

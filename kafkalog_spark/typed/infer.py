@@ -1,0 +1,123 @@
+"""A schema for JSON values, from a sample of them, by the rules of Spark's JsonInferSchema with its default options.
+
+Whole numbers are bigint, larger ones decimal(38,0); fractions are double; types that contradict each other are string.
+Fields of a struct are in the order of their names. What is null everywhere is string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+
+_NULL = pa.null()
+_WIDE = pa.decimal128(38, 0)
+_AVRO = {
+    pa.bool_(): "boolean",
+    pa.int64(): "long",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+}
+_DEPTH = 60
+
+
+def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
+    """(The columns of JSON objects, how many values there were, how many were no objects). Raises OptionError where
+    there is none."""
+    found: pa.DataType = _NULL
+    count = others = 0
+    for value in values:
+        if value is None:
+            continue
+        count += 1
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            parsed = None
+        if not isinstance(parsed, dict):
+            others += 1
+            continue
+        found = _merged(found, _type_of(parsed, 0))
+    if found == _NULL or not found.num_fields:
+        raise OptionError(f"none of {count} values is a JSON object with a field in it")
+    return pa.schema(list(_without_null(found))), count, others
+
+
+def _type_of(value: Any, depth: int) -> pa.DataType:
+    if depth > _DEPTH:
+        return pa.string()
+    match value:
+        case None:
+            return _NULL
+        case bool():
+            return pa.bool_()
+        case int():
+            return pa.int64() if -(1 << 63) <= value < 1 << 63 else _WIDE if abs(value) < 10**38 else pa.float64()
+        case float():
+            return pa.float64()
+        case str():
+            return pa.string()
+        case dict():
+            return pa.struct([(name, _type_of(value[name], depth + 1)) for name in sorted(value)])
+    element: pa.DataType = _NULL
+    for one in value:
+        element = _merged(element, _type_of(one, depth + 1))
+    return pa.list_(element)
+
+
+def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if one == other or other == _NULL:
+        return one
+    if one == _NULL:
+        return other
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        types = {field.name: field.type for field in one}
+        for field in other:
+            types[field.name] = _merged(types.get(field.name, _NULL), field.type)
+        return pa.struct([(name, types[name]) for name in sorted(types)])
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(_merged(one.value_type, other.value_type))
+    numbers = {pa.int64(): 0, _WIDE: 1, pa.float64(): 2}
+    if one in numbers and other in numbers:
+        return max(one, other, key=numbers.__getitem__)
+    return pa.string()
+
+
+def _without_null(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_null(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_without_null(kind.value_type))
+    return pa.string() if kind == _NULL else kind
+
+
+def avro_of_schema(schema: pa.Schema, name: str) -> dict[str, Any]:
+    """An Avro schema of those columns: a record whose fields may be null. Raises OptionError for a name that Avro does
+    not allow."""
+    return _avro_record(pa.struct(list(schema)), name)
+
+
+def _avro_record(kind: pa.StructType, name: str) -> dict[str, Any]:
+    fields = []
+    for field in kind:
+        if not field.name.isascii() or not field.name.isidentifier():
+            raise OptionError(f"Avro has no field '{field.name}'", hint="names there are of A-Z a-z 0-9 _")
+        fields.append(
+            {"name": field.name, "type": ["null", _avro(field.type, f"{name}_{field.name}")], "default": None}
+        )
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _avro(kind: pa.DataType, name: str) -> Any:
+    if pa.types.is_struct(kind):
+        return _avro_record(kind, name)
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": ["null", _avro(kind.value_type, f"{name}_element")]}
+    if pa.types.is_decimal(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    return _AVRO[kind]

@@ -1,0 +1,144 @@
+"""The format `json`: values that are JSON objects, with the meaning of Spark's from_json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.ddl import schema_of_ddl
+from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.json_options import OPTIONS, JsonOptions, json_options
+from kafkalog_spark.typed.json_program import JsonProgram
+from kafkalog_spark.typed.json_types import check_types
+from kafkalog_spark.typed.json_values import BadValue, JsonRows
+
+__all__ = ["OPTIONS", "JsonDecoder", "decoder", "encoder", "schema"]
+
+
+def schema(options: Mapping[str, str]) -> pa.Schema:
+    """What option `schema` says. Raises OptionError."""
+    text = options.get("schema")
+    if text is None:
+        raise OptionError(
+            "JSON says nothing of its columns, and neither does an option",
+            hint='name them in .schema("id bigint, user string") or the option value.schema; kafkalog-schema DIR -t '
+            "TOPIC makes them from a sample",
+        )
+    return schema_of_ddl(text)
+
+
+def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+    """Raises OptionError for an option or a type that is refused."""
+    return JsonDecoder(wanted, json_options(options))
+
+
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """Raises OptionError for an option or a type that is refused."""
+    from kafkalog_spark.typed.json_encoder import JsonEncoder
+
+    return JsonEncoder(given, json_options(options))
+
+
+class JsonDecoder:
+    """Decodes JSON objects. A column of the corrupt record's name holds the text of a bad value, as it is."""
+
+    def __init__(self, wanted: pa.Schema, options: JsonOptions) -> None:
+        self.schema = wanted
+        self._corrupt = wanted.get_field_index(options.corrupt)
+        if self._corrupt >= 0 and wanted.field(self._corrupt).type != pa.string():
+            raise OptionError(
+                f"column '{options.corrupt}' is for the text of bad values, so it must be a string",
+                hint="option columnNameOfCorruptRecord gives that column another name",
+            )
+        self._read = pa.schema([field for field in wanted if field.name != options.corrupt])
+        check_types(self._read)
+        self._options = options
+        self._rows = JsonRows(self._read, options)
+        self._program = JsonProgram(self._read, options)
+
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
+        """As ValueDecoder.decode."""
+        from kafkalog_spark.typed.json_columns import Decoding, TooMuchText  # the kernel comes with it
+
+        data, offsets, present = _buffers(values)
+        try:
+            decoding = Decoding(self._program, data, offsets, present)
+            columns = decoding.columns()
+        except (TooMuchText, pa.ArrowInvalid):  # nothing is lost but time
+            return self._slowly(values)
+        if not len(decoding.left):
+            return Decoded(self._with_corrupt(columns, values, None), None, lambda i: "")
+        return self._merged(values, columns, decoding.left)
+
+    def _merged(self, values: pa.Array, columns: pa.StructArray, left: np.ndarray) -> Decoded:
+        """The kernel's columns with the rows that it left."""
+        slow = self._slow_rows(values.take(pa.array(left)))
+        rows = np.arange(len(values))
+        rows[left] = len(values) + np.arange(len(left))
+        merged = pa.concat_arrays([columns, slow.columns]).take(pa.array(rows))
+        bad, why = None, {}
+        if slow.bad is not None:
+            bad = np.zeros(len(values), np.bool_)
+            bad[left] = slow.bad
+            why = {int(row): i for i, row in enumerate(left)}
+        return Decoded(self._with_corrupt(merged, values, bad), bad, lambda i: slow.why(why[i]))
+
+    def _slowly(self, values: pa.Array) -> Decoded:
+        """Value by value."""
+        found = self._slow_rows(values)
+        return found._replace(columns=self._with_corrupt(found.columns, values, found.bad))
+
+    def _slow_rows(self, values: pa.Array) -> Decoded:
+        """Value by value, without the column of the corrupt record."""
+        rows: list[dict[str, Any] | None] = []
+        reasons: dict[int, str] = {}
+        for i, value in enumerate(values):
+            data = value.as_py()
+            if data is None:
+                rows.append(None)
+                continue
+            try:
+                rows.append(self._rows.row(data))
+            except BadValue as bad:
+                reasons[i] = str(bad)
+                rows.append(bad.row or {})
+        columns = pa.array(rows, pa.struct(list(self._read)))
+        bad_rows = np.zeros(len(rows), np.bool_)
+        bad_rows[list(reasons)] = True
+        return Decoded(columns, bad_rows if reasons else None, lambda i: reasons[i])
+
+    def _with_corrupt(self, columns: pa.StructArray, values: pa.Array, bad: np.ndarray | None) -> pa.StructArray:
+        if self._corrupt < 0:
+            return columns
+        texts = pa.nulls(len(values), pa.string())
+        if bad is not None:  # the same bytes, also where they are not UTF-8, as in Spark
+            raw = pc.if_else(pa.array(bad), values.cast(pa.binary()), pa.scalar(None, pa.binary()))
+            texts = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count, raw.offset)
+        arrays = [columns.field(i) for i in range(columns.type.num_fields)]
+        arrays.insert(self._corrupt, texts)
+        return pa.StructArray.from_arrays(arrays, fields=list(self.schema), mask=columns.is_null())
+
+
+def _buffers(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(The bytes, int64 offsets of n values and of their end, uint8 whether each is there), read-only where the kernel
+    wants that."""
+    wide = pa.types.is_large_binary(values.type)
+    _, offsets, data = values.buffers()
+    if len(values):
+        begin = values.offset
+        places = np.frombuffer(offsets, np.int64 if wide else np.int32)[begin : begin + len(values) + 1].astype(
+            np.int64
+        )
+    else:
+        places = np.zeros(1, np.int64)
+    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    content.flags.writeable = False
+    present = np.ones(len(values), np.uint8)
+    if values.null_count:
+        present = values.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
+    return content, places, present

@@ -1,0 +1,225 @@
+"""Strings, numbers and words of JSON, each to the word of its slot, as the type of its node has it."""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from kafkalog_spark.typed.json_fields import (
+    ARENA_USED,
+    BAD,
+    DIGITS,
+    FULL_DOMAIN,
+    K_BOOLEAN,
+    K_DATE,
+    K_DECIMAL,
+    K_DOUBLE,
+    K_FLOAT,
+    K_INTEGER,
+    K_LOCAL,
+    K_STRING,
+    K_TIMESTAMP,
+    MAX_STRING,
+    N_HIGH,
+    N_LOW,
+    NO_ROOM,
+    NUMBERS_USED,
+    OF_NODE,
+    OF_SLOT,
+)
+from kafkalog_spark.typed.json_program import WORD_ARENA, WORD_LENGTH_BITS
+from kafkalog_spark.typed.json_text_kernel import string_end, unescape
+from kafkalog_spark.typed.json_time_kernel import days_of, microseconds_of, names_a_zone
+
+MAX_NUMBER = 900
+TENS = np.array([10.0**i for i in range(23)])
+WHOLE_TENS = np.array([10**i for i in range(19)], np.int64)
+
+
+@intrinsic
+def _bits_of(typingctx, number):  # type: ignore[no-untyped-def]
+    """The bits of a float64."""
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        (value,) = args
+        return builder.bitcast(value, ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@njit(inline="always")
+def number_at(data, at, end):  # type: ignore[no-untyped-def]
+    """A number at data[at:end] -> (where it ends or BAD, its digits as one whole number, how many these are without
+    zeros in front, its power of ten, whether it is negative, whether it is a whole number)."""
+    begin = at
+    negative = data[at] == 45
+    if negative:
+        at += 1
+    digits, count, power, whole = np.int64(0), 0, np.int64(0), True
+    if at >= end or data[at] < 48 or data[at] > 57:
+        return BAD, digits, count, power, negative, whole
+    if data[at] == 48:
+        at += 1
+        if at < end and 48 <= data[at] <= 57:
+            return BAD, digits, count, power, negative, whole
+    else:
+        while at < end and 48 <= data[at] <= 57:
+            if count < 18:
+                digits = digits * 10 + (np.int64(data[at]) - 48)
+            count += 1
+            at += 1
+    if at < end and data[at] == 46:
+        whole = False
+        at += 1
+        first = at
+        while at < end and 48 <= data[at] <= 57:
+            if count < 18:
+                digits = digits * 10 + (np.int64(data[at]) - 48)
+                power -= 1
+            if count > 0 or data[at] != 48:
+                count += 1
+            at += 1
+        if at == first:
+            return BAD, digits, count, power, negative, whole
+    if at < end and (data[at] == 101 or data[at] == 69):
+        whole = False
+        at += 1
+        minus = at < end and data[at] == 45
+        if minus or (at < end and data[at] == 43):
+            at += 1
+        first = at
+        exponent = np.int64(0)
+        while at < end and 48 <= data[at] <= 57:
+            if exponent < 100_000:
+                exponent = exponent * 10 + (np.int64(data[at]) - 48)
+            at += 1
+        if at == first:
+            return BAD, digits, count, power, negative, whole
+        power += -exponent if minus else exponent
+    if at - begin > MAX_NUMBER:
+        return BAD, digits, count, power, negative, whole
+    return at, digits, count, power, negative, whole
+
+
+@njit(inline="always")
+def take_string(data, at, end, kind, target, place, nodes, words, valid, arena, state):  # type: ignore[no-untyped-def]
+    """The string whose quote is at data[at] -> (the place after it, or BAD for one that is left; its bits as of
+    string_end)."""
+    at += 1
+    close, escapes, bits = string_end(data, at, end)
+    if close < 0:
+        return BAD, np.uint64(0)
+    if target != 0:
+        if kind == K_STRING:
+            if close - at > MAX_STRING:
+                return BAD, np.uint64(0)
+            if escapes:
+                to = state[ARENA_USED]
+                state[ARENA_USED] = unescape(data, at, close, arena, to)
+                words[place] = WORD_ARENA | (to << WORD_LENGTH_BITS) | (state[ARENA_USED] - to)
+            else:
+                words[place] = (at << WORD_LENGTH_BITS) | (close - at)
+        elif kind == K_TIMESTAMP or kind == K_LOCAL:  # noqa: SIM109
+            us, good = microseconds_of(data, at, close, kind == K_TIMESTAMP)
+            if not good or (nodes[target, N_LOW] != 0 and not names_a_zone(data, at, close)):
+                return BAD, np.uint64(0)
+            words[place] = us
+        elif kind == K_DATE:
+            days, good = days_of(data, at, close)
+            if not good or close - at != 10:
+                return BAD, np.uint64(0)
+            words[place] = days
+        else:
+            return BAD, np.uint64(0)
+        valid[place] = 1
+    return close + 1, bits
+
+
+@njit(inline="always")
+def take_number(data, at, end, kind, target, slot, place, nodes, words, valid, numbers, state):  # type: ignore[no-untyped-def]
+    """The number at data[at] -> the place after it; BAD for one that is left, NO_ROOM where `numbers` is full."""
+    close, digits, count, power, negative, whole = number_at(data, at, end)
+    if close < 0:
+        return BAD
+    if target != 0:
+        if kind == K_INTEGER:
+            if negative:
+                digits = -digits
+            if not whole or count > 18 or digits < nodes[target, N_LOW] or digits > nodes[target, N_HIGH]:
+                return BAD
+            words[place] = digits
+        elif kind == K_DOUBLE or kind == K_FLOAT:  # noqa: SIM109
+            exact = count <= 15 if kind == K_DOUBLE else count <= 7
+            most = 22 if kind == K_DOUBLE else 10
+            if exact and -most <= power <= most:
+                if kind == K_DOUBLE:
+                    number = np.float64(digits)
+                    number = number * TENS[power] if power >= 0 else number / TENS[-power]
+                else:
+                    small = np.float32(digits)
+                    tens = np.float32(TENS[power if power >= 0 else -power])
+                    small = np.float32(small * tens) if power >= 0 else np.float32(small / tens)
+                    number = np.float64(small)
+                if negative and not (whole and digits == 0):
+                    number = -number
+                words[place] = _bits_of(number)
+            else:
+                used = state[NUMBERS_USED]
+                if used >= len(numbers):
+                    state[FULL_DOMAIN] = BAD
+                    return NO_ROOM
+                numbers[used, OF_NODE], numbers[used, OF_SLOT], numbers[used, DIGITS] = (
+                    target,
+                    slot,
+                    (at << 12) | (close - at),
+                )
+                state[NUMBERS_USED] = used + 1
+        elif kind == K_DECIMAL:
+            shift = power + nodes[target, N_LOW]
+            if count > 18 or shift < 0 or shift > 18 or digits >= WHOLE_TENS[18 - shift]:
+                return BAD
+            digits *= WHOLE_TENS[shift]
+            if nodes[target, N_HIGH] < 18 and digits >= WHOLE_TENS[nodes[target, N_HIGH]]:
+                return BAD
+            words[place] = -digits if negative else digits
+        elif kind == K_TIMESTAMP:
+            if not whole or count > 12:
+                return BAD
+            words[place] = (-digits if negative else digits) * 1_000_000
+        elif kind == K_STRING:
+            if not whole or count > 18 or (negative and digits == 0):
+                return BAD
+            words[place] = (at << WORD_LENGTH_BITS) | (close - at)
+        else:
+            return BAD
+        valid[place] = 1
+    return close
+
+
+@njit(inline="always")
+def take_word(data, at, end, kind, target, place, words, valid):  # type: ignore[no-untyped-def]
+    """`true`, `false` or `null` at data[at] -> the place after it; BAD for one that is left."""
+    byte = data[at]
+    size = 5 if byte == 102 else 4
+    if at + size > end:
+        return BAD
+    if byte == 116:
+        good = data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101
+    elif byte == 110:
+        good = data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108
+    else:
+        good = data[at + 1] == 97 and data[at + 2] == 108 and data[at + 3] == 115 and data[at + 4] == 101
+    if not good:
+        return BAD
+    if target != 0:
+        if kind == K_BOOLEAN and byte != 110:
+            words[place] = 1 if byte == 116 else 0
+            valid[place] = 1
+        elif kind == K_STRING and byte != 110:
+            words[place] = (at << WORD_LENGTH_BITS) | size
+            valid[place] = 1
+        elif byte != 110:
+            return BAD
+    return at + size

@@ -1,0 +1,245 @@
+"""Single values of JSON, as Spark's JacksonParser converts them: which tokens a type takes, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalog_spark.typed.civil import date_of_text, timestamp_of_text, us_of_local
+from kafkalog_spark.typed.jackson import JacksonReader
+from kafkalog_spark.typed.jackson_tokens import Token
+from kafkalog_spark.typed.java_text import double_text, java_characters, json_quoted
+from kafkalog_spark.typed.json_options import JsonOptions
+from kafkalog_spark.typed.json_types import INTEGERS
+
+Converter = Callable[[JacksonReader], Any]
+"""Takes the value that the reader is at. For one that is not of its type it raises BadField, JsonError, ValueError or
+ArithmeticError."""
+_INFINITIES = {"+INF": 1.0, "+Infinity": 1.0, "Infinity": 1.0, "-INF": -1.0, "-Infinity": -1.0}
+_NUMBERS = (Token.INTEGER, Token.FLOAT)
+_MOST_DROPPED = 646_456_990
+"""Digits that Java's BigDecimal can round away: its BigInteger has no larger power of ten."""
+_WIDE = Context(prec=2000, Emax=999_999_999, Emin=-999_999_999)
+
+
+class BadField(Exception):
+    """A value that is not of its type."""
+
+
+def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
+    """Of a type that `check_types` allows and that is not composed."""
+    if kind in INTEGERS:
+        lowest, highest = INTEGERS[kind]
+        return taking(kind, {Token.INTEGER: lambda reader: _integer(reader, lowest, highest)})
+    if kind == pa.bool_():
+        return taking(kind, {Token.TRUE: lambda reader: True, Token.FALSE: lambda reader: False})
+    if kind in (pa.float32(), pa.float64()):
+        return _floating(kind, options)
+    if pa.types.is_decimal(kind):
+        return taking(
+            kind,
+            dict.fromkeys(_NUMBERS, lambda reader: _decimal(reader.number, kind))
+            | {Token.STRING: _unless_empty(kind, lambda text: _decimal(text.replace(",", ""), kind))},
+        )
+    if kind == pa.binary():
+        return taking(kind, {Token.STRING: lambda reader: reader.binary()})
+    if kind == pa.string():
+        return _text
+    if kind == pa.date32():
+        return taking(kind, {Token.STRING: _unless_empty(kind, lambda text: _date(text, options))})
+    if kind == pa.timestamp("us"):
+        return taking(kind, {Token.STRING: _unless_empty(kind, lambda text: _local_timestamp(text, options))})
+    return taking(
+        kind, {Token.STRING: _unless_empty(kind, lambda text: _timestamp(text, options)), Token.INTEGER: _seconds}
+    )
+
+
+def _floating(kind: pa.DataType, options: JsonOptions) -> Converter:
+    non_numeric = options.features.non_numeric
+
+    def of_text(text: str) -> float:
+        if non_numeric and text == "NaN":
+            return float("nan")
+        if non_numeric and text in _INFINITIES:
+            return _INFINITIES[text] * float("inf")
+        raise BadField(f"a string cannot be read as {kind}")
+
+    def of_number(reader: JacksonReader) -> float:
+        text = reader.number
+        if not text[-1].isdigit():
+            return of_text(text)
+        if reader.token is Token.INTEGER and text == "-0":
+            return 0.0
+        return pa.scalar(text).cast(kind).as_py() if kind == pa.float32() else float(text)
+
+    return taking(kind, dict.fromkeys(_NUMBERS, of_number) | {Token.STRING: _unless_empty(kind, of_text)})
+
+
+def _timestamp(text: str, options: JsonOptions) -> int:
+    if options.read_timestamp is not None:
+        try:
+            days, us, zone = options.read_timestamp(text)
+            return us_of_local(days, us, zone or options.zone)
+        except ValueError:
+            if not options.fallback:
+                raise
+    else:
+        try:
+            return timestamp_of_text(text, options.zone)
+        except ValueError:
+            if options.fallback is False:
+                raise
+    return timestamp_of_text(text.replace("GMT", ""), options.zone)
+
+
+def _local_timestamp(text: str, options: JsonOptions) -> int:
+    if options.read_local is not None:
+        days, us, zone = options.read_local(text)
+        if zone is not None:
+            raise BadField("a time zone where none is allowed")
+        return days * 86_400_000_000 + us
+    return timestamp_of_text(text, options.zone, with_zone=False)
+
+
+def _date(text: str, options: JsonOptions) -> int:
+    try:
+        return options.read_date(text)[0] if options.read_date is not None else date_of_text(text)
+    except ValueError:
+        if not options.fallback and (options.fallback is False or options.read_date is not None):
+            raise
+    try:
+        return date_of_text(text.replace("GMT", ""))
+    except ValueError:
+        return _days_as_text(text)
+
+
+def taking(kind: pa.DataType, by_token: dict[Token, Converter]) -> Converter:
+    """Spark's parseJsonToken: names are passed over, null is null, and a token that the type does not take is wrong."""
+
+    def convert(reader: JacksonReader) -> Any:
+        token = _value_token(reader)
+        if token is None or token is Token.NULL:
+            return None
+        take = by_token.get(token)
+        if take is not None:
+            return take(reader)
+        if token is Token.STRING:
+            _refuse_empty(reader.string(), kind)
+        raise BadField(f"{token.name} cannot be read as {kind}")
+
+    return convert
+
+
+def _value_token(reader: JacksonReader) -> Token | None:
+    while reader.token is Token.NAME:
+        reader.next_token()
+    return reader.token
+
+
+def _refuse_empty(text: str, kind: pa.DataType) -> None:
+    if not text:
+        raise BadField(f"an empty string cannot be read as {kind}")
+
+
+def _unless_empty(kind: pa.DataType, read: Callable[[str], Any]) -> Converter:
+    def convert(reader: JacksonReader) -> Any:
+        text = reader.string()
+        _refuse_empty(text, kind)
+        return read(text)
+
+    return convert
+
+
+def _integer(reader: JacksonReader, lowest: int, highest: int) -> int:
+    number = int(reader.number)
+    if not lowest <= number <= highest:
+        raise BadField(f"{reader.number[:40]} is out of range")
+    return number - 256 if highest == 255 and number > 127 else number
+
+
+def _seconds(reader: JacksonReader) -> int:
+    """Seconds as microseconds; like Java's product it may overflow."""
+    return ((_integer(reader, -(1 << 63), (1 << 63) - 1) * 1_000_000 + (1 << 63)) % (1 << 64)) - (1 << 63)
+
+
+def _days_as_text(text: str) -> int:
+    """Days since 1970 in the calendar of Spark 1.5, whose days before 1582-10-15 are Julian."""
+    if not text.lstrip("+-").isdecimal() or len(text) > 11:
+        raise BadField("no date")
+    days = int(text)
+    if not -(1 << 31) <= days < 1 << 31 or days < -141_427:
+        raise BadField("no date")
+    return days
+
+
+def _decimal(text: str, kind: pa.DataType) -> Decimal:
+    try:
+        number = Decimal(text)
+        if not number.is_finite() or not text or text != text.strip() or "_" in text:
+            raise BadField("no decimal")
+        if number and number.adjusted() > kind.precision:
+            raise BadField(f"it does not fit {kind}")
+        if number and number.adjusted() < -_MOST_DROPPED:
+            raise BadField("its exponent is too small")
+        if number.adjusted() < -kind.scale - 2:
+            return Decimal(0).scaleb(-kind.scale)
+        rounded = number.quantize(Decimal(1).scaleb(-kind.scale), rounding="ROUND_HALF_UP", context=_WIDE)
+    except InvalidOperation:
+        raise BadField("no decimal") from None
+    if len(rounded.as_tuple().digits) > kind.precision and rounded:
+        raise BadField(f"it does not fit {kind}")
+    return rounded
+
+
+def _text(reader: JacksonReader) -> str | None:
+    """A string as it is; everything else as Jackson's generator writes it."""
+    token = _value_token(reader)
+    if token is None or token is Token.NULL:
+        return None
+    if token is Token.STRING:
+        return java_characters(reader.string())
+    if token in (Token.END_OBJECT, Token.END_ARRAY):
+        raise BadField("no value")
+    parts: list[str] = []
+    depth, comma = 0, False
+    while True:
+        if token in (Token.END_OBJECT, Token.END_ARRAY):
+            depth -= 1
+            parts.append("}" if token is Token.END_OBJECT else "]")
+            comma = True
+        else:
+            if comma:
+                parts.append(",")
+            if token is Token.NAME:
+                parts.append(f"{json_quoted(reader.name or '')}:")
+                comma = False
+            elif token in (Token.START_OBJECT, Token.START_ARRAY):
+                depth += 1
+                parts.append("{" if token is Token.START_OBJECT else "[")
+                comma = False
+            else:
+                parts.append(_written(reader))
+                comma = True
+        if not depth:
+            return "".join(parts)
+        token = reader.next_token()
+        if token is None:
+            raise BadField("unexpected end-of-input")
+
+
+def _written(reader: JacksonReader) -> str:
+    token = reader.token
+    if token is Token.STRING:
+        return json_quoted(reader.string())
+    if token is Token.INTEGER:
+        return "0" if reader.number == "-0" else reader.number
+    if token is Token.FLOAT:
+        text = reader.number
+        number = float(text) if text[-1].isdigit() else _INFINITIES.get(text, float("nan")) * float("inf")
+        written = double_text(number)
+        return written if written[-1].isdigit() else f'"{written}"'
+    assert token is not None
+    return str(token.value)

@@ -1,0 +1,133 @@
+"""The plan that the Protobuf kernel decodes by: for each message that can occur, one slot a field.
+
+Slots are int64[n, len(S)], messages int64[m, len(M)]; operands beyond them are in tables and texts, as in a program of
+Avro.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class S(IntEnum):
+    """The fields of a slot."""
+
+    NUMBER = 0
+    KIND = 1  # Kind
+    COLUMN = 2  # -1: checked, but kept nowhere; of repeated fields and maps the list
+    ELEMENT = 3  # of repeated fields: the column of the elements (of a map: its entries)
+    REPEATED = 4
+    MESSAGE = 5  # of messages: which
+    ONEOF = 6  # start in the tables of (number of slots, slots…): those that a member of the oneof clears; -1: none
+    ABSENT = 7  # Absent: what becomes of a field that is not there
+    IMPLICIT = 8  # a zero on the wire is as good as absent
+    NULLS = 9  # start in the tables
+    NULLS_END = 10
+    ENUM = 11  # start in the tables of (number, start in texts, length), sorted by number
+    SYMBOLS = 12  # how many
+    CHECKED = 13  # strings: must be UTF-8; enums: closed, so an unknown number is an unknown field
+    REQUIRED = 14
+    DEFAULT = 15  # a number, the bits of a double, or the start of a text
+    DEFAULT_SIZE = 16
+    UNKNOWN = 17  # open enums: start in the texts of what an unknown number's name begins with
+    UNKNOWN_SIZE = 18
+
+
+class M(IntEnum):
+    """The fields of a message: its slots, sorted by number, and the column of its struct (-1: not wanted)."""
+
+    START = 0
+    SLOTS = 1
+    COLUMN = 2
+
+
+class Kind(IntEnum):
+    """Types of fields, as they are read and kept. Up to ENUM_NAME they are varints."""
+
+    INT32 = 0
+    INT64 = 1  # and uint64, kept as it is
+    UINT32_WIDE = 2  # kept as int64
+    UINT64_WIDE = 3  # kept as decimal(20, 0)
+    SINT32 = 4
+    SINT64 = 5
+    BOOL = 6
+    ENUM_INT = 7
+    ENUM_NAME = 8
+    FIXED32 = 9
+    FIXED32_WIDE = 10
+    FLOAT = 11
+    FIXED64 = 12
+    FIXED64_WIDE = 13
+    DOUBLE = 14
+    STRING = 15
+    BYTES = 16
+    MESSAGE = 17
+    TIMESTAMP = 18
+
+
+class Absent(IntEnum):
+    """What becomes of a field that is not there."""
+
+    NULL = 0
+    DEFAULT = 1
+
+
+class Fault(IntEnum):
+    """Why a value is bad; MERGED: it is not, but has a message in parts, which the kernel does not put together."""
+
+    TRUNCATED = 1
+    TAG = 2
+    GROUP = 3
+    UTF8 = 4
+    MISMATCH = 5
+    REQUIRED = 6
+    DEPTH = 7
+    TIMESTAMP = 8
+    SIZE = 9
+    NO_PLAN = 10
+    MERGED = 11
+
+
+FAULTS = {
+    Fault.TRUNCATED: "a field that does not end within its message, or a number that does not end at all",
+    Fault.TAG: "a tag that no field has: number 0, or a wire type that there is not",
+    Fault.GROUP: "the end of a group that has not begun, or the other way round",
+    Fault.UTF8: "a string that is not UTF-8",
+    Fault.MISMATCH: "a field with another wire type than its own, or a number that its enum does not have",
+    Fault.REQUIRED: "a required field is missing",
+    Fault.DEPTH: "more than 100 messages inside each other",
+    Fault.TIMESTAMP: "a timestamp beyond what microseconds in 64 bits can say",
+    Fault.SIZE: "more elements or bytes than a column of one batch holds",
+    Fault.NO_PLAN: "no schema for it",
+    Fault.MERGED: "a message in several parts that cannot be put together",
+}
+
+
+class Plan:
+    """A plan as it is made."""
+
+    def __init__(self) -> None:
+        self.slots: list[list[int]] = []
+        self.messages: list[list[int]] = []
+        self.tables: list[int] = []
+        self.texts = bytearray()
+        self.java_texts: set[int] = set()
+
+    def table(self, values: list[int]) -> int:
+        self.tables += values
+        return len(self.tables) - len(values)
+
+    def text(self, text: bytes) -> int:
+        self.texts += text
+        return len(self.texts) - len(text)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(slots int64[n, len(S)], messages int64[m, len(M)], tables int64[k], texts uint8[j])."""
+        return (
+            np.array(self.slots, np.int64).reshape(-1, len(S)),
+            np.array(self.messages, np.int64).reshape(-1, len(M)),
+            np.array(self.tables or [0], np.int64),
+            np.frombuffer(bytes(self.texts) or b"\0", np.uint8),
+        )

@@ -1,0 +1,261 @@
+"""Protobuf messages of one or several descriptors, decoded into the wanted columns."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.columns.buffers import ColumnBuffers
+from kafkalog_spark.typed.columns.tree import NOT_WANTED, ColumnTree, tree_of
+from kafkalog_spark.typed.columns.values import Values
+from kafkalog_spark.typed.columns.wanted import check_wanted
+from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.protobuf.kernel import LEVELS, decode_protobuf
+from kafkalog_spark.typed.protobuf.plan import FAULTS, Absent, Fault, Kind, Plan, S
+from kafkalog_spark.typed.protobuf.scalar_kernel import LONGEST_NAME
+from kafkalog_spark.typed.protobuf.types import (
+    ENUM,
+    MESSAGE,
+    STRING,
+    ProtobufMeaning,
+    is_repeated,
+    is_required,
+    is_timestamp,
+    message_type,
+    scalar,
+)
+
+NO_PLAN = -1
+_NOWHERE = 1 << 40
+"""Numbers of fields that no message has: wanted columns that a writer's descriptor lacks."""
+_MOST_SLOTS = 100_000
+
+
+class ProtobufReading:
+    """The columns wanted of some messages; knows the descriptors that it was shown (`entry_of`)."""
+
+    def __init__(self, reader: Any, wanted: pa.Schema, meaning: ProtobufMeaning) -> None:
+        """Raises OptionError for a wanted column that the reader's descriptor does not have, or has with another
+        type."""
+        self.schema = wanted
+        check_wanted(pa.struct(list(wanted)), message_type(reader, meaning), "")
+        self._meaning = meaning
+        self._tree = tree_of(pa.struct(list(wanted)))
+        self._plan = Plan()
+        under = self._tree.under()
+        start = self._plan.table(under)
+        self._root = np.array([start, start + len(under)], np.int64)
+        self._descriptors: dict[int, Any] = {}
+
+    def entry_of(self, descriptor: Any) -> int:
+        """The plan of messages of a descriptor. Raises OptionError when a wanted column is of another type there."""
+        has = message_type(descriptor, self._meaning)
+        names = {field.name for field in has}
+        check_wanted(pa.struct([one for one in self.schema if one.name in names]), has, "")
+        entry = _Maker(self._plan, self._meaning).message(descriptor, self._tree)
+        self._descriptors[entry] = descriptor
+        return entry
+
+    def decode(
+        self, values: Values, entries: np.ndarray, unknown: Callable[[int], str | None] = lambda i: None
+    ) -> Decoded:
+        """entries int64[n]: what `entry_of` gave for each value's descriptor, or NO_PLAN; unknown: why value i has
+        none."""
+        buffers, faults, places = self._run(values, entries)
+        merged = np.flatnonzero(faults == Fault.MERGED)
+        reasons: dict[int, str] = {}
+        if len(merged):  # rare: put together by Google's library, and decoded again
+            whole = self._put_together(values, entries, merged, reasons)
+            buffers, faults, places = self._run(
+                whole, np.where(np.isin(np.arange(len(entries)), list(reasons)), -1, entries)
+            )
+            values = whole
+
+        def why(i: int) -> str:
+            if (reason := unknown(i) or reasons.get(i)) is not None:
+                return reason
+            return f"at byte {int(places[i])} of the value: {FAULTS[Fault(int(faults[i]))]}"
+
+        bad = faults != 0
+        return Decoded(buffers.finish(self._plan.java_texts), bad if bad.any() else None, why)
+
+    def _run(self, values: Values, entries: np.ndarray) -> tuple[ColumnBuffers, np.ndarray, np.ndarray]:
+        n = len(values.starts)
+        slots, messages, tables, texts = self._plan.arrays()
+        widest = max(1, int(messages[:, 1].max(initial=0)))
+        sizes = int(np.maximum(values.ends - values.starts, 0).sum())
+        buffers = ColumnBuffers(self._tree, n, sizes)
+        faults = np.where((entries < 0) & (values.ends >= 0), np.uint8(Fault.NO_PLAN), np.uint8(0))
+        places, full = np.zeros(n, np.int64), np.zeros(2, np.int64)
+        seen = np.empty((LEVELS * widest, 4), np.int64)
+        levels, room = np.empty((LEVELS, 5), np.int64), np.empty(LONGEST_NAME, np.uint8)
+        at = 0
+        while at < n:
+            at = decode_protobuf(
+                *values, entries, at, slots, messages, tables, texts, self._root, buffers.table, buffers.marks, seen,
+                widest, levels, room, faults, places, full,
+            )  # fmt: skip
+            if at < n and not buffers.grow(int(full[0]), entries=bool(full[1])):
+                entries = entries.copy()
+                entries[at], faults[at] = NO_PLAN, Fault.SIZE
+        return buffers, faults, places
+
+    def _put_together(self, values: Values, entries: np.ndarray, rows: np.ndarray, reasons: dict[int, str]) -> Values:
+        """The values, those of `rows` written anew so that each message is in one part."""
+        from google.protobuf import message, message_factory
+
+        data, starts, ends = values.data, values.starts.copy(), values.ends.copy()
+        new, at = [data], len(data)
+        for row in rows:
+            whole = message_factory.GetMessageClass(self._descriptors[int(entries[row])])()
+            try:
+                whole.MergeFromString(data[starts[row] : ends[row]].tobytes())
+            except message.DecodeError as error:
+                reasons[int(row)] = f"{FAULTS[Fault.MERGED]}: {error}"
+                continue
+            written = np.frombuffer(whole.SerializePartialToString(deterministic=True), np.uint8)
+            starts[row], ends[row] = at, at + len(written)
+            at += len(written)
+            new.append(written)
+        return Values(np.concatenate(new), starts, ends)
+
+
+class _Maker:
+    """Makes the plan of one descriptor; messages of which nothing is wanted share theirs."""
+
+    def __init__(self, plan: Plan, meaning: ProtobufMeaning) -> None:
+        self._plan, self._meaning = plan, meaning
+        self._unwanted: dict[str, int] = {}
+
+    def message(self, descriptor: Any, tree: ColumnTree | None) -> int:
+        if tree is None and descriptor.full_name in self._unwanted:
+            return self._unwanted[descriptor.full_name]
+        row = [0, 0, NOT_WANTED if tree is None else tree.number]
+        number = len(self._plan.messages)
+        self._plan.messages.append(row)
+        if tree is None:
+            self._unwanted[descriptor.full_name] = number
+        fields = sorted(descriptor.fields, key=lambda one: one.number)
+        slots = [self._slot(one, fields, tree) for one in fields]
+        if tree is not None:
+            names = {one.name for one in fields}
+            for i, field in enumerate(tree.type):
+                if field.name not in names:
+                    slots.append(self._missing(tree.children[i], i))
+        if len(self._plan.slots) + len(slots) > _MOST_SLOTS:
+            raise OptionError(f"the message {descriptor.full_name} has more than {_MOST_SLOTS:,} fields in all")
+        row[0], row[1] = len(self._plan.slots), len(slots)
+        self._plan.slots += slots
+        return number
+
+    def _missing(self, tree: ColumnTree, i: int) -> list[int]:
+        slot = [0] * len(S)
+        slot[S.NUMBER], slot[S.KIND], slot[S.COLUMN], slot[S.ONEOF] = _NOWHERE + i, Kind.INT32, tree.number, -1
+        self._nulls(slot, tree)
+        return slot
+
+    def _nulls(self, slot: list[int], tree: ColumnTree) -> None:
+        under = tree.under()
+        slot[S.NULLS] = self._plan.table(under)
+        slot[S.NULLS_END] = slot[S.NULLS] + len(under)
+
+    def _slot(self, field: Any, fields: list[Any], tree: ColumnTree | None) -> list[int]:
+        at = -1 if tree is None else tree.type.get_field_index(field.name)
+        part = tree.children[at] if tree is not None and at >= 0 else None
+        slot = [0] * len(S)
+        slot[S.NUMBER] = field.number
+        slot[S.COLUMN] = slot[S.ELEMENT] = NOT_WANTED if part is None else part.number
+        slot[S.REPEATED], slot[S.REQUIRED] = int(is_repeated(field)), int(is_required(field))
+        slot[S.ONEOF] = self._oneof(field, fields)
+        of_map = bool(field.containing_type.GetOptions().map_entry)
+        inner = part
+        if slot[S.REPEATED] and part is not None:
+            inner = part.children[0]
+            slot[S.ELEMENT] = inner.number
+        elif part is not None:
+            self._nulls(slot, part)
+        if field.type == MESSAGE and not (is_timestamp(field.message_type) or field.message_type.name == "Duration"):
+            slot[S.KIND] = Kind.MESSAGE
+            slot[S.MESSAGE] = self.message(field.message_type, inner)
+            slot[S.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
+            return slot
+        if field.type == MESSAGE:
+            slot[S.KIND] = Kind.TIMESTAMP
+            slot[S.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
+            return slot
+        slot[S.KIND] = int(scalar(field, self._meaning)[1])
+        self._scalar(slot, field, of_map, inner)
+        return slot
+
+    def _scalar(self, slot: list[int], field: Any, of_map: bool, part: ColumnTree | None) -> None:
+        repeated = bool(slot[S.REPEATED])
+        presence = repeated or field.has_presence
+        slot[S.IMPLICIT] = int(not presence and not of_map)
+        by_default = of_map or (not repeated and field.has_default_value)
+        slot[S.ABSENT] = Absent.DEFAULT if by_default or (not presence and self._meaning.emit_defaults) else Absent.NULL
+        if field.type == ENUM:
+            self._enum(slot, field)
+        elif field.type == STRING:
+            slot[S.CHECKED] = int(_checks_utf8(field))
+            if not slot[S.CHECKED] and part is not None:
+                self._plan.java_texts.add(part.number)
+        if not repeated:
+            self._default(slot, field)
+
+    def _enum(self, slot: list[int], field: Any) -> None:
+        names: dict[int, str] = {}
+        for value in field.enum_type.values:
+            names.setdefault(value.number, value.name)
+        table: list[int] = []
+        for number in sorted(names):
+            table += [number, self._plan.text(names[number].encode()), len(names[number].encode())]
+        slot[S.ENUM], slot[S.SYMBOLS] = self._plan.table(table), len(names)
+        slot[S.CHECKED] = int(field.enum_type.is_closed)
+        unknown = f"UNKNOWN_ENUM_VALUE_{field.enum_type.name}_".encode()
+        if len(unknown) > LONGEST_NAME - 12:
+            raise OptionError(f"the enum {field.enum_type.full_name[:100]}… has a name of more than 480 bytes")
+        slot[S.UNKNOWN], slot[S.UNKNOWN_SIZE] = self._plan.text(unknown), len(unknown)
+
+    def _default(self, slot: list[int], field: Any) -> None:
+        value = field.default_value
+        if field.type == ENUM:
+            named = field.enum_type.values_by_number[value].name.encode()
+            if slot[S.KIND] == Kind.ENUM_INT:
+                slot[S.DEFAULT] = value
+            else:
+                slot[S.DEFAULT], slot[S.DEFAULT_SIZE] = self._plan.text(named), len(named)
+        elif isinstance(value, str | bytes):
+            text = value.encode() if isinstance(value, str) else value
+            slot[S.DEFAULT], slot[S.DEFAULT_SIZE] = self._plan.text(text), len(text)
+        elif slot[S.KIND] in (Kind.DOUBLE, Kind.FLOAT):
+            slot[S.DEFAULT] = self._plan.text(struct.pack("<d", value))
+        elif slot[S.KIND] in (Kind.UINT32_WIDE, Kind.BOOL):
+            slot[S.DEFAULT] = int(value)
+        else:
+            slot[S.DEFAULT] = _signed(int(value), 32 if scalar(field, self._meaning)[0] == pa.int32() else 64)
+
+    def _oneof(self, field: Any, fields: list[Any]) -> int:
+        oneof = field.containing_oneof
+        if oneof is None or len(oneof.fields) < 2:
+            return -1
+        members = [i for i, one in enumerate(fields) if one.containing_oneof is oneof or one in oneof.fields]
+        return self._plan.table([len(members), *members])
+
+
+def _signed(value: int, bits: int) -> int:
+    """An unsigned number as the signed one of the same bits."""
+    return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+def _checks_utf8(field: Any) -> bool:
+    """Whether Java refuses a string that is not UTF-8; elsewhere it replaces what is not."""
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto()
+    field.file.CopyToProto(file)
+    return file.syntax in ("proto3", "editions") or bool(file.options.java_string_check_utf8)

@@ -1,0 +1,160 @@
+"""What a Protobuf field is in Spark, and so in Arrow (Spark's `protobuf.utils.SchemaConverters`), and as which kind
+it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.protobuf.plan import Kind
+from kafkalog_spark.typed.schema_text import switch
+
+MOST_RECURSION = 10
+(
+    DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING, GROUP, MESSAGE, BYTES, UINT32, ENUM, SFIXED32,
+    SFIXED64, SINT32, SINT64,
+) = range(1, 19)  # fmt: skip
+"""FieldDescriptorProto.Type."""
+_ARROW = {
+    DOUBLE: (pa.float64(), Kind.DOUBLE),
+    FLOAT: (pa.float32(), Kind.FLOAT),
+    INT64: (pa.int64(), Kind.INT64),
+    UINT64: (pa.int64(), Kind.INT64),
+    INT32: (pa.int32(), Kind.INT32),
+    FIXED64: (pa.int64(), Kind.FIXED64),
+    FIXED32: (pa.int32(), Kind.FIXED32),
+    BOOL: (pa.bool_(), Kind.BOOL),
+    STRING: (pa.string(), Kind.STRING),
+    BYTES: (pa.binary(), Kind.BYTES),
+    UINT32: (pa.int32(), Kind.INT32),
+    ENUM: (pa.string(), Kind.ENUM_NAME),
+    SFIXED32: (pa.int32(), Kind.FIXED32),
+    SFIXED64: (pa.int64(), Kind.FIXED64),
+    SINT32: (pa.int32(), Kind.SINT32),
+    SINT64: (pa.int64(), Kind.SINT64),
+}
+_WIDE = {
+    UINT32: (pa.int64(), Kind.UINT32_WIDE),
+    UINT64: (pa.decimal128(20, 0), Kind.UINT64_WIDE),
+}
+"""With upcast.unsigned.ints. Spark widens uint32 and uint64, not fixed32 and fixed64."""
+OPTIONS: Mapping[str, str] = {
+    "recursive.fields.max.depth": "How deep a recursive message is read, 1 to 10. Without it, one is refused.",
+    "emit.default.values": "true: a proto3 field that is not there is its type's zero, not null.",
+    "enums.as.ints": "true: an enum is its number.",
+    "upcast.unsigned.ints": "true: uint32 is a bigint, uint64 a decimal(20,0).",
+    "retain.empty.message.types": "Refused when true: messages without fields are left out.",
+    "unwrap.primitive.wrapper.types": "Refused when true: Int32Value and the like are structs.",
+    "convert.any.fields.to.json": "Refused when true: Any is a struct of type_url and value.",
+}
+
+
+@dataclass(frozen=True)
+class ProtobufMeaning:
+    """The options of `from_protobuf` that say what a field becomes."""
+
+    recursion: int = -1
+    emit_defaults: bool = False
+    enums_as_ints: bool = False
+    wide: bool = False
+
+
+def meaning_of(options: Mapping[str, str]) -> ProtobufMeaning:
+    """Raises OptionError for what is refused."""
+    for name in ("retain.empty.message.types", "unwrap.primitive.wrapper.types", "convert.any.fields.to.json"):
+        if switch(name, options.get(name)):
+            raise OptionError(f"option '{name}' is not read by kafkalog", hint="from_protobuf of Spark does it")
+    text = options.get("recursive.fields.max.depth", "-1")
+    try:
+        depth = int(text)
+    except ValueError:
+        raise OptionError(f"option 'recursive.fields.max.depth' is '{text}': expected 1 to {MOST_RECURSION}") from None
+    return ProtobufMeaning(
+        depth,
+        switch("emit.default.values", options.get("emit.default.values")),
+        switch("enums.as.ints", options.get("enums.as.ints")),
+        switch("upcast.unsigned.ints", options.get("upcast.unsigned.ints")),
+    )
+
+
+def is_repeated(field: Any) -> bool:
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == 3)
+
+
+def is_required(field: Any) -> bool:
+    return bool(field.is_required if hasattr(field, "is_required") else field.label == 2)
+
+
+def is_map(field: Any) -> bool:
+    return field.type == MESSAGE and is_repeated(field) and field.message_type.GetOptions().map_entry
+
+
+def is_timestamp(descriptor: Any) -> bool:
+    return _is_seconds_and_nanos(descriptor, "Timestamp")
+
+
+def _is_seconds_and_nanos(descriptor: Any, name: str) -> bool:
+    return descriptor.name == name and [one.name for one in descriptor.fields] == ["seconds", "nanos"]
+
+
+def scalar(field: Any, meaning: ProtobufMeaning) -> tuple[pa.DataType, Kind]:
+    """The Arrow type and kind of a field that is no message."""
+    if field.type == ENUM and meaning.enums_as_ints:
+        return pa.int32(), Kind.ENUM_INT
+    if meaning.wide and field.type in _WIDE:
+        return _WIDE[field.type]
+    return _ARROW[field.type]
+
+
+def message_type(descriptor: Any, meaning: ProtobufMeaning) -> pa.DataType:
+    """The struct of a message. Raises OptionError for what Spark, or this reader, refuses."""
+    return _struct(descriptor, meaning, {descriptor.full_name: 1})
+
+
+def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.DataType:
+    fields = []
+    for field in descriptor.fields:
+        type_ = _field(field, meaning, depths)
+        if type_ is not None:
+            fields.append(pa.field(field.name, type_))
+    lower = [one.name.lower() for one in fields]
+    if len(set(lower)) != len(lower):
+        raise OptionError(f"the message {descriptor.full_name} has fields that differ in case only")
+    return pa.struct(fields)
+
+
+def _field(field: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.DataType | None:
+    if field.type == GROUP:
+        raise OptionError(f"{field.full_name} is a group, which kafkalog does not read")
+    if is_map(field):
+        key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
+        values = _one(value, meaning, depths)
+        return None if values is None else pa.map_(scalar(key, meaning)[0], pa.field("value", values))
+    one = _one(field, meaning, depths)
+    return pa.list_(pa.field("element", one)) if one is not None and is_repeated(field) else one
+
+
+def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.DataType | None:
+    if field.type != MESSAGE:
+        return scalar(field, meaning)[0]
+    descriptor = field.message_type
+    if is_timestamp(descriptor):
+        if (descriptor.fields_by_name["seconds"].number, descriptor.fields_by_name["nanos"].number) != (1, 2):
+            raise OptionError(f"{descriptor.full_name} is a Timestamp whose fields have other numbers than 1 and 2")
+        return pa.timestamp("us", tz="UTC")
+    if _is_seconds_and_nanos(descriptor, "Duration"):
+        return pa.duration("us")
+    depth = depths.get(descriptor.full_name, 0)
+    if depth and not 0 < meaning.recursion <= MOST_RECURSION:
+        raise OptionError(
+            f"{field.full_name} makes {descriptor.full_name} recursive, which Spark has no type for; "
+            f"recursive.fields.max.depth=1 to {MOST_RECURSION} says how deep it is read"
+        )
+    if depth and depth >= meaning.recursion:
+        return None
+    found = _struct(descriptor, meaning, {**depths, descriptor.full_name: depth + 1})
+    return found if found.num_fields else None

@@ -1,0 +1,273 @@
+"""Protobuf's wire format in compiled code: tags, values to be passed over, UTF-8, and the first look at a message."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from kafkalog_spark.typed.columns.cells import load_i64
+from kafkalog_spark.typed.protobuf.plan import Fault, Kind, S
+
+FAR = np.int64(2**62)
+"""Position after a varint that does not end: beyond every end."""
+MOST_NESTED = 100
+"""Messages inside each other: Java's CodedInputStream allows as many."""
+COUNT, FIRST, AT, END = 0, 1, 2, 3
+"""What is known of a slot: how often it is there, the tag of the first, begin and end of the last value."""
+_TRUNCATED, _TAG, _GROUP, _UTF8, _MISMATCH, _REQUIRED, _DEPTH, _MERGED = (
+    int(one)
+    for one in (
+        Fault.TRUNCATED, Fault.TAG, Fault.GROUP, Fault.UTF8, Fault.MISMATCH, Fault.REQUIRED, Fault.DEPTH, Fault.MERGED,
+    )
+)  # fmt: skip
+_ENUM_NAME, _FIXED32, _FLOAT, _DOUBLE = int(Kind.ENUM_NAME), int(Kind.FIXED32), int(Kind.FLOAT), int(Kind.DOUBLE)
+_ENUM_INT, _STRING, _BYTES, _MESSAGE = int(Kind.ENUM_INT), int(Kind.STRING), int(Kind.BYTES), int(Kind.MESSAGE)
+_TIMESTAMP = int(Kind.TIMESTAMP)
+NUMBER, KIND, REPEATED, ONEOF = int(S.NUMBER), int(S.KIND), int(S.REPEATED), int(S.ONEOF)
+ENUM, SYMBOLS, CHECKED, NEEDED = int(S.ENUM), int(S.SYMBOLS), int(S.CHECKED), int(S.REQUIRED)
+
+
+@njit
+def uvarint(data, at, end):  # type: ignore[no-untyped-def]
+    """An unsigned varint -> (its 64 bits as int64, position after it); (0, FAR) where it does not end in ten bytes."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while at < end and shift < np.uint64(70):
+        byte = np.uint64(data[at])
+        at += 1
+        value |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            return np.int64(value), at
+        shift += np.uint64(7)
+    return np.int64(0), FAR
+
+
+@njit
+def pass_over(data, at, end, wire, number):  # type: ignore[no-untyped-def]
+    """Position after the value of an unknown field; below 0: minus a fault."""
+    if wire == 3:
+        return _pass_group(data, at, end, number)
+    if wire == 4:
+        return np.int64(-_GROUP)
+    return _pass_plain(data, at, end, wire)
+
+
+@njit
+def _pass_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
+    """Position after a value that is no group; below 0: minus a fault."""
+    if wire == 0:
+        _, at = uvarint(data, at, end)
+    elif wire == 1:
+        at += 8
+    elif wire == 5:
+        at += 4
+    elif wire == 2:
+        size, at = uvarint(data, at, end)
+        size = np.int64(np.int32(size))
+        if at > end or size < 0 or size > end - at:
+            return np.int64(-_TRUNCATED)
+        at += size
+    else:
+        return np.int64(-_TAG)
+    return at if at <= end else np.int64(-_TRUNCATED)
+
+
+@njit
+def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
+    """Position after the end of the group `number`. Of groups inside it only the nesting is checked, not that each ends
+    with its own number: a kernel has no room to note them."""
+    depth = 1
+    while True:
+        tag, at = uvarint(data, at, end)
+        if at > end:
+            return np.int64(-_TRUNCATED)
+        tag &= 0xFFFFFFFF
+        wire, inner = tag & 7, tag >> 3
+        if inner == 0:
+            return np.int64(-_TAG)
+        if wire == 3:
+            depth += 1
+            if depth > MOST_NESTED:
+                return np.int64(-_DEPTH)
+        elif wire == 4:
+            depth -= 1
+            if depth == 0:
+                return at if inner == number else np.int64(-_GROUP)
+        else:
+            at = _pass_plain(data, at, end, wire)
+            if at < 0:
+                return at
+
+
+@njit
+def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
+    """Whether data[at:end] is well-formed UTF-8."""
+    while at < end:
+        while at + 8 <= end and load_i64(data, at) & np.int64(-9187201950435737472) == 0:  # 0x80 in each byte
+            at += 8
+        if at >= end:
+            break
+        byte = data[at]
+        if byte < 0x80:
+            at += 1
+            continue
+        if byte < 0xC2 or byte > 0xF4:
+            return False
+        more = 1 if byte < 0xE0 else (2 if byte < 0xF0 else 3)
+        if end - at <= more:
+            return False
+        second = data[at + 1]
+        low = 0xA0 if byte == 0xE0 else (0x90 if byte == 0xF0 else 0x80)
+        high = 0x9F if byte == 0xED else (0x8F if byte == 0xF4 else 0xBF)
+        if second < low or second > high:
+            return False
+        for i in range(2, more + 1):
+            if data[at + i] & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
+
+
+@njit
+def wire_of(kind):  # type: ignore[no-untyped-def]
+    """The wire type of a field that is not packed."""
+    if kind <= _ENUM_NAME:
+        return 0
+    if kind <= _FLOAT:
+        return 5
+    return 1 if kind <= _DOUBLE else 2
+
+
+@njit
+def symbol_of(tables, slots, s, number):  # type: ignore[no-untyped-def]
+    """Where in the tables an enum has that number; -1: nowhere."""
+    low, high = np.int64(0), slots[s, SYMBOLS]
+    start = slots[s, ENUM]
+    while low < high:
+        middle = (low + high) // 2
+        if tables[start + 3 * middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    if low < slots[s, SYMBOLS] and tables[start + 3 * low] == number:
+        return start + 3 * low
+    return np.int64(-1)
+
+
+@njit
+def slot_of(slots, start, count, number, likely):  # type: ignore[no-untyped-def]
+    """The slot of a field's number among those of a message, or -1. likely: where it is when fields are in order."""
+    if likely < start + count and slots[likely, NUMBER] == number:
+        return likely
+    low, high = start, start + count
+    while low < high:
+        middle = (low + high) // 2
+        if slots[middle, NUMBER] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < start + count and slots[low, NUMBER] == number else np.int64(-1)
+
+
+@njit
+def look(data, at, end, slots, tables, start, count, seen, base, root):  # type: ignore[no-untyped-def]
+    """Find the fields of the message data[at:end] -> (0 or a fault, position).
+
+    seen int64[:, 4] from `base` on, a row for each of the `count` slots from `start` on: COUNT, FIRST, AT, END. root: a
+    field with a wire type that is not its own makes the value bad, as in Spark; elsewhere it is an unknown field.
+    """
+    for i in range(base, base + count):
+        seen[i, COUNT] = 0
+    likely = start
+    while at < end:
+        begin = at
+        tag, at = uvarint(data, at, end)
+        if at > end:
+            return _TRUNCATED, begin
+        tag &= 0xFFFFFFFF
+        wire, number = tag & 7, tag >> 3
+        if number == 0:
+            return _TAG, begin
+        s = slot_of(slots, start, count, number, likely)
+        if s < 0:
+            after = pass_over(data, at, end, wire, number)
+            if after < 0:
+                return -after, begin
+            at = after
+            continue
+        kind = slots[s, KIND]
+        likely = s if slots[s, REPEATED] else s + 1
+        own = wire_of(kind)
+        packed = wire == 2 and own != 2 and slots[s, REPEATED] == 1
+        if wire != own and not packed:
+            if root:
+                return _MISMATCH, begin
+            after = pass_over(data, at, end, wire, number)
+            if after < 0:
+                return -after, begin
+            at = after
+            continue
+        value = at
+        after = pass_over(data, at, end, wire, number)
+        if after < 0:
+            return -after, begin
+        if wire == 2:
+            _, value = uvarint(data, at, end)
+        at = after
+        known = np.int64(1)
+        if packed:
+            fault, known = _look_into_packed(data, value, at, slots, tables, s, kind)
+            if fault != 0:
+                return fault, begin
+            if root and known < 0:
+                return _MISMATCH, begin
+            known = abs(known)
+        elif kind == _STRING:
+            if slots[s, CHECKED] and not is_utf8(data, value, at):
+                return _UTF8, begin
+        elif (kind in (_ENUM_NAME, _ENUM_INT)) and slots[s, CHECKED]:
+            number, _ = uvarint(data, value, at)
+            if symbol_of(tables, slots, s, np.int64(np.int32(number))) < 0:
+                if root:
+                    return _MISMATCH, begin
+                continue
+        row = base + s - start
+        if (kind in (_MESSAGE, _TIMESTAMP)) and slots[s, REPEATED] == 0 and seen[row, COUNT] > 0:
+            return _MERGED, begin
+        if slots[s, ONEOF] >= 0:
+            others = slots[s, ONEOF]
+            for i in range(tables[others]):
+                other = base + tables[others + 1 + i]
+                if other != row:
+                    seen[other, COUNT] = 0
+        if seen[row, COUNT] == 0:
+            seen[row, FIRST] = begin
+        seen[row, COUNT] += known
+        seen[row, AT] = value
+        seen[row, END] = at
+    for i in range(count):
+        if slots[start + i, NEEDED] and seen[base + i, COUNT] == 0:
+            return _REQUIRED, at
+    return 0, at
+
+
+@njit
+def _look_into_packed(data, at, end, slots, tables, s, kind):  # type: ignore[no-untyped-def]
+    """(0 or a fault, how many elements a packed field has; below 0 when a closed enum lacks one, which is not
+    counted)"""
+    if kind > _ENUM_NAME:
+        size = 8 if kind > _FLOAT else 4
+        if (end - at) % size:
+            return _TRUNCATED, np.int64(0)
+        return 0, (end - at) // size
+    found, lost = np.int64(0), False
+    closed = (kind in (_ENUM_NAME, _ENUM_INT)) and slots[s, CHECKED] == 1
+    while at < end:
+        number, at = uvarint(data, at, end)
+        if at > end:
+            return _TRUNCATED, np.int64(0)
+        if closed and symbol_of(tables, slots, s, np.int64(np.int32(number))) < 0:
+            lost = True
+        else:
+            found += 1
+    return 0, (-found if lost else found)

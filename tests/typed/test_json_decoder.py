@@ -1,0 +1,126 @@
+"""The decoder of JSON without Spark: the kernel and plain Python give the same, and no value does harm."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
+from kafkalog_spark.typed.decoder import decoder_of, format_of
+from kafkalog_spark.typed.json_format import JsonDecoder
+from kafkalog_spark.typed.json_options import json_options
+from tests.spark.helpers.random_json import DDL, random_values
+from tests.spark.helpers.spark_functions import assert_same, comparable
+
+
+def decoder(ddl: str, **options: str) -> JsonDecoder:
+    return JsonDecoder(schema_of_ddl(ddl), json_options(options))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_the_kernel_gives_what_plain_python_gives(zone: str) -> None:
+    values = random_values(1500, seed=len(zone))
+    array = pa.array(values, pa.binary())
+    ours = decoder(f"{DDL}, _corrupt_record string", timezone=zone)
+    fast, slow = ours.decode(array), ours._slowly(array)
+    assert_same(comparable(fast.columns), comparable(slow.columns), values)
+    assert fast.bad is not None
+    assert slow.bad is not None
+    assert np.array_equal(fast.bad, slow.bad)
+    first = int(np.argmax(fast.bad))
+    assert fast.why(first) == slow.why(first)
+
+
+def test_pieces_of_arrays_large_arrays_and_empty_ones() -> None:
+    ours = decoder("id bigint, tags array<string>")
+    values = [b'{"id":1,"tags":["a"]}', None, b'{"id":2,"tags":[]}', b'{"id":3,"tags":["b","c"]}']
+    rows = [{"id": 1, "tags": ["a"]}, None, {"id": 2, "tags": []}, {"id": 3, "tags": ["b", "c"]}]
+    for kind in (pa.binary(), pa.large_binary()):
+        array = pa.array(values, kind)
+        assert ours.decode(array).columns.to_pylist() == rows
+        assert ours.decode(array.slice(1, 2)).columns.to_pylist() == rows[1:3]
+        assert ours.decode(array.slice(4)).columns.to_pylist() == []
+
+
+def test_arrays_longer_than_the_room_for_them() -> None:
+    numbers = list(range(10_000))
+    decoded = decoder("a array<int>").decode(pa.array([json.dumps({"a": numbers}).encode(), b'{"a":[1]}']))
+    assert decoded.bad is None
+    assert decoded.columns.to_pylist() == [{"a": numbers}, {"a": [1]}]
+
+
+def test_more_numbers_for_the_parser_of_decimals_than_there_is_room_for() -> None:
+    numbers = [i / 7 for i in range(1, 5000)]
+    decoded = decoder("a array<double>, b float").decode(
+        pa.array([json.dumps({"a": numbers, "b": 0.1234567891}).encode()])
+    )
+    assert decoded.columns.to_pylist() == [{"a": numbers, "b": float(np.float32(0.1234567891))}]
+
+
+HOSTILE = {
+    "10,000 levels that are not wanted": b'{"x":' + b"[" * 10_000 + b"]" * 10_000 + b',"id":1}',
+    "10,000 levels of what is wanted": b'{"id":' + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b"}",
+    "10,000 levels that do not end": b"[" * 10_000,
+    "a number of 10,000 digits": b'{"id":' + b"9" * 10_000 + b"}",
+    "a fraction of 10,000 digits": b'{"x":0.' + b"9" * 10_000 + b"}",
+    "an exponent": b'{"price":1e999999999}',
+    "invalid UTF-8 between tokens": b'{"id":1\xff}',
+    "a name of 60,000 characters": b'{"' + b"n" * 60_000 + b'":1}',
+    "only zero bytes": b"\0" * 1000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_value_is_bad_and_its_neighbours_are_not(name: str) -> None:
+    value = HOSTILE[name]
+    good = b'{"id":7,"user":"u","price":1.5}'
+    decoded = decoder("id bigint, user string, price decimal(10,2), _corrupt_record string").decode(
+        pa.array([good, value, good])
+    )
+    assert decoded.bad is not None
+    rows = [row for row in comparable(decoded.columns) if row is not None]
+    assert [row["id"] for row in (rows[0], rows[2])] == [7, 7]
+    assert decoded.bad.tolist() == [False, True, False]
+    assert rows[1]["_corrupt_record"] == value
+    assert len(decoded.why(1)) < 500
+
+
+def test_a_string_of_60_mb_costs_a_few_times_its_size() -> None:
+    value = b'{"user":"' + b"x" * 60_000_000 + b'","id":1}'
+    array = pa.array([value, b'{"id":2}'])
+    ours = decoder("id bigint, user string")
+    tracemalloc.start()
+    decoded = ours.decode(array)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert decoded.bad is not None
+    assert decoded.bad.tolist() == [True, False]
+    assert decoded.columns[1].as_py() == {"id": 2, "user": None}
+    assert peak < 6 * len(value)
+
+
+def test_schemas_as_ddl_and_back() -> None:
+    schema = schema_of_ddl(DDL)
+    assert schema_of_ddl(ddl_of_schema(schema)) == schema
+    assert schema_of_ddl("`a b` long, s struct<`x``y`: int>").names == ["a b", "s"]
+    for text in ("", "a", "a foo", "a decimal(40,2)", "a array<int", "a int, ", "a map<string>", "a int b int"):
+        with pytest.raises(OptionError):
+            schema_of_ddl(text)
+
+
+def test_what_the_formats_refuse() -> None:
+    with pytest.raises(OptionError, match="there is no format 'xml'"):
+        format_of("xml")
+    with pytest.raises(OptionError, match="two fields of one name"):
+        decoder_of("json", {}, pa.schema([("a", pa.int64()), ("a", pa.string())]))
+    with pytest.raises(OptionError, match="keys of a map in JSON are strings"):
+        decoder_of("json", {}, pa.schema([("a", pa.map_(pa.int64(), pa.int64()))]))
+    with pytest.raises(OptionError, match="is not decoded from JSON here"):
+        decoder_of("json", {}, pa.schema([("a", pa.duration("us"))]))
+    with pytest.raises(OptionError, match="there is no time zone 'Mars'"):
+        decoder_of("json", {"timezone": "Mars"}, pa.schema([("a", pa.int64())]))
