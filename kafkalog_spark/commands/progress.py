@@ -7,11 +7,12 @@ from typing import Any, Self
 
 
 class Progress:
-    """A context manager. settings: tqdm's, unit and desc."""
+    """A context manager. show: False where the terminal is wanted for something else. settings: tqdm's, unit and
+    desc."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, show: bool = True, **settings: Any) -> None:
         self._bar = None
-        if sys.stderr.isatty():
+        if show and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(**settings, leave=False)
@@ -21,6 +22,11 @@ class Progress:
         if self._bar is not None:
             self._bar.total = max(total, done)
             self._bar.update(done - self._bar.n)
+
+    def describe(self, doing: str) -> None:
+        """What it is at."""
+        if self._bar is not None:
+            self._bar.set_description(doing, refresh=False)
 
     def print(self, line: str) -> None:
         """A line on stdout, above the bar."""

@@ -2,6 +2,7 @@
 
     kafkalog-repair /data/damaged --to /data/repaired            good batches, byte for byte; says what is lost
     kafkalog-repair --records /data/damaged --to /data/repaired  decode every record, too
+    kafkalog-repair b1 b2 b3 --to /data/repaired                 copies of one cluster's partitions, put together
     kafkalog-repair --json /data/damaged --to /data/repaired     the report as JSON
 
 Exit codes: 0 nothing was lost, 1 something was, and the report says what, 2 the command line is wrong, a path is no log
@@ -16,22 +17,29 @@ import json
 import sys
 from collections.abc import Sequence
 
+from kafkalog_spark.commands.exits import FAILED, OK, WRONG_USAGE, Parser, command, epilog
 from kafkalog_spark.commands.progress import Progress
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, escaped
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 
-WHOLE, LOSSES, WRONG_USAGE = 0, 1, 2
+WHOLE, LOSSES = OK, FAILED
+
+_EXAMPLES = (
+    ("kafkalog-repair /data/damaged --to /data/repaired", "good batches, byte for byte; says what is lost"),
+    ("kafkalog-repair --json /data/damaged --to /data/repaired > lost.json", "the report for programs"),
+    ("kafkalog-check /data/repaired", "what came out of it"),
+)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="kafkalog-repair",
         description="Write what is good in Kafka log directories to a new one: good batches byte for byte, indexes, "
         "transaction indexes, leader epochs and checkpoints made anew. The source is never changed; stop its broker "
         "first, or repair a snapshot.",
-        epilog="Examples: kafkalog-repair /data/damaged --to /data/repaired && kafkalog-check /data/repaired. "
-        "Exit codes: 0 nothing was lost, 1 something was, 2 wrong usage.",
+        epilog=epilog(_EXAMPLES, "0 nothing was lost, 1 something was, and the report says what, 2 wrong usage"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument(
         "paths", nargs="+", metavar="SRC", help="a log directory (log.dirs), or one partition's directory"
@@ -42,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+@command("kafkalog-repair")
 def main(argv: Sequence[str] | None = None) -> int:
     """Repair, print, and return the exit code."""
     arguments = parser().parse_args(argv)
@@ -58,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.json:
         print(json.dumps(report.as_json(), indent=1))
     else:
-        print("\n".join(report.lines()))
+        print("\n".join(map(escaped, report.lines())))
     return WHOLE if report.is_whole else LOSSES
 
 

@@ -24,7 +24,7 @@ from kafkalog_spark.log.format import names
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.path_patterns import Root, expanded_paths
-from kafkalog_spark.log.read.replicas import chosen_places
+from kafkalog_spark.log.read.replicas import Replicas, chosen_places
 from kafkalog_spark.log.read.root_places import root_places
 from kafkalog_spark.log.read.tiered_places import with_remote
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
@@ -119,37 +119,71 @@ class LogDirs:
         return ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "") or "none"
 
     def scan(
-        self, topic: str | None = None, request: ScanRequest | None = None, **options: object
+        self,
+        topic: str | None = None,
+        request: ScanRequest | None = None,
+        *,
+        tail: int | None = None,
+        damage_rows: bool = False,
+        replicas: Replicas = "longest",
+        **options: object,
     ) -> Iterator[pa.RecordBatch]:
-        """All records of a topic, or of every topic that is not internal, partition by partition.
+        """All records of a topic, or of every topic that is not internal, partition by partition; with `tail` the last
+        so many of each partition.
 
-        request, or its fields as keywords (columns=, timestamp_from_ms=, read_committed= ...): see ScanRequest.
+        request, or its fields as keywords (columns=, timestamp_from_ms=, read_committed= ...): see ScanRequest. Its
+        conditions narrow what a tail holds. damage_rows: with a row for each damaged stretch, in the columns of
+        log.read.damage_rows, which come last or where `columns` names them; damage then fails nothing.
+        replicas: what is done about a partition in several directories; "error" raises NotALogDirectory.
         """
         from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
         from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+        from kafkalog_spark.log.read.tail import tail_start
+        from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
+        from kafkalog_spark.log.repair.merged_log import merged_places
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
         if topic is not None and topic not in self.topics:
             raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
         wanted = [key for key in self.places if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
-        for place in chosen_places(self.places, self.copies, wanted, pass_over_damage=request.drop_malformed).values():
-            log = place.open(pass_over_damage=request.drop_malformed)
+        passing = request.drop_malformed or damage_rows
+        if replicas == "merge":
+            found = merged_places(self.places, self.copies, wanted)
+        else:
+            found = chosen_places(self.places, self.copies, wanted, replicas, pass_over_damage=passing)
+        for place in found.values():
+            log = place.open(pass_over_damage=passing)
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
-            yield from scan_partition(log, log.log_start_offset, end, request)
+            start = log.log_start_offset
+            if tail is not None:
+                start = tail_start(log, start, end, tail, request)
+            if damage_rows:
+                columns = with_damage_columns(request.columns)
+                yield from scan_with_damage(log, start, end, columns, request, is_last=True)
+            else:
+                yield from scan_partition(log, start, end, request)
 
     def table(
         self, name: str, topic: str | None = None, *, columns: Iterable[str] | None = None, history: bool = False
     ) -> pa.RecordBatchReader:
-        """A table beside `records`, of a topic or of all, internal ones too (docs/tables.md): `batches`, `segments`...
+        """A table, of a topic or of all, internal ones too (docs/tables.md): `batches`, `segments`...; or `records`,
+        which `scan` gives with more choice, without internal topics unless one is named.
 
         columns: in the order wanted; None for all but those that have to be asked for. history: of tables made of
         internal topics, every record instead of the latest. Raises OptionError for a table, a column, a topic or a
         history that there is not; UnknownPartition for a topic; reading raises NotALogDirectory, DataLoss.
         """
+        import pyarrow as pa
+
+        from kafkalog_spark.log.read.record_schema import COLUMNS, record_schema
+        from kafkalog_spark.log.tables.columns import RECORDS
         from kafkalog_spark.log.tables.open_table import open_table
 
         if topic is not None and topic not in self.topics:
             raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
+        if name == RECORDS and not history:
+            chosen = COLUMNS if columns is None else tuple(columns)
+            return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
         places = chosen_places(self.places, self.copies, list(self.places), pass_over_damage=True)
         return open_table(name, places, self.roots, topic, columns, history=history)
 

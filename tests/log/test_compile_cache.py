@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -75,6 +76,25 @@ def test_a_wheel_without_a_home_keeps_its_kernels_in_tmpdir_and_says_so_once(tmp
     # the next worker; and the next application, to which Spark gives the wheel in another directory
     (tmp_path / "other").mkdir()
     assert call(archive.rename(tmp_path / "other" / archive.name), TMPDIR=str(tmp_path)) == (directory, 1, "")
+
+
+@pytest.mark.end_to_end
+def test_a_read_only_package_keeps_its_kernels_elsewhere(tmp_path: Path) -> None:
+    """site-packages of an image, run by a user without rights there and without a home."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(ROOT / "kafkalog_spark", site / "kafkalog_spark", ignore=shutil.ignore_patterns("__pycache__"))
+    folders = [site, *(path for path in site.rglob("*") if path.is_dir())]
+    for folder in folders:
+        (folder / "__pycache__").touch()  # a file, since permissions stop anybody but root
+        folder.chmod(0o555)
+    try:
+        directory, hits, _ = call(site, TMPDIR=str(tmp_path))
+        assert Path(directory).parent == tmp_path / f"kafkalog-kernels-{os.getuid()}"
+        assert hits == 0
+        assert call(site, TMPDIR=str(tmp_path)) == (directory, 1, ""), "the next worker"
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
 
 
 @pytest.mark.end_to_end

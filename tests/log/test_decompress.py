@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar, UnsupportedFormat
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.read import decompress as decompress_module
 from kafkalog_spark.log.read.decompress import Output, decompress
@@ -218,7 +218,7 @@ def test_a_stream_has_a_limited_number_of_blocks(codec, cut):
         scratch = Scratch(16)
         end = decompress(codec, memoryview(cut(data, 1)), Output(scratch, 0, 100, pieces=pieces))
         assert bytes(scratch.view[:end]) == data
-    with pytest.raises(UnfoldsTooFar, match="more than 4 pieces"):
+    with pytest.raises(DecompressesTooFar, match="more than 4 pieces"):
         decompress(codec, memoryview(cut(data, 1)), Output(Scratch(16), 0, 100, pieces=4))
 
 

@@ -138,3 +138,14 @@ def test_a_closed_segment_that_was_cut_short_loses_its_end_and_the_next_goes_on(
         offsets(log, drop=False)
     found, _ = offsets(log, drop=True)
     assert found == [*range(last.base_offset), *range(int(second.name[:20]), 6000)]
+
+
+def test_a_segment_in_the_place_of_another_costs_no_record_of_the_next(golden_copy: Callable[..., Path]) -> None:
+    root = golden_copy(KAFKA_4_3, "segments-0")
+    first, second = sorted((root / "segments-0").glob("*.log"))[:2]
+    everything, _ = offsets(LogDirs.open(root).partition("segments", 0), drop=False)
+    first.write_bytes(second.read_bytes())
+    log = LogDirs.open(root).partition("segments", 0)
+    found, statistics = offsets(log, drop=True)
+    assert found == [offset for offset in everything if offset >= int(second.stem)]
+    assert [error.position for error in statistics.dropped] == [0]

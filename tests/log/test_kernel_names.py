@@ -16,6 +16,7 @@ KERNELS = [
     path
     for path in [
         *(Path(kafkalog_spark.__file__).parent / "log" / "kernels").glob("*.py"),
+        *(Path(kafkalog_spark.__file__).parent / "typed").glob("*_kernel.py"),
         *Path(kafkalog_broker.__file__).parent.rglob("*_kernel.py"),
     ]
     if path.name not in OTHERS

@@ -45,9 +45,9 @@ class TieredNode(TieredKafka):
     def format(self) -> None:
         """Make the log directory one of the cluster's, which `start` would make one of its own."""
         if self._ports is None:
-            from tests.interop.real_kafka import _free_ports
+            from tests.interop.real_kafka import free_ports
 
-            self._ports = _free_ports()
+            self._ports = free_ports()
         self.directory.mkdir(parents=True)
         config = self.directory / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._all_properties().items()))

@@ -39,7 +39,7 @@ _KAFKAS = frozenset(
     {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
 )
 _OWN_PREFIX = "kafkalog."
-"""Of the files that kafkalog-broker keeps beside Kafka's; in a bucket, of the directories of the sink."""
+"""Of the files that kafkalog-broker keeps alongside Kafka's; in a bucket, of the directories of the sink."""
 _KAFKAS_DIRS = frozenset({"remote-log-index-cache"})
 
 

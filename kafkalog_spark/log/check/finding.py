@@ -11,11 +11,11 @@ from typing import NamedTuple
 from kafkalog_spark.errors import KafkalogError
 
 MOST_OF_A_FILE = 10
-"""Findings of one file that are told one by one: a damaged index may have a million wrong entries."""
+"""Findings of one file that are listed one by one: a damaged index may have a million wrong entries."""
 
 
 class Severity(Enum):
-    """ERROR: no broker leaves such a thing behind. NOTE: a crash does, and the next start of a broker puts it right."""
+    """ERROR: no broker leaves such a thing. NOTE: a crash does, and the next start of a broker puts it right."""
 
     ERROR = "error"
     NOTE = "note"
@@ -56,7 +56,7 @@ class Finding:
 
 
 class Findings:
-    """Collects the findings of a check. `listener` is told each as it comes; `errors`, `notes` count all of them.
+    """Collects the findings of a check. `listener` gets each as it comes; `errors`, `notes` count all of them.
 
     Of one file MOST_OF_A_FILE are kept, and `tell_rest` adds one line for the others.
     """
@@ -84,7 +84,7 @@ class Findings:
         self.add(Severity.ERROR, error.path or path, Fault(what, error.position, error.offset), topic_partition)
 
     def tell_rest(self) -> None:
-        """Say of which files more was found than was told."""
+        """Say of which files more was found than was listed."""
         for (path, severity), count in self._of_path.items():
             if count > MOST_OF_A_FILE:
                 self._keep(Finding(severity, path, Fault(f"{count - MOST_OF_A_FILE} more like these in this file")))

@@ -40,7 +40,7 @@ class OffsetIndexCheck:
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
         """Entries that point into the batches of `table`, which begin at byte `begin` after the offset `previous`.
 
-        Those that point before `begin` lie in damage and cannot be told.
+        Those that point before `begin` lie in damage: nothing can be said of them.
         """
         index, slot = self._index, self._next
         positions, last = table[:, H.POSITION], table[:, H.LAST_OFFSET]

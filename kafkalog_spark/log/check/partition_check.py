@@ -1,4 +1,4 @@
-"""One partition's directory: its segments in order, and the small files beside them."""
+"""One partition's directory: its segments in order, and the small files alongside them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class PartitionCheck:
         _, path, entries = self._snapshots.pop(0)
         self._tell(path, list(self._producers.compare(entries, has_gaps=has_gaps)))
 
-    # ---- the files beside them
+    # ---- the files alongside them
 
     def _check_names(self) -> None:
         live = {

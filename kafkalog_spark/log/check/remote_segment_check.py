@@ -86,7 +86,7 @@ class RemoteSegmentCheck:
         return f"{partition.topic}-{partition.partition}"
 
     def _check_small_files(self) -> None:
-        """What is copied beside the .log, as far as SegmentCheck does not look at it."""
+        """What is copied besides the .log, as far as SegmentCheck does not look at it."""
         held = self.held
         self._check_indexes_object()
         epochs = self._parsed(RemoteFile.LEADER_EPOCHS, lambda: leader_epochs_of(held, self.keys)) or []

@@ -36,7 +36,7 @@ class SegmentResult:
 class SegmentCheck:
     """closed: the broker was stopped cleanly, so nothing may be left undone. recovery_point: offset, None: unknown.
 
-    on_window: told of each window of good batches, with its BatchCheck. on_bytes: how many bytes were looked at.
+    on_window: called with each window of good batches, with its BatchCheck. on_bytes: how many bytes were looked at.
     """
 
     findings: Findings
@@ -72,7 +72,7 @@ class SegmentCheck:
         return result
 
     def aborted(self, file: SegmentFile) -> list[AbortedTransaction]:
-        """The entries of the segment's .txnindex; a damaged one is told, and has none."""
+        """The entries of the segment's .txnindex; a damaged one is reported, and has none."""
         name = file.files.transaction_index
         if name is None:
             return []

@@ -124,7 +124,7 @@ class TierCheck:
             local = place.local.open(pass_over_damage=True) if place.is_local else None
             walk = finder.walked(local if local is not None and local.segments else None)
         except (KafkalogError, OSError) as error:
-            if not isinstance(error, KeyNotGiven):  # told of each segment
+            if not isinstance(error, KeyNotGiven):  # reported for each segment
                 self._add(Severity.ERROR, place.directory, f"the segments cannot be put together: {error}")
             return
         self._tell_of(walk)

@@ -45,11 +45,11 @@ class TransactionCheck:
                 yield Fault(error.what, header.position, header.base_offset)
                 continue
             self._state.marker(header, kind)
-            told = self._entries.pop(header.base_offset, None)
+            listed = self._entries.pop(header.base_offset, None)
             known = self._state.aborted.pop() if self._state.aborted else None
-            if told is not None:
+            if listed is not None:
                 exact = self._knows_all and not has_gaps
-                yield from _compare(told, kind, header.producer_id, known, exact=exact)
+                yield from _compare(listed, kind, header.producer_id, known, exact=exact)
             elif known is not None:
                 yield Fault(
                     f"the abort marker of producer id {known.producer_id} at offset {known.last_offset}",
@@ -71,10 +71,15 @@ class TransactionCheck:
 
 
 def _compare(
-    told: tuple[int, AbortedTransaction], kind: int, producer_id: int, known: AbortedTransaction | None, *, exact: bool
+    listed: tuple[int, AbortedTransaction],
+    kind: int,
+    producer_id: int,
+    known: AbortedTransaction | None,
+    *,
+    exact: bool,
 ) -> Iterator[Fault]:
     """An entry and the marker at its last offset. exact: every batch before is in the log, so nothing may differ."""
-    slot, entry = told
+    slot, entry = listed
     expected = None
     if kind != ControlType.ABORT:
         expected = "no entry: the transaction was committed"

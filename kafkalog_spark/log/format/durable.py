@@ -17,6 +17,8 @@ Content = TypeVar("Content")
 
 OWNER_ONLY = 0o600
 """The mode of files that hold passwords."""
+FILE_MODE, DIRECTORY_MODE = 0o664, 0o775
+"""Of all others that are made, less the umask: whatever that says, not everybody may write."""
 
 TEMPORARY_SUFFIX = ".tmp"
 """What Kafka calls the file written aside; a left-over one is overwritten by the next write."""
@@ -25,7 +27,7 @@ TEMPORARY_SUFFIX = ".tmp"
 @contextmanager
 def descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterator[int]:
     """A file descriptor, closed when the block ends. A file that it makes may be read by all. Raises OSError."""
-    fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
     try:
         yield fd
     finally:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import ClassVar, Self
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
+from kafkalog_spark.log.format.durable import FILE_MODE
 
 MAX_INDEX_SIZE = 10 * 1024 * 1024
 """Bytes; Kafka's default of segment.index.bytes."""
@@ -115,7 +116,7 @@ class IndexFile:
         self.path = os.fspath(path)
         self.base_offset = base_offset
         self.max_index_size = max(max_index_size, self.ENTRY_SIZE)
-        self._fd = os.open(self.path, flags | os.O_CLOEXEC, 0o666)
+        self._fd = os.open(self.path, flags | os.O_CLOEXEC, FILE_MODE)
         self.max_entries = 0
         self._set_entries(0)
 

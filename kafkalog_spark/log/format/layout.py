@@ -45,7 +45,7 @@ from enum import IntEnum
 OFFSET_AT = 0
 LENGTH_AT = 8
 LOG_OVERHEAD = 12
-MAGIC_AT = 16  # the same byte in all three formats: the format can be told before it is known
+MAGIC_AT = 16  # the same byte in all three formats: it can be read before the format is known
 
 # record batch v2
 LEADER_EPOCH_AT = 12

@@ -36,7 +36,9 @@ OFFSETS_TOPIC = "__consumer_offsets"
 """Groups and committed offsets (Topic.GROUP_METADATA_TOPIC_NAME)."""
 TRANSACTION_TOPIC = "__transaction_state"
 """Transactional ids and their transactions (Topic.TRANSACTION_STATE_TOPIC_NAME)."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
+SHARE_STATE_TOPIC = "__share_group_state"
+"""What share groups have delivered (Topic.SHARE_GROUP_STATE_TOPIC_NAME)."""
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log. It may lie between the partitions, but it is no topic: no consumer can subscribe to it."""
 

@@ -41,12 +41,26 @@ def _same(payload, at, pattern):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _holds(payload, at, size, pattern):  # type: ignore[no-untyped-def]
-    """Whether the pattern lies in payload[at:at + size]."""
-    for i in range(at, at + size - pattern.size + 1):  # noqa: SIM110
-        if _same(payload, i, pattern):
+def _holds(payload, at, size, pattern, steps):  # type: ignore[no-untyped-def]
+    """Whether the pattern lies in payload[at:at + size]. steps: see `steps_of`."""
+    if pattern.size == 0:
+        return True
+    last = pattern.size - 1
+    i, end = at + last, at + size
+    while i < end:
+        byte = payload[i]
+        if byte == pattern[last] and _same(payload, i - last, pattern):
             return True
+        i += steps[byte]
     return False
+
+
+def steps_of(pattern: bytes) -> np.ndarray:
+    """int64[256]: how far a pattern can be moved on when this byte lies where its last one would (Horspool)."""
+    steps = np.full(256, max(len(pattern), 1), np.int64)
+    for place, byte in enumerate(pattern[:-1]):
+        steps[byte] = len(pattern) - 1 - place
+    return steps
 
 
 @njit(forceinline=True)
@@ -74,10 +88,10 @@ def _header_matches(payload, at, end, name, value, with_value):  # type: ignore[
 
 
 @njit
-def _rest_matches(payload, at, end, asked, part, name, header_value):  # type: ignore[no-untyped-def]
+def _rest_matches(payload, at, end, asked, part, steps, name, header_value):  # type: ignore[no-untyped-def]
     """Whether value and headers match; payload[at:end] begins with the value's length, and is well-formed."""
     size, value_at = varint32(payload, at, end)
-    if asked[S.PART] != 0 and (size < part.size or not _holds(payload, value_at, size, part)):
+    if asked[S.PART] != 0 and (size < part.size or not _holds(payload, value_at, size, part, steps)):
         return False
     if asked[S.HEADER] == 0:
         return True
@@ -86,12 +100,13 @@ def _rest_matches(payload, at, end, asked, part, name, header_value):  # type: i
 
 
 @kernel
-def search_v2(payload, starts, ends, units, found, hits, asked, key, prefix, part, name, header_value):  # type: ignore[no-untyped-def]
+def search_v2(payload, starts, ends, units, found, hits, asked, key, prefix, part, steps, name, header_value):  # type: ignore[no-untyped-def]
     """Look at every record of some v2 batches.
 
     payload, starts, ends, units: as of decode_v2. found: int64, gets the offsets that match, in order, as far as there
     is room. hits: uint8[n], gets 1 for each batch with a match. asked: int64[len(S)]; key, prefix, part, name,
-    header_value: uint8[], the patterns. Returns (matches, batch where it stopped, Status): n and DONE, or a fault.
+    header_value: uint8[], the patterns; steps: `steps_of(part)`. Returns (matches, batch where it stopped, Status): n
+    and DONE, or a fault.
     """
     matches = 0
     with_rest = asked[S.PART] != 0 or asked[S.HEADER] != 0
@@ -109,7 +124,7 @@ def search_v2(payload, starts, ends, units, found, hits, asked, key, prefix, par
             previous = delta
             if _key_matches(payload, key_at, key_size, asked, key, prefix) and (
                 not with_rest
-                or _rest_matches(payload, key_at + max(key_size, 0), record_end, asked, part, name, header_value)
+                or _rest_matches(payload, key_at + max(key_size, 0), record_end, asked, part, steps, name, header_value)
             ):
                 if matches < found.size:
                     found[matches] = base + delta
@@ -122,7 +137,7 @@ def search_v2(payload, starts, ends, units, found, hits, asked, key, prefix, par
 
 
 @kernel
-def search_legacy(payload, starts, ends, units, found, hits, asked, key, prefix, part, name, header_value):  # type: ignore[no-untyped-def]
+def search_legacy(payload, starts, ends, units, found, hits, asked, key, prefix, part, steps, name, header_value):  # type: ignore[no-untyped-def]
     """As search_v2, for sets of messages v0 and v1, which have no headers; payload and units as of decode_legacy."""
     matches = 0
     for i in range(starts.size):
@@ -141,7 +156,7 @@ def search_legacy(payload, starts, ends, units, found, hits, asked, key, prefix,
                 return before, i, np.int64(Status.FIELD_OVERRUNS)
             matched = asked[S.HEADER] == 0 and _key_matches(payload, key_at, key_size, asked, key, prefix)
             if matched and asked[S.PART] != 0:
-                matched = value_size >= part.size and _holds(payload, value_at, value_size, part)
+                matched = value_size >= part.size and _holds(payload, value_at, value_size, part, steps)
             if matched:
                 if matches < found.size:
                     found[matches] = read_i64(payload, at + layout.OFFSET_AT) + units[i, M.ADD]

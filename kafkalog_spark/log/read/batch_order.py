@@ -11,16 +11,16 @@ from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.read.segment_file import SegmentFile
 
 
-def follower_lies(previous: int, base: int, last: int, follower: int, behind: int | None) -> bool:
+def follower_lies(previous: int, base: int, last: int, follower: int, after: int | None) -> bool:
     """Whether, of a batch with offsets `base` to `last` and one after it that begins at `follower` <= last, the second
     is the one with wrong offsets.
 
-    previous: last offset before both; behind: where the third batch begins, None when there is none. The first one is
+    previous: last offset before both; after: where the third batch begins, None when there is none. The first one is
     right when it begins right after `previous`, or when the third follows it; otherwise it was moved upward.
     """
     if follower <= previous or base == previous + 1:
         return True
-    return behind is not None and behind > last
+    return after is not None and after > last
 
 
 def moved_upward(header: BatchHeader, previous: int, follower: BatchHeader) -> CorruptBatch:
@@ -35,8 +35,8 @@ def moved_upward(header: BatchHeader, previous: int, follower: BatchHeader) -> C
 
 def base_behind(file: SegmentFile, header: BatchHeader) -> int | None:
     """Where the good batch after that of `header` begins; None when there is none."""
-    behind = file.proven_header(header.end)
-    return None if behind is None else behind.base_offset
+    after = file.proven_header(header.end)
+    return None if after is None else after.base_offset
 
 
 def ordered_headers(

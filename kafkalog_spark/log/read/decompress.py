@@ -23,7 +23,7 @@ import lz4.block
 import snappy
 import zstandard
 
-from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar, UnsupportedFormat
 from kafkalog_spark.log.format.layout import Codec
 from kafkalog_spark.log.read.scratch import Scratch
 
@@ -42,7 +42,7 @@ _GZIP_MEMBERS = 10_000
 MAX_PIECES = 64 << 10
 """Blocks or members that the stream of one batch may consist of. Each takes about 1 us of Python however small it is,
 and a megabyte holds 200 thousand empty ones. Clients fill blocks of 64 KB (lz4) or 32 KB (snappy; 1 KB is the least
-that snappy-java can be told, and then 64 MB are so many)."""
+that snappy-java can be set to, and then 64 MB are so many)."""
 _KEPT_CONTEXT = 4 << 20
 """Bytes of output after which zstd's context is dropped: it holds a window as large as a batch asked for."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -93,18 +93,18 @@ class Output:
         return self.limit - (self.at - self.start)
 
     def demand(self, size: int) -> None:
-        """Raise UnfoldsTooFar when `size` more bytes would pass the limit."""
+        """Raise DecompressesTooFar when `size` more bytes would pass the limit."""
         if size > self.left:
-            raise UnfoldsTooFar(
+            raise DecompressesTooFar(
                 f"its records decompress to more than {self.limit} bytes",
                 hint="allow more if such batches are meant to be there",
             )
 
     def next_piece(self) -> None:
-        """A block or member begins. Raises UnfoldsTooFar when it is one too many."""
+        """A block or member begins. Raises DecompressesTooFar when it is one too many."""
         self._pieces_left -= 1
         if self._pieces_left < 0:
-            raise UnfoldsTooFar(f"its compressed stream consists of more than {self._pieces} pieces")
+            raise DecompressesTooFar(f"its compressed stream consists of more than {self._pieces} pieces")
 
     def room(self, wish: int) -> memoryview:
         """Writable view of `wish` bytes, or of what is left up to the limit, after what is there."""
@@ -128,7 +128,7 @@ class Output:
 def decompress(codec: int, source: memoryview, output: Output) -> int:
     """Decompress `source` into `output`; returns the position after the last byte in its scratch buffer.
 
-    Raises CorruptBatch (broken stream), UnfoldsTooFar (limit), UnsupportedFormat (codec ids 5-7).
+    Raises CorruptBatch (broken stream), DecompressesTooFar (limit), UnsupportedFormat (codec ids 5-7).
     """
     try:
         of_codec = _CODECS[codec]
@@ -229,7 +229,7 @@ def _lz4(source: memoryview, output: Output) -> None:
         if word & 0x80000000:
             output.put(bytes(block))
         else:
-            # the library allocates what it is told to expect, however small the block is
+            # the library allocates what it is asked to expect, however small the block is
             most = min(block_max, size * _LZ4_MOST)
             history = output.scratch.view[max(output.start, output.at - _LZ4_HISTORY) : output.at] if linked else b""
             output.put(lz4.block.decompress(block, uncompressed_size=most, dict=history))

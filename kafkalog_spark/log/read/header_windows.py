@@ -32,7 +32,7 @@ from kafkalog_spark.log.store.interface import RangeReader
 Table = npt.NDArray[np.int64]
 
 _WINDOW = 8 << 20
-"""Bytes read at once: large enough that one kernel call and one table cost nothing beside them."""
+"""Bytes read at once: large enough that one kernel call and one table cost nothing next to them."""
 _PLAIN_BELOW = 1 << 20
 """Bytes up to which plain Python is quicker than loading Numba (0.3 s)."""
 _TABLE_ROWS = 32 << 10
@@ -134,12 +134,12 @@ def _swept_windows(
             frozen, view = buffer.read_only(), buffer.view
             at = 0
             while True:
-                rows, behind, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
+                rows, swept_to, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
                 found = table[:rows]
                 good, wrong = check_large(found, view, position)
                 found = found[:good].copy()
                 found[:, H.POSITION] += position
-                at = int(behind)
+                at = int(swept_to)
                 if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
                     wrong = what_is_wrong(view, at, filled, position + at)
                 if len(found) or wrong is not None:

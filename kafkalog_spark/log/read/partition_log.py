@@ -158,6 +158,11 @@ class PartitionLog:
         )
 
     @property
+    def log_start_checkpoint(self) -> int | None:
+        """What the log directory's checkpoint says of where the log starts; None where it is silent."""
+        return self._log_start_checkpoint
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that readers may see: the first segment's, or a later one that records were deleted up
         to."""
@@ -291,7 +296,7 @@ class PartitionLog:
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
         """[start, end) in runs by how aborted transactions are found. A .txnindex of a log directory is not asked:
-        a missing or truncated one cannot be told from a log without aborts."""
+        a missing or truncated one looks like a log without aborts."""
         return [IndexedRun(start, end, None)]
 
     def blame(self, error: KafkalogError) -> KafkalogError:

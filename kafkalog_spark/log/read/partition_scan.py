@@ -73,7 +73,7 @@ def scan_partition(
     """Yield the records of [start, end) in offset order; `end` is at most the log end offset (read_committed: the LSO).
 
     position_hint: (base offset of a segment, byte position) where the batch of `start` was when the read was planned;
-    it is checked before it is used. on_loss: told of records that have gone since then (retention, truncation), and
+    it is checked before it is used. on_loss: called with records that have gone since then (retention, truncation), and
     reading goes on after them; without it DataLoss is raised. space: buffers to use, of scans that are through.
     Raises CorruptBatch, UnsupportedFormat with topic-partition, file, position and offset.
     """
@@ -82,17 +82,17 @@ def scan_partition(
     request = request or ScanRequest()
     space = space or ScanSpace()
     statistics = statistics if statistics is not None else ScanStatistics()
-    rows = _rows(log, request, space)
-    scanner = _scanner(log, start, end, request, statistics, rows, space)
+    rows = rows_for(log, request, space)
+    scanner = scanner_for(log, start, end, request, statistics, rows, space)
     offset, tries = start, 0
     while offset < end:
         file = log.open_segment_at(offset)
         if file is None:
-            _lose(log, offset, end, on_loss)
+            lose(log, offset, end, on_loss)
             break
         with file:
             if offset < file.base_offset:
-                _lose(log, offset, min(file.base_offset, end), on_loss)
+                lose(log, offset, min(file.base_offset, end), on_loss)
                 offset = file.base_offset
                 if offset >= end:
                     break
@@ -128,7 +128,7 @@ def scan_partition(
                 break
             log.refresh()
             if log.next_base_offset(log.segment_index(offset)) is None and log.log_end_offset <= offset:
-                _lose(log, offset, end, on_loss)
+                lose(log, offset, end, on_loss)
                 break
             tries += 1
             if tries > LISTINGS:
@@ -141,7 +141,8 @@ def scan_partition(
         yield rows.take()
 
 
-def _rows(log: PartitionLog, request: ScanRequest, space: ScanSpace) -> RowBuffers:
+def rows_for(log: PartitionLog, request: ScanRequest, space: ScanSpace) -> RowBuffers:
+    """The buffers for what is asked for, emptied."""
     return space.rows(
         log.topic,
         log.partition,
@@ -154,7 +155,7 @@ def _rows(log: PartitionLog, request: ScanRequest, space: ScanSpace) -> RowBuffe
     )
 
 
-def _scanner(
+def scanner_for(
     log: PartitionLog,
     start: int,
     end: int,
@@ -163,6 +164,7 @@ def _scanner(
     rows: RowBuffers,
     space: ScanSpace,
 ) -> SegmentScanner:
+    """Fills `rows` with what is wanted of [start, end); it knows the transactions that were aborted there."""
     aborted = None
     if request.read_committed:
         aborted = AbortedRanges(aborted_transactions(log, start, end, statistics.dropped).aborted)
@@ -189,7 +191,7 @@ def _scan_file(
     """Read a segment on from `state`, past damage if that is wanted. Returns (how often in a row nothing was read of a
     segment that had changed, whether this one has changed since it was listed)."""
     while True:
-        error = yield from _scan_segment(scanner, file, state, statistics)
+        error = yield from scan_segment(scanner, file, state, statistics)
         if error is None:
             return tries, False
         tries = tries + 1 if state.next_offset <= offset else 0
@@ -202,10 +204,10 @@ def _scan_file(
             return tries, False
 
 
-def _scan_segment(
+def scan_segment(
     scanner: SegmentScanner, file: SegmentFile, state: ScanState, statistics: ScanStatistics
 ) -> Generator[pa.RecordBatch, None, KafkalogError | None]:
-    """Read a segment on from `state`; returns the error, told where it happened, that ended it early."""
+    """Read a segment on from `state`; returns the error that ended it early, with the place where it happened."""
     try:
         for batch in scanner.scan(file, state):
             statistics.rows += batch.num_rows
@@ -220,10 +222,13 @@ def _scan_segment(
 def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:
     """Move `state` past the damage to the next good batch of the segment; False when there is none."""
     damaged = state.position if error.position is None else error.position
-    found = find_batch_behind(file, damaged, max(state.lowest_offset, file.base_offset))
+    lowest, end = max(state.lowest_offset, file.base_offset), file.next_base_offset
+    found = find_batch_behind(file, damaged, lowest)
+    while found is not None and end is not None and found.last_offset >= end:  # of another segment
+        found = find_batch_behind(file, found.position, lowest)
     state.stopped_by = None
     if found is None:
-        state.next_offset = max(state.next_offset, file.next_base_offset or state.next_offset)
+        state.next_offset = max(state.next_offset, end or state.next_offset)
         return False
     state.position, state.lowest_offset = found.position, found.base_offset
     state.next_offset = max(state.next_offset, found.base_offset)
@@ -238,7 +243,7 @@ def _begin(file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int
     else:
         position = None
     if position is None:
-        position = file.locate(offset) if offset > file.base_offset else 0
+        position = file.locate(offset) if offset > file.first_offset else file.begin
     if request.timestamp_from_ms > NO_TIMESTAMP:
         by_time, next_offset = position_for_timestamp(file, request.timestamp_from_ms)
         if by_time > position:
@@ -246,7 +251,8 @@ def _begin(file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int
     return position, offset
 
 
-def _lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogError], None] | None) -> None:
+def lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogError], None] | None) -> None:
+    """Tell `on_loss` that records of [start, end) are gone; without it raise DataLoss."""
     error = DataLoss(
         f"records in [{start}, {end}) are gone: they were deleted (retention, DeleteRecords) or the log was truncated "
         "while it was read",

@@ -34,6 +34,16 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
     "headers": HEADERS_TYPE,
 }
 
+DAMAGE_COLUMN_TYPES: dict[str, pa.DataType] = {
+    "_error": pa.string(),
+    "_file": pa.string(),
+    "_position": pa.int64(),
+    "_length": pa.int64(),
+    "_first_offset": pa.int64(),
+    "_next_offset": pa.int64(),
+}
+"""Of rows about damage, which damage_rows gives alongside those of records."""
+
 COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
 """What a read returns by default; `includeHeaders` adds `headers` at the end."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.log.kernels.rows import Status
-from kafkalog_spark.log.kernels.search import S, search_legacy, search_v2
+from kafkalog_spark.log.kernels.search import S, search_legacy, search_v2, steps_of
 from kafkalog_spark.log.read.wanted_records import WantedRecords
 
 _FEW = 4096
@@ -31,7 +31,8 @@ class RecordSearch:
     """The conditions as kernels take them."""
 
     asked: npt.NDArray[np.int64]
-    patterns: tuple[npt.NDArray[np.uint8], ...]
+    patterns: tuple[npt.NDArray[np.generic], ...]
+    """As the kernels take them, with the steps of S.PART after that."""
 
     @classmethod
     def of(cls, wanted: WantedRecords) -> RecordSearch:
@@ -45,7 +46,11 @@ class RecordSearch:
         }
         for place, pattern in given.items():
             asked[place] = pattern is not None
-        return cls(asked, tuple(np.frombuffer(pattern or b"", np.uint8) for pattern in given.values()))
+        patterns: list[npt.NDArray[np.generic]] = [
+            np.frombuffer(pattern or b"", np.uint8) for pattern in given.values()
+        ]
+        patterns.insert(list(given).index(S.PART) + 1, steps_of(wanted.value_contains or b""))
+        return cls(asked, tuple(patterns))
 
     def find(self, payload: npt.NDArray[np.uint8], run: Any, *, legacy: bool) -> Found:
         """Search the batches of a run (run_decoder.Chosen), whose records lie in `payload`."""

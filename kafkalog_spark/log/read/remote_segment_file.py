@@ -203,7 +203,7 @@ def _entries(held: HeldSegment, keys: KeyRing, name: str, entry_size: int) -> by
 
 
 def index_bytes(held: HeldSegment, keys: KeyRing, file: RemoteFile) -> bytes:
-    """One of Kafka's files beside the .log, as the broker had it; empty where the segment has none.
+    """One of Kafka's files alongside the .log, as the broker had it; empty where the segment has none.
 
     Raises FileNotFoundError when the segment has gone, OSError, KeyNotGiven, CorruptManifest, CorruptChunk.
     """

@@ -21,9 +21,10 @@ from kafkalog_spark.log.read.small_files import cluster_id, leader_epochs
 if TYPE_CHECKING:
     from kafkalog_spark.log.read.partition_place import PartitionPlace
 
-Replicas = Literal["longest", "error"]
-"""What is done about a partition in several log directories. "longest": read the copy that `best` names; "error"."""
-REPLICAS: tuple[Replicas, ...] = ("longest", "error")
+Replicas = Literal["longest", "error", "merge"]
+"""What is done about a partition in several log directories. "longest": read the copy that `best` names; "error";
+"merge": that copy, and what is damaged in it from the others (repair/merged_copies)."""
+REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
 
 TopicPartition = tuple[str, int]
 
@@ -155,8 +156,8 @@ def check_one_topic(
 ) -> None:
     """Raise NotALogDirectory where what is wanted of a topic lies in several log directories as different topics.
 
-    Told by the topic ids in partition.metadata (Kafka 2.8 and newer); where a partition has none, by the cluster ids in
-    the log directories' meta.properties. What tells nothing is taken for the same.
+    Decided by the topic ids in partition.metadata (Kafka 2.8 and newer); where a partition has none, by the cluster ids
+    in the log directories' meta.properties. What says nothing is taken for the same.
     """
     of_topic: dict[str, list[PartitionPlace]] = {}
     for tp in wanted:

@@ -1,6 +1,6 @@
 """What lies in one of the places that were opened: partitions' directories of a broker, or of tiered storage.
 
-The layout is told by names alone. Only where all names could be of two layouts, one directory is listed to decide.
+Names alone decide the layout. Only where all names could be of two layouts, one directory is listed to decide.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decode chosen batches run by run: neighbours of the same kind go through one kernel call together.
 
-v2 as it lies | v2 compressed | messages v0, v1 | wrappers v0, v1 | v2 told by its header alone
+v2 as it lies | v2 compressed | messages v0, v1 | wrappers v0, v1 | v2 known by its header alone
 """
 
 from __future__ import annotations

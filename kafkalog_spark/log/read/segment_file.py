@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from functools import cached_property, partial
 from types import MappingProxyType
 
@@ -46,8 +47,9 @@ class SegmentFile:
 
     file: the bytes. files: names in `directory`. next_base_offset: where the next segment begins, None for the last
     one. remote: each read may be a request. pass_over_damage: whoever walks its headers goes on after damage instead of
-    raising. `bytes_read` counts what was read. Every read of an object that has gone or was replaced since it was
-    listed raises FileNotFoundError.
+    raising. begin, size: the bytes [begin, size) are read, all of the file unless it is a `part`; first_offset: the
+    lowest that may lie in them. `bytes_read` counts what was read. Every read of an object that has gone or was
+    replaced since it was listed raises FileNotFoundError.
     """
 
     def __init__(
@@ -73,7 +75,10 @@ class SegmentFile:
         self.next_base_offset = next_base_offset
         self.path = os.path.join(directory, files.log)
         self.bytes_read = 0
+        self.begin = 0
         self.size = file.size
+        self.first_offset = files.base_offset
+        self.is_whole = True
 
     @classmethod
     def open(
@@ -105,6 +110,18 @@ class SegmentFile:
 
     def close(self) -> None:
         self._file.close()
+
+    def up_to(self, end: int) -> SegmentFile:
+        """The same open file as if it ended at byte `end`. Closing either closes both."""
+        return self.part(self.begin, end, self.first_offset)
+
+    def part(self, begin: int, end: int, first_offset: int) -> SegmentFile:
+        """The same open file as if it held nothing but the bytes [begin, end), whose first batch may begin with
+        first_offset. Positions and indexes stay those of the file."""
+        part = copy(self)
+        part.begin, part.size, part.first_offset = begin, min(end, self.size), first_offset
+        part.is_whole = False
+        return part
 
     def __enter__(self) -> SegmentFile:
         return self
@@ -294,15 +311,15 @@ class SegmentFile:
         segment's first byte.
         """
         entry = self.offset_index.floor(offset)
-        while entry.position:
+        while entry.position > self.begin:
             header = self.proven_entry(entry)
             if header is None:
-                return 0
+                return self.begin
             if header.base_offset <= offset:
                 return entry.position
             # a wrapper that may hold the offset, but may begin after it as well: the one before does not
             entry = self.offset_index.floor(entry.offset - 1)
-        return 0
+        return self.begin
 
     def windows(self, position: int = 0) -> Iterator[tuple[Window, KafkalogError | None]]:
         """Every batch from `position` on as header tables, CRCs checked; see header_windows. Raises NotALogDirectory

@@ -87,7 +87,7 @@ class SegmentScanner:
         their batch is right.
         """
         self._file = file
-        self._last_offset = file.base_offset - 1 if state.position == 0 else -1
+        self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
         until = int(self._rows.limits[L.OFFSET_UNTIL])
         while not state.done:
             size = min(WINDOW, file.size - state.position)
@@ -157,15 +157,15 @@ class SegmentScanner:
             what += f", or reach into the next segment at {following}"
         return row, self._wrong(table, row, position, what)
 
-    def _moved_upward(self, table: np.ndarray, row: int, behind: int) -> CorruptBatch | None:
-        """The error for the batch before row `row` if the one at byte `behind` of the file, where `row` lies or would
+    def _moved_upward(self, table: np.ndarray, row: int, after: int) -> CorruptBatch | None:
+        """The error for the batch before row `row` if the one at byte `after` of the file, where `row` lies or would
         lie, proves that its offsets are too high."""
         base, last, previous = (int(table[row - 1, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS))
         try:
-            follower = self._file.header_at(behind)
+            follower = self._file.header_at(after)
         except (CorruptBatch, UnsupportedFormat):
             return None
-        if follower is None or follower.base_offset > last or self._file.proven_header(behind) is None:
+        if follower is None or follower.base_offset > last or self._file.proven_header(after) is None:
             return None
         if follower_lies(previous, base, last, follower.base_offset, base_behind(self._file, follower)):
             return None

@@ -1,4 +1,4 @@
-"""Timestamps of a segment, told by its time index as far as the log confirms it.
+"""Timestamps of a segment, as its time index has them as far as the log confirms it.
 
 An entry (T, O) says that the largest timestamp up to offset O is T. It is believed when the batch that holds O has the
 max timestamp T; whatever follows O is looked up in the headers of batches whose CRC is valid. So a missing, short,
@@ -29,9 +29,9 @@ def largest_timestamp(file: SegmentFile) -> int:
     MAX_INT64 for a closed segment that ends inside a batch: nobody knows. Damage is passed over where
     file.pass_over_damage; else raises CorruptBatch, UnsupportedFormat.
     """
-    last = file.time_index.last
+    last = file.time_index.last if file.is_whole else None
     proven = _prove(file, last.timestamp, last.offset) if last is not None else None
-    first = Proven(NO_TIMESTAMP, file.base_offset - 1, 0) if proven is None else proven
+    first = Proven(NO_TIMESTAMP, file.first_offset - 1, file.begin) if proven is None else proven
     largest, position, lowest = first.timestamp, first.position, first.offset + 1
     while True:
         try:
@@ -55,12 +55,12 @@ def largest_timestamp(file: SegmentFile) -> int:
 def position_for_timestamp(file: SegmentFile, timestamp: int) -> tuple[int, int]:
     """(position, offset) from which reading on finds every record of the segment with a timestamp >= `timestamp` ms.
 
-    (0, base offset) where the time index cannot help.
+    (0, base offset) where the time index cannot help, which is one of whole files.
     """
-    entry = file.time_index.floor_before(timestamp)
+    entry = file.time_index.floor_before(timestamp) if file.is_whole else None
     proven = _prove(file, entry.timestamp, entry.offset) if entry is not None else None
     if proven is None:
-        return 0, file.base_offset
+        return file.begin, file.first_offset
     return proven.position, proven.offset + 1
 
 

@@ -82,6 +82,14 @@ def cluster_id(store: Store, directory: str) -> str | None:
         return None
 
 
+def node_id(store: Store, directory: str) -> int | None:
+    """The id of the node, as the same file says it."""
+    try:
+        return parsed_file(store, os.path.join(directory, META_PROPERTIES_FILE), parse_meta_properties).node_id
+    except (KafkalogError, OSError):
+        return None
+
+
 class Checkpoints:
     """Recovery points and log starts that log directories' checkpoints name, each file read once.
 

@@ -1,6 +1,6 @@
 """Which records a read_committed reader does not see, decided from the log itself.
 
-A .txnindex says the same for less work, but a missing or truncated one cannot be told from a log without aborts, and a
+A .txnindex says the same for less work, but a missing or truncated one looks like a log without aborts, and a
 wrong row is worse than a second look at the batch headers. Offsets of batches are enough: a producer's transaction
 begins with its first transactional batch and ends with the next control batch of that producer (KIP-98).
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,10 @@ from kafkalog_spark.log.format.checkpoint import (
 from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
 from kafkalog_spark.log.format.names import CLUSTER_METADATA_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.replicas import chosen_places
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.replicas import check_one_topic
 from kafkalog_spark.log.read.small_files import offset_checkpoint, parsed_file
+from kafkalog_spark.log.repair.merged_log import merged_place
 from kafkalog_spark.log.repair.repair_partition import repair_partition
 from kafkalog_spark.log.repair.report import PartitionReport, RepairReport
 
@@ -46,31 +48,44 @@ def repair_log_dirs(
 ) -> RepairReport:
     """Write what is good in log directories, or single partitions' directories, to the new directory `destination`.
 
-    Of a partition that lies in several of them, the copy is taken that a read takes (replicas). records: decode every
-    record; batches that cannot be are lost, too. on_partition: told of each partition, and how many there are. Raises
-    OptionError for a destination that is not new and empty, or lies in a source; NotALogDirectory for a source;
+    Of a partition that lies in several of them, the copy is taken that a read takes (replicas), and what is damaged in
+    it from the others (merged_copies). records: decode every record; batches that cannot be are lost, too.
+    on_partition: called with each partition, and how many there are. Raises OptionError for a destination that is not
+    new and empty, or lies in a source; NotALogDirectory for a source;
     OSError where the destination cannot be written.
     """
     dirs = LogDirs.open(sources, storage)
     target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
     report = RepairReport(str(target))
-    places = chosen_places(dirs.places, dirs.copies, list(dirs.places), pass_over_damage=True)
+    check_one_topic(dirs.places, dirs.copies, list(dirs.places))
     marks: dict[TopicPartition, int] = {}
-    for tp, place in places.items():
-        found = repair_partition(place, target, records=records)
+    for tp, first in dirs.places.items():
+        found, place = _repaired(first, dirs.copies.get(tp, ()), target, records=records)
         report.partitions.append(found)
-        if found.error is None and place.has_checkpoints:
+        if found.error is None and place.local.has_checkpoints:
             said = offset_checkpoint(place.store, place.log_dir, HIGH_WATERMARK_CHECKPOINT).get(
                 tp, found.log_end_offset
             )
             marks[tp] = min(max(said, found.log_start_offset), found.log_end_offset)
         if on_partition is not None:
-            on_partition(found, len(places))
+            on_partition(found, len(dirs.places))
     write_offset_checkpoint(target / HIGH_WATERMARK_CHECKPOINT, marks)
     starts = {(one.topic, one.partition): one.log_start_offset for one in report.partitions if one.error is None}
     write_offset_checkpoint(target / LOG_START_OFFSET_CHECKPOINT, {tp: at for tp, at in starts.items() if at})
     _copy_of_broker(dirs, target, report)
     return report
+
+
+def _repaired(
+    place: PartitionPlace, copies: Sequence[PartitionPlace], target: Path, *, records: bool
+) -> tuple[PartitionReport, PartitionPlace]:
+    """A partition, made of its copies where there are several; and where it was read. What cannot be read is its
+    report's error: the other partitions go on."""
+    try:
+        place = merged_place(copies) if copies else place
+    except (KafkalogError, FileNotFoundError) as error:
+        return PartitionReport(place.topic, place.partition, place.directory, error=str(error)), place
+    return repair_partition(place, target, records=records), place
 
 
 def _new_directory(destination: str | os.PathLike[str], roots: list[Path]) -> Path:

@@ -1,4 +1,4 @@
-"""One partition: its segments repaired one after the other, and the small files beside them made anew."""
+"""One partition: its segments repaired one after the other, and the small files alongside them made anew."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from pathlib import Path
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, write_leader_epochs
+from kafkalog_spark.log.format.layout import MAX_INT32
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata
 from kafkalog_spark.log.format.partition_metadata import write_partition_metadata as write_metadata
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.small_files import leader_epochs
 from kafkalog_spark.log.read.transactions import TransactionState
-from kafkalog_spark.log.repair.repair_segment import FirstBad, LogSoFar, SegmentRepair
-from kafkalog_spark.log.repair.report import PartitionReport
+from kafkalog_spark.log.repair.judged_batches import FirstBad
+from kafkalog_spark.log.repair.merged_log import MergedLog
+from kafkalog_spark.log.repair.repair_segment import LogSoFar, SegmentRepair
+from kafkalog_spark.log.repair.report import PartitionReport, Taken
 
 
 def repair_partition(place: PartitionPlace, log_dir: Path, *, records: bool = False) -> PartitionReport:
@@ -35,11 +39,7 @@ def repair_partition(place: PartitionPlace, log_dir: Path, *, records: bool = Fa
     directory.mkdir()
     first = source.segments[0].base_offset if source.segments else source.log_start_offset
     log = LogSoFar(first - 1, TransactionState(_open_at(source, first)))
-    for index in range(len(source.segments)):
-        try:
-            _repair_segment(source, index, directory, log, report, records)
-        except (KafkalogError, FileNotFoundError) as error:
-            report.notes.append(f"{source.segment_path(index)} could not be read to its end: {error}")
+    _repair_segments(source, directory, log, report, _record_check() if records else None)
     if not any(directory.glob(f"*{names.LOG_SUFFIX}")):
         _empty_segment(directory, first)
     report.log_end_offset = max(log.last_offset + 1, _last_base(directory))
@@ -55,18 +55,37 @@ def repair_partition(place: PartitionPlace, log_dir: Path, *, records: bool = Fa
     return report
 
 
-def _repair_segment(
-    source: PartitionLog, index: int, directory: Path, log: LogSoFar, report: PartitionReport, records: bool
+def _repair_segments(
+    source: PartitionLog, directory: Path, log: LogSoFar, report: PartitionReport, bad_records: FirstBad | None
 ) -> None:
-    with source.open_segment(index) as file:
-        kept = SegmentRepair(file, directory, log, report).run(
-            source.recovery_point, _record_check() if records else None
-        )
-        path = directory / (names.segment_name(file.base_offset) + names.LOG_SUFFIX)
-    # An empty last segment says where the log goes on.
-    if not kept and not (file.is_last and file.size == 0):
-        for suffix in names.SEGMENT_SUFFIXES:
-            path.with_suffix(suffix).unlink(missing_ok=True)
+    """A segment of the new log for each of the source, or for each that pieces of copies are of."""
+    writer: SegmentRepair | None = None
+    empty_end = False
+    for index in range(len(source.segments)):
+        try:
+            with source.open_segment(index) as file:
+                if writer is None or _begins_segment(file, writer, log):
+                    if writer is not None:
+                        writer.finish(keep_empty=False)
+                    base = file.base_offset if file.base_offset > log.last_offset else file.first_offset
+                    writer = SegmentRepair(base, directory, log, report)
+                empty_end = file.is_last and file.size == 0  # an empty last segment says where the log goes on
+                writer.add(file, source.recovery_point, bad_records)
+                if isinstance(source, MergedLog) and source.pieces[index].piece.copy:
+                    piece = source.pieces[index].piece
+                    size = piece.end - piece.begin
+                    report.taken.append(Taken(file.path, piece.begin, size, piece.first_offset, piece.next_offset))
+        except (KafkalogError, FileNotFoundError) as error:
+            report.notes.append(f"{source.segment_path(index)} could not be read to its end: {error}")
+    if writer is not None:
+        writer.finish(keep_empty=empty_end)
+
+
+def _begins_segment(file: SegmentFile, writer: SegmentRepair, log: LogSoFar) -> bool:
+    """Whether what is in `file` goes to a segment of its own. Pieces of one segment lie in one, with what another copy
+    has of it."""
+    too_large = writer.size + file.size - file.begin > MAX_INT32
+    return file.is_whole or too_large or (file.base_offset > writer.base_offset and file.base_offset > log.last_offset)
 
 
 def _epochs(source: PartitionLog, log: LogSoFar) -> list[tuple[int, int]]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import datetime
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kafkalog_spark.log.format.layout import NO_TIMESTAMP
+
+KEY_BYTES = 200
+"""Of a key in a report: a key may be of a megabyte, and a report names 100 of each stretch."""
+_SHOWN_KEYS = 10
+"""In a line of the report; all are in its JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +21,9 @@ class Loss:
 
     The offsets [first_offset, next_offset) lie between the batches that were kept before and after it: those that
     compaction had left. next_offset: None where nothing follows in the segment. Timestamps (ms) are those of these
-    batches, None where there is none.
+    batches, None where there is none. keys: at most 100 different ones of records in these bytes, as far as they can
+    still be read, which nothing proves; as text, or 0x and hexadecimal digits where they are none. Of a key its
+    first 200 bytes. keys_read: records whose key could be read.
     """
 
     path: str
@@ -26,6 +34,20 @@ class Loss:
     next_offset: int | None
     timestamp_before: int | None
     timestamp_after: int | None = None
+    keys: tuple[str, ...] = ()
+    keys_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Bytes [position, position + size) of another copy's .log that are in the repaired log: what the copy that counts
+    lacks of the offsets [first_offset, next_offset)."""
+
+    path: str
+    position: int
+    size: int
+    first_offset: int
+    next_offset: int
 
 
 @dataclass(slots=True)
@@ -44,6 +66,7 @@ class PartitionReport:
     bytes_kept: int = 0
     epochs_rewritten: int = 0
     losses: list[Loss] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
     open_transactions: dict[int, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     error: str | None = None
@@ -88,6 +111,7 @@ class RepairReport:
             name = f"{partition.topic}-{partition.partition}"
             if partition.error is not None:
                 found.append(f"lost: {name}: {partition.error}")
+            found += [_taken_line(name, taken) for taken in partition.taken]
             found += [_loss_line(name, loss) for loss in partition.losses]
             if partition.epochs_rewritten:
                 found.append(f"changed: {name}: the leader epoch of {partition.epochs_rewritten} batches")
@@ -114,7 +138,33 @@ def _loss_line(name: str, loss: Loss) -> str:
         offsets = "no offset"
     times = " to ".join(_time(at) for at in (loss.timestamp_before, loss.timestamp_after) if at is not None)
     where = f"{name} {loss.path} at byte {loss.position}, {loss.size} bytes"
-    return f"lost: {where}: {offsets}{f', between {times}' if times else ''}: {loss.why}"
+    return f"lost: {where}: {offsets}{f', between {times}' if times else ''}: {loss.why}{_keys_text(loss)}"
+
+
+def _keys_text(loss: Loss) -> str:
+    if not loss.keys:
+        return ""
+    more = len(loss.keys) - _SHOWN_KEYS
+    shown = ", ".join(loss.keys[:_SHOWN_KEYS]) + (f" and {more} more" if more > 0 else "")
+    return f"; keys that can still be read there: {shown}"
+
+
+def _taken_line(name: str, taken: Taken) -> str:
+    return (
+        f"taken: {name} {taken.path} from byte {taken.position}, {taken.size} bytes: offsets {taken.first_offset} to "
+        f"{taken.next_offset - 1}, which {name} lacks or has damaged in the copy that counts"
+    )
+
+
+def key_text(key: bytes) -> str:
+    """A key as people read it: its first KEY_BYTES bytes, and "..." in place of the rest."""
+    shown, rest = key[:KEY_BYTES], "..." if len(key) > KEY_BYTES else ""
+    try:
+        # a character that was cut through is left out
+        text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not rest)
+    except UnicodeDecodeError:
+        return f"0x{shown.hex()}{rest}"
+    return f"{text}{rest}" if text.isprintable() else f"0x{shown.hex()}{rest}"
 
 
 def _time(ms: int) -> str:

@@ -1,1 +1,1 @@
-"""Where files lie: a local directory or an object store, behind one small interface."""
+"""Where files lie: a local directory or an object store, with one small interface."""

@@ -21,7 +21,7 @@ FetchBlock = Callable[[int, int], Buffer]
 
 PIECE = 128 << 10
 """Bytes fetched for a small read. On S3 the first byte takes as long as the next megabyte, so more would cost nothing
-there; but many of these reads need 61 bytes, and behind a slow line or in a worker's memory it does cost."""
+there; but many of these reads need 61 bytes, and over a slow line or in a worker's memory it does cost."""
 NEAR = 1 << 20
 """A read that begins at most so far after the last piece goes on from it: pieces grow, and what lies between is
 fetched, which is as fast as a request of its own."""

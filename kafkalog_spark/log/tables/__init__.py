@@ -1,1 +1,1 @@
-"""Every file of a log as a table: what lies in log directories beside the records, as Arrow."""
+"""Every file of a log as a table: what lies in log directories besides the records, as Arrow."""

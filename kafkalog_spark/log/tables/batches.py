@@ -8,24 +8,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader, crc_in_pieces, wrapper_value_at
+from kafkalog_spark.log.format.batch_header import BatchHeader, crc_in_pieces
 from kafkalog_spark.log.format.layout import Codec, H
-from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED, Output, decompress
 from kafkalog_spark.log.read.header_windows import Table as HeaderTable
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.scratch import Scratch
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables.arrow_rows import constant, timestamp_us, timestamps
 from kafkalog_spark.log.tables.columns import BATCHES
 from kafkalog_spark.log.tables.damage import Damage, stretches
+from kafkalog_spark.log.tables.uncompressed import Uncompressed
 
 _CODECS = pa.array([codec.name.lower() for codec in Codec])
 _TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])
 _KINDS = {column.name: column.type for column in BATCHES.columns}
-_SCRATCH = 1 << 20
-"""Bytes of decompressed records to begin with."""
 
 
 def batch_rows(
@@ -39,7 +35,7 @@ def batch_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The batches of `log`'s open segment that have offsets in [start, end), and all damage between them, in the
     order of the file. Raises NotALogDirectory where the file cannot be read."""
-    maker = _Columns(file, log.topic, log.partition, max_decompressed or MAX_DECOMPRESSED)
+    maker = _Columns(file, log.topic, log.partition, max_decompressed)
     schema = BATCHES.schema(columns)
     position = file.locate(start) if start > file.base_offset else 0
     for found in stretches(file, position, log.recovery_point):
@@ -140,19 +136,18 @@ _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
 class _Columns:
     """Makes columns of the header tables of one segment."""
 
-    def __init__(self, file: SegmentFile, topic: str, partition: int, max_decompressed: int) -> None:
+    def __init__(self, file: SegmentFile, topic: str, partition: int, max_decompressed: int | None) -> None:
         self._file = file
-        self._max_decompressed = max_decompressed
-        self._scratch: Scratch | None = None
+        self._uncompressed = Uncompressed(file, max_decompressed)
         self._constants = {"topic": topic, "partition": partition, "segment": file.base_offset, "file": file.path}
 
     def column(self, name: str, table: HeaderTable) -> pa.Array:
         if name in self._constants:
             return constant(self._constants[name], _KINDS[name], len(table))
         if name == "uncompressed_size":
-            return pa.array([self._uncompressed(row) for row in table.tolist()], pa.int64())
+            return pa.array([self._uncompressed.size_of(_header(row)) for row in table.tolist()], pa.int64())
         if name == "compression_ratio":
-            return pa.array([self._ratio(row) for row in table.tolist()], pa.float64())
+            return pa.array([self._uncompressed.ratio_of(_header(row)) for row in table.tolist()], pa.float64())
         return _OF_TABLE[name](table)
 
     def of_damage(self, damage: Damage) -> dict[str, object]:
@@ -182,29 +177,6 @@ class _Columns:
         row["crc_computed"] = crc_in_pieces(self._file.read, header)
         return row
 
-    def _uncompressed(self, row: list[int]) -> int | None:
-        """Bytes of a batch's records without compression; None where they do not decompress."""
-        header = BatchHeader(*row[: len(BatchHeader._fields)])
-        begins = _records_begin(header)
-        if header.codec == Codec.NONE:
-            return header.size - begins
-        scratch = self._scratch = self._scratch or Scratch(_SCRATCH)
-        data = memoryview(self._file.read(header.position, header.size))
-        try:
-            if header.magic < 2:
-                begins = wrapper_value_at(data, header.magic)
-            output = Output(scratch, 0, self._max_decompressed)
-            return decompress(header.codec, data[begins:], output)
-        except (CorruptBatch, UnsupportedFormat):
-            return None
-        finally:
-            scratch.shrink(_SCRATCH)
 
-    def _ratio(self, row: list[int]) -> float | None:
-        header = BatchHeader(*row[: len(BatchHeader._fields)])
-        stored, uncompressed = header.size - _records_begin(header), self._uncompressed(row)
-        return uncompressed / stored if uncompressed is not None and stored else None
-
-
-def _records_begin(header: BatchHeader) -> int:
-    return layout.RECORDS_AT if header.magic == 2 else layout.LEGACY_MIN_SIZE[header.magic]
+def _header(row: list[int]) -> BatchHeader:
+    return BatchHeader(*row[: len(BatchHeader._fields)])

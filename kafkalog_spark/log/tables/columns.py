@@ -1,4 +1,4 @@
-"""Every table beside `records`: its columns, their Arrow types and what they mean, in one place.
+"""Every table but `records`: its columns, their Arrow types and what they mean, in one place.
 
 The schemas, the option `columns` and docs/tables.md are made of these declarations. Every column can be null: where it
 says nothing of when, it is null in rows about damage only. Columns are called what Kafka calls them.
@@ -89,7 +89,7 @@ SEGMENTS = Table(
     Unit.SEGMENT,
     _where(
         Column("segment", LONG, "Base offset: its file's name."),
-        Column("state", TEXT, "`live`; or `deleted`, `cleaned`, `swap`, of which only `file` and `size` are told."),
+        Column("state", TEXT, "`live`; or `deleted`, `cleaned`, `swap`, of which only `file` and `size` are known."),
         Column("file", TEXT, "Path of the .log file."),
         Column("size", LONG, "Bytes of the .log file."),
         Column("closed", BOOL, "A later segment follows: nothing is appended here any more."),
@@ -112,7 +112,7 @@ SEGMENTS = Table(
 
 PARTITIONS = Table(
     "partitions",
-    "Every partition: where it begins and ends, and what the files beside the log say of it.",
+    "Every partition: where it begins and ends, and what the files alongside the log say of it.",
     Unit.PARTITION,
     _where(
         Column("directory", TEXT, "Where it lies."),

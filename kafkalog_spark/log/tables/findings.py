@@ -23,7 +23,7 @@ def partition_finding_rows(place: PartitionPlace, columns: tuple[str, ...]) -> I
 def directory_finding_rows(
     roots: Iterable[Root], places: Mapping[TopicPartition, PartitionPlace], columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """What is wrong in log directories beside their partitions: their own files, topic ids that differ."""
+    """What is wrong in log directories besides their partitions: their own files, topic ids that differ."""
     yield from _rows(check_directories(roots, places), columns)
 
 

@@ -20,6 +20,8 @@ def table_query(
     """The query of a table. of_topics: whether it is narrowed to topics. Raises OptionError for a name or a column that
     there is not, and for what the table does not have: a history, or topics."""
     table = TABLES.get(name)
+    if table is None and name == RECORDS:
+        raise OptionError(f"the table '{name}' has no history", hint="compaction leaves what there is of it")
     if table is None:
         raise OptionError(f"there is no table '{name}'", hint=f"there are {', '.join((RECORDS, *TABLES))}")
     if history and not table.has_history:

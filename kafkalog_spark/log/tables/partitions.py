@@ -1,4 +1,4 @@
-"""The table `partitions`: where each begins and ends, and what the files beside its log say."""
+"""The table `partitions`: where each begins and ends, and what the files alongside its log say."""
 
 from __future__ import annotations
 

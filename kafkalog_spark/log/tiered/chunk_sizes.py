@@ -67,7 +67,7 @@ def encode_chunk_sizes(sizes: Sizes) -> bytes:
 
 
 def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
-    """The sizes behind the manifest's base64 text, of which there must be `expected`. Raises CorruptManifest.
+    """The sizes in the manifest's base64 text, of which there must be `expected`. Raises CorruptManifest.
 
     No more is decompressed than so many sizes take, whatever the text announces.
     """

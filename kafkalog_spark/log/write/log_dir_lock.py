@@ -3,7 +3,7 @@ or a sink while it commits.
 
 Java's FileLock is a POSIX record lock over the whole file, and so is this one: the two exclude each other, and the
 kernel drops the lock when the process ends, however it ends. Such a lock does not exclude its own process, and
-closing any descriptor of the file gives it up, so a table of this process's locks stands beside it.
+closing any descriptor of the file gives it up, so a table of this process's locks goes with it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from kafkalog_spark.errors import LogDirLocked
+from kafkalog_spark.log.format.durable import FILE_MODE
 from kafkalog_spark.log.format.names import LOCK_FILE
 
 _held: set[tuple[int, int, str]] = set()  # (device, inode) of the directories locked by this process, and the file
@@ -39,7 +40,7 @@ class LogDirLock:
         with _held_guard:
             if key in _held:
                 raise _locked(directory, "this process")
-            fd = os.open(Path(directory) / file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = os.open(Path(directory) / file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

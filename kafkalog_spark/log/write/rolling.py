@@ -33,7 +33,7 @@ def should_roll(
     """Whether a batch must go into a new segment (LogSegment.shouldRoll). Times in ms, sizes in bytes.
 
     first_timestamp: largest timestamp of the segment's first batch; None while it is empty. The age of a segment is
-    told by timestamps of records, and by the clock only where they have none: old data rolls no faster than new.
+    decided by timestamps of records, and by the clock only where they have none: old data rolls no faster than new.
     """
     if first_timestamp is not None and first_timestamp >= 0:
         waited = incoming_max_timestamp - first_timestamp

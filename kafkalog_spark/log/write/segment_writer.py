@@ -16,6 +16,7 @@ from typing import Self
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.durable import FILE_MODE
 from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE, NO_TIMESTAMP
 from kafkalog_spark.log.format.offset_index import OffsetIndexWriter
@@ -70,7 +71,7 @@ class SegmentWriter:
         """A new, empty segment. Raises FileExistsError when its .log is there already; on any error no file is left."""
         path = _log_path(directory, base_offset)
         with ExitStack() as undo:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
             for suffix in (names.LOG_SUFFIX, names.TIME_INDEX_SUFFIX, names.OFFSET_INDEX_SUFFIX):
                 undo.callback(path.with_suffix(suffix).unlink, missing_ok=True)
             undo.callback(os.close, fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.check import CLEAN, ERRORS, WRONG_USAGE, main
+from kafkalog_spark.check import CLEAN, ERRORS, main
+from kafkalog_spark.commands.exits import BROKEN_PIPE, WRONG_USAGE
 from tests.log.helpers.batch_builder import GZIP, NONE, ZSTD, batch, encoded
 from tests.log.helpers.damaged_log import AFTER, BEFORE, NAME, TIME, log_path, records, write_segments
 
@@ -96,3 +98,48 @@ def test_it_runs_as_a_module_and_loads_no_numba_for_small_segments(golden: Path)
         ran = subprocess.run([sys.executable, *command, str(golden)], capture_output=True, text=True, check=False)
         assert ran.returncode == CLEAN, ran.stderr
         assert ran.stdout.endswith("0 errors, 0 notes\n")
+
+
+@pytest.mark.local_only("it writes to its source")
+def test_json_is_a_line_a_finding_and_a_summary(
+    golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says what the text says, field by field."""
+    root = golden_copy("kafka-4.3.0", "codec-none-0")
+    log = root / "codec-none-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[1000] ^= 1
+    log.write_bytes(data)
+    assert main([str(root)]) == ERRORS
+    *texts, text_summary = capsys.readouterr().out.splitlines()
+    assert main(["--json", str(root)]) == ERRORS
+    *findings, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    assert len(findings) == len(texts) > 0
+    for finding, text in zip(findings, texts, strict=True):
+        assert list(finding) == [
+            "type", "severity", "topic_partition", "path", "position", "offset", "what", "expected", "got",
+        ]  # fmt: skip
+        assert finding["type"] == "finding"
+        for name in ("severity", "topic_partition", "path", "what", "expected", "got"):
+            assert finding[name] is None or str(finding[name]) in text
+        assert (f"at byte {finding['position']}" in text) == (finding["position"] is not None)
+        assert (f"(offset {finding['offset']})" in text) == (finding["offset"] is not None)
+    assert summary["type"] == "summary"
+    assert text_summary.startswith(
+        f"{summary['partitions']} partitions, {summary['segments']} segments, {summary['batches']} batches, "
+        f"{summary['bytes'] / 1e6:.1f} MB checked"
+    )
+    assert text_summary.endswith(f"{summary['errors']} errors, {summary['notes']} notes")
+    assert main(["--json", "--quiet", str(root / "codec-none-0")]) == ERRORS
+    assert '"note"' not in capsys.readouterr().out
+
+
+def test_json_of_an_estimate(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json", "--estimate", "--option", "subscribe=segments", str(golden)]) == CLEAN
+    assert json.loads(capsys.readouterr().out)["records"] == 18_000
+
+
+def test_a_pipe_that_is_closed_ends_it_quietly(golden_legacy: Path) -> None:
+    line = f"{sys.executable} -m kafkalog_spark.check {golden_legacy} | true; echo ${{PIPESTATUS[0]}}"
+    ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=True)
+    assert (ran.stdout, ran.stderr) == (f"{BROKEN_PIPE}\n", "")

@@ -1,0 +1,218 @@
+"""kafkalog-cat: records of Kafka log directories, printed as kcat prints them, with no broker running.
+
+    kafkalog-cat /data/kafka-logs -t orders                               every value, a line each
+    kafkalog-cat /data/kafka-logs -t orders -p 0 -o -10 -f json           the last ten records of a partition
+    kafkalog-cat /data/kafka-logs -t orders --from 2026-01-01T09:00 --key user-42 -f '%p %o %T %s\\n'
+    kafkalog-cat /data/kafka-logs -t orders -o end --follow | jq .        what is written from now on
+
+Exit codes: 0 all was read, 1 something could not be, 2 the command line is wrong, a path is no log directory, or there
+is no such topic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from kafkalog_spark.commands import record_json
+from kafkalog_spark.commands.cat_options import CatOptions, bounds_of, moment_ms, wanted_of
+from kafkalog_spark.commands.cat_read import CatReader
+from kafkalog_spark.commands.exits import FAILED, OK, WRONG_USAGE, Parser, command, epilog
+from kafkalog_spark.commands.progress import Progress
+from kafkalog_spark.commands.record_format import RecordFormat, unescaped
+from kafkalog_spark.commands.storage_arguments import add_storage_arguments, named_options, storage_and_tier
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError, UnknownPartition
+from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.small_files import node_id
+
+_LOOK_EVERY_S = 0.2
+"""Seconds between two looks of --follow: below what a reader notices, and 1 % of a core with 100 partitions."""
+
+_EXAMPLES = (
+    ("kafkalog-cat /data/kafka-logs -t orders", "every value, a line each"),
+    ("kafkalog-cat /data/kafka-logs -t orders -p 0 -o -10 -f json", "the last ten records of a partition, as kcat -J"),
+    ("kafkalog-cat /data/kafka-logs -t orders -f '%t [%p] at %o: key %k: %s\\n'", "a format string as kcat's"),
+    ("kafkalog-cat /data/kafka-logs -t orders --from 2026-01-01T09:00 --to 2026-01-01T10:00", "an hour of them, UTC"),
+    ("kafkalog-cat /data/kafka-logs -t orders --key user-42 -c 1", "the first record with that key"),
+    ("kafkalog-cat /data/kafka-logs -t orders -o end --follow", "what is written from now on"),
+)
+_FORMATS = """format:
+  raw                  values, a line each
+  json                 kcat -J: topic, partition, offset, tstype, ts, broker, headers, key, payload
+  %s %k                value, key
+  %S %K %R             length of value and key (-1: null); length of value as 4 bytes
+  %t %p %o %T %h %%    topic, partition, offset, timestamp in ms, headers, a percent sign
+  \\n \\t \\r \\xNN \\NNN   control characters"""
+
+Text = Callable[[pa.RecordBatch], "pa.Buffer | bytes"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = Parser(
+        prog="kafkalog-cat",
+        description="Print records of Kafka log directories as kcat prints those of a broker. Changes nothing.",
+        epilog=f"{_FORMATS}\n\n" + epilog(_EXAMPLES, "0 all was read, 1 something could not be, 2 wrong usage"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
+    made.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be given again")
+    made.add_argument("-p", "--partition", action="append", type=int, default=[], metavar="N", help="all by default")
+    made.add_argument(
+        "-o", "--offset", action="append", default=[], metavar="OFFSET",
+        help="beginning (default), end, N, -N (the last N records of each partition), s@TIME; and e@TIME to stop at",
+    )  # fmt: skip
+    made.add_argument(
+        "--from", dest="since", metavar="TIME", help="records from then on: 2026-01-01T09:00 (UTC), or ms"
+    )
+    made.add_argument("--to", dest="until", metavar="TIME", help="records before that")
+    made.add_argument("--key", metavar="TEXT", help="records with this key")
+    made.add_argument("--key-hex", metavar="DIGITS", help="the same, in hexadecimal digits")
+    made.add_argument("--key-prefix", metavar="TEXT", help="records whose keys begin with it")
+    made.add_argument("--value-contains", metavar="TEXT", help="records whose values contain it")
+    made.add_argument("--header", metavar="NAME[=VALUE]", help="records with this header")
+    made.add_argument(
+        "-f", "--format", default="raw", metavar="FORMAT", help="raw (default), json, or tokens: see below"
+    )
+    made.add_argument(
+        "-s", "--serialized", action="append", default=[], metavar="PART=json",
+        help="with -f json: values (value=json) or keys (key=json) that are JSON are printed as such, not as strings",
+    )  # fmt: skip
+    made.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="after a record of raw and json; \\n")
+    made.add_argument("-K", "--key-delimiter", metavar="TEXT", help="of raw: print keys, and this after each")
+    made.add_argument("-Z", "--null", action="store_true", help="print NULL for keys and values that are null")
+    made.add_argument("-c", "--count", type=int, metavar="N", help="stop after so many records")
+    made.add_argument("--follow", action="store_true", help="wait for what is written, until -c or Ctrl-C")
+    made.add_argument(
+        "--isolation-level", choices=("read_uncommitted", "read_committed"), default="read_uncommitted",
+        help="read_committed: without aborted transactions, up to the last stable offset; %(default)s",
+    )  # fmt: skip
+    made.add_argument("--past-damage", action="store_true", help="go on after damage, say on stderr what was left out")
+    add_storage_arguments(made)
+    return made
+
+
+@command("kafkalog-cat")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print, and return the exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        options = _options(arguments)
+        format = _format(arguments)
+        paths = tuple(arguments.paths)
+        dirs = LogDirs.open(paths, *storage_and_tier(arguments.option))
+        columns, text = _text(format, dirs, unescaped(arguments.delimiter), _serialized(arguments))
+        errors = _Errors()
+        with Progress(
+            show=not options.follow and not sys.stdout.isatty(), unit=" offsets", unit_scale=True, desc="reading"
+        ) as progress:
+
+            def tell(name: str, done: int, total: int) -> None:
+                progress.describe(name)
+                progress.update(done, total)
+
+            reader = CatReader.of(dirs, options, columns, errors.take, tell)
+            _print(reader.records(), text, flush=options.follow)
+        if options.follow:
+            _print(reader.follow(paths, named_options(arguments.option), _wait), text, flush=True)
+    except (NotALogDirectory, OptionError, UnknownPartition) as error:
+        print(f"kafkalog-cat: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    except KafkalogError as error:
+        sys.stdout.flush()
+        print(f"kafkalog-cat: {error}; --past-damage goes on after it", file=sys.stderr)
+        return FAILED
+    return FAILED if errors.count else OK
+
+
+class _Errors:
+    """Prints and counts what is left out."""
+
+    count = 0
+
+    def take(self, error: KafkalogError) -> None:
+        self.count += 1
+        print(f"kafkalog-cat: left out: {error}", file=sys.stderr)
+
+
+def _wait() -> bool:
+    time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+def _options(arguments: argparse.Namespace) -> CatOptions:
+    """Raises OptionError."""
+    if arguments.count is not None and arguments.count < 0:
+        raise OptionError(f"-c takes a number of records, got {arguments.count}")
+    bounds = bounds_of(arguments.offset)
+    if arguments.follow and bounds.stop_ms is not None:
+        raise OptionError("-o e@TIME and --follow are both given: one stops, the other does not")
+    return CatOptions(
+        topics=tuple(dict.fromkeys(arguments.topic)),
+        partitions=tuple(dict.fromkeys(arguments.partition)),
+        bounds=bounds,
+        from_ms=MIN_INT64 if arguments.since is None else moment_ms(arguments.since, "--from"),
+        until_ms=MAX_INT64 if arguments.until is None else moment_ms(arguments.until, "--to"),
+        wanted=wanted_of(
+            arguments.key, arguments.key_hex, arguments.key_prefix, arguments.value_contains, arguments.header
+        ),
+        count=arguments.count,
+        follow=arguments.follow,
+        read_committed=arguments.isolation_level == "read_committed",
+        past_damage=arguments.past_damage,
+    )
+
+
+def _format(arguments: argparse.Namespace) -> RecordFormat | None:
+    """None for JSON. Raises OptionError."""
+    if arguments.format == "json":
+        return None
+    null = b"NULL" if arguments.null else b""
+    if arguments.format != "raw":
+        return RecordFormat.of(arguments.format, null)
+    keys: tuple[bytes | str, ...] = ()
+    if arguments.key_delimiter is not None:
+        keys = ("k", unescaped(arguments.key_delimiter))
+    return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
+
+
+def _serialized(arguments: argparse.Namespace) -> frozenset[str]:
+    """The parts of a record that are JSON. Raises OptionError."""
+    parts = set()
+    for text in arguments.serialized:
+        part, _, name = text.partition("=")
+        if part not in ("key", "value") or name != "json":
+            raise OptionError(f"-s takes value=json or key=json, got '{text}'")
+        if arguments.format != "json":
+            raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
+        parts.add(part)
+    return frozenset(parts)
+
+
+def _text(
+    format: RecordFormat | None, dirs: LogDirs, delimiter: bytes, serialized: frozenset[str]
+) -> tuple[tuple[str, ...], Text]:
+    """Columns to read, and what makes text of them."""
+    if format is not None:
+        return format.columns, format.text_of
+    nodes: Iterable[int | None] = (node_id(root.store, root.path) for root in dirs.roots)
+    broker = next((found for found in nodes if found is not None), -1)
+    return record_json.COLUMNS, lambda rows: record_json.json_lines(rows, broker, delimiter, serialized)
+
+
+def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:
+    out = sys.stdout.buffer
+    for rows in batches:
+        out.write(text(rows))
+        if flush:
+            out.flush()
+    out.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Records as JSON, a line each, with the names that kcat -J gives its fields.
+
+    {"topic":"orders","partition":0,"offset":7,"tstype":"create","ts":1700000000000,"broker":1,
+     "headers":["name","value"],"key":null,"payload":"..."}
+
+tstype is `create` or `logappend`; it and ts are left out of messages that have no timestamp (magic 0), headers of those
+that have none. broker is the id of the node whose directory it is, -1 where nothing says it. Bytes that are not UTF-8
+become U+FFFD: %k and %s of a format give them as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog_spark.commands.record_format import header_text, joined, milliseconds, numbers
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
+_LARGE = pa.large_binary()
+_NULL, _QUOTE = pa.scalar(b"null", _LARGE), pa.scalar(b'"', _LARGE)
+_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
+"""What a column replaces, in this order; other control characters are left to the json module, a record at a time."""
+_TO_ESCAPE = '["\\\\\n\t\r]'
+_RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
+_C1 = re.compile("[\x7f-\x9f]")
+"""Control characters that JSON allows as they are, and that a terminal obeys."""
+
+
+def json_lines(
+    rows: pa.RecordBatch, node_id: int, delimiter: bytes = b"\n", serialized: frozenset[str] = frozenset()
+) -> pa.Buffer | bytes:
+    """The bytes to print. rows: with COLUMNS. serialized: of `key` and `value` those that are JSON, which is printed as
+    such where it is."""
+    text_of = {name: _json_values if name in serialized else json_text for name in ("key", "value")}
+    if not rows.num_rows:
+        return b""
+    of = {name: rows.column(name) for name in COLUMNS}
+    return joined(
+        [
+            b'{"topic":', json_text(of["topic"].cast(pa.binary())),
+            b',"partition":', numbers(of["partition"]),
+            b',"offset":', numbers(of["offset"]),
+            _timestamps(of["timestamp"], of["timestampType"]),
+            b',"broker":' + str(node_id).encode(),
+            _headers(of["headers"]),
+            b',"key":', text_of["key"](of["key"]),
+            b',"payload":', text_of["value"](of["value"]),
+            b"}" + delimiter,
+        ],
+        rows,
+    )  # fmt: skip
+
+
+def json_text(column: pa.Array) -> pa.Array:
+    """binary to JSON strings; `null` for null."""
+    column = column.cast(pa.binary()) if column.type != pa.binary() else column
+    try:
+        text = column.cast(pa.string())
+        plain = not pc.any(pc.match_substring_regex(text, _RARE)).as_py()
+    except pa.ArrowInvalid:
+        plain = False
+    if plain:
+        if pc.any(pc.match_substring_regex(text, _TO_ESCAPE)).as_py():
+            for character, escaped in _ESCAPES:
+                text = pc.replace_substring(text, character, escaped)
+        shown = pc.binary_join_element_wise(_QUOTE, text.cast(_LARGE), _QUOTE, pa.scalar(b"", _LARGE))
+        return pc.fill_null(shown, _NULL)
+    found = [
+        b"null" if value is None else _json_string(value.decode(errors="replace")).encode()
+        for value in column.to_pylist()
+    ]
+    return pa.array(found, _LARGE)
+
+
+def _json_values(column: pa.Array) -> pa.Array:
+    """Values that are JSON as they are, on one line; the others as strings."""
+    return pa.array([_json_value(value) for value in column.to_pylist()], _LARGE)
+
+
+def _json_value(value: bytes | None) -> bytes:
+    if value is None:
+        return b"null"
+    text = value.decode(errors="replace")
+    try:
+        parsed = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return _json_string(text).encode()
+    if text.isprintable() and value.isascii():
+        return text.strip().encode()
+    return _C1.sub(
+        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))
+    ).encode()
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not of JSON")
+
+
+def _json_string(text: str) -> str:
+    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def _timestamps(times: pa.Array, types: pa.Array) -> pa.Array:
+    kind = pc.if_else(pc.equal(types, 1), pa.scalar(b"logappend", _LARGE), pa.scalar(b"create", _LARGE))
+    said = pc.binary_join_element_wise(
+        pa.scalar(b',"tstype":"', _LARGE), kind, pa.scalar(b'","ts":', _LARGE), numbers(milliseconds(times)),
+        pa.scalar(b"", _LARGE),
+    )  # fmt: skip
+    return pc.if_else(pc.less(types, 0), pa.scalar(b"", _LARGE), said)
+
+
+def _headers(column: pa.Array) -> pa.Array:
+    inner = header_text(column, lambda name, value: [json_text(name), b",", json_text(value)])
+    said = pc.binary_join_element_wise(
+        pa.scalar(b',"headers":[', _LARGE), inner, pa.scalar(b"]", _LARGE), pa.scalar(b"", _LARGE)
+    )
+    return pc.if_else(pc.is_valid(column), said, pa.scalar(b"", _LARGE))

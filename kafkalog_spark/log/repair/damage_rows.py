@@ -1,0 +1,192 @@
+"""A range of offsets with a row for each damaged stretch in it: mode=PERMISSIVE.
+
+| column          | Arrow type | in the row of a damaged stretch, null in that of a record                          |
+|-----------------|------------|------------------------------------------------------------------------------------|
+| _error          | string     | what is wrong, what was expected and what found                                    |
+| _file           | string     | path of the .log                                                                   |
+| _position       | int64      | byte where it begins                                                               |
+| _length         | int64      | bytes                                                                              |
+| _first_offset   | int64      | the offset after the good batch before it: the first one that is missing           |
+| _next_offset    | int64      | the first offset after it that is not missing; null where the log ends in damage   |
+
+`topic` and `partition` are those of the log; every other column is null in such a row. Rows come in no order.
+
+Each segment is judged as a whole, as a repair judges it, before its good batches are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.format.layout import MAX_INT64
+from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_scan import (
+    ScanRequest,
+    ScanStatistics,
+    lose,
+    rows_for,
+    scan_segment,
+    scanner_for,
+)
+from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.log.read.scan_space import ScanSpace
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
+from kafkalog_spark.log.repair.damaged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
+
+
+def with_damage_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """These columns, and those about damage at the end unless some of them are among them."""
+    return columns if DAMAGE_COLUMN_TYPES.keys() & set(columns) else (*columns, *DAMAGE_COLUMN_TYPES)
+
+
+def scan_with_damage(
+    log: PartitionLog,
+    start: int,
+    end: int,
+    columns: tuple[str, ...],
+    request: ScanRequest,
+    *,
+    is_first: bool = True,
+    is_last: bool = False,
+    statistics: ScanStatistics | None = None,
+    on_loss: Callable[[KafkalogError], None] | None = None,
+    space: ScanSpace | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """As scan_partition, of a log opened with pass_over_damage, in these columns: of records, and of damage.
+
+    is_first, is_last: no range before this one is read too, none after it. Of the stretches that several ranges touch,
+    each is in one of them: where its first missing offset is. What lies past the end, damage all of it, is reported
+    with the last range and with one that reaches the end of the log, even if there is no offset in it. Raises DataLoss
+    without `on_loss`, NotALogDirectory.
+    """
+    until = MAX_INT64 if is_last or _reaches_log_end(log, end) else end
+    if start >= until:
+        return
+    of_records = tuple(name for name in columns if name in COLUMN_TYPES)
+    request = replace(request, columns=of_records, drop_malformed=True)
+    statistics = statistics if statistics is not None else ScanStatistics()
+    space = space or ScanSpace()
+    rows = rows_for(log, request, space)
+    scanner = scanner_for(log, start, end, request, statistics, rows, space)
+    widen = _Widened(columns, log.topic, log.partition)
+    offset, tries = start, 0
+    while offset < until:
+        file = log.open_segment_at(offset)
+        if file is None:
+            if offset < end:
+                lose(log, offset, end, on_loss)
+            break
+        with file:
+            if offset < file.base_offset:
+                if offset < end:
+                    lose(log, offset, min(file.base_offset, end), on_loss)
+                offset = file.base_offset
+                if offset >= until:
+                    break
+            try:
+                judged = judged_segment(file, log.recovery_point)
+            except FileNotFoundError as gone:  # an object that was replaced or deleted while it was read
+                tries += 1
+                if tries >= LISTINGS:
+                    raise file.never_the_same(gone, tries) from gone
+                log.refresh()
+                continue
+            if judged.stretches and tries < LISTINGS and log.has_changed(file):
+                tries += 1
+                continue
+            statistics.segments += 1
+            rows.set_offset_range(offset, end)
+            for run in judged.runs:
+                for batch in _read_run(scanner, file, run, offset, end, statistics, judged):
+                    yield widen.records(batch)
+            statistics.bytes_read += file.bytes_read
+            ours = [one for one in judged.stretches if _is_ours(one, start, end, until, is_first)]
+            yield from widen.damage(ours)
+        tries = 0
+        if file.next_base_offset is None:
+            break
+        offset = max(offset, file.next_base_offset)
+    if rows.rows_filled:
+        statistics.rows += rows.rows_filled
+        yield widen.records(rows.take())
+
+
+def _read_run(
+    scanner: SegmentScanner,
+    file: SegmentFile,
+    run: Run,
+    start: int,
+    end: int,
+    statistics: ScanStatistics,
+    judged: JudgedSegment,
+) -> Iterator[pa.RecordBatch]:
+    """The records of [start, end) in a run of good batches, as far as they can be read."""
+    if run.last_offset < start or run.base_offset >= end:
+        return
+    located = file.locate(start) if start > run.base_offset else 0
+    state = ScanState(located if run.position <= located < run.end else run.position, start)
+    part = file.up_to(run.end)
+    while True:
+        error = yield from scan_segment(scanner, part, state, statistics)
+        if error is None:
+            return
+        statistics.dropped.append(error)
+        if not pass_over_records(part, state, error, run, judged):
+            return
+
+
+def _reaches_log_end(log: PartitionLog, end: int) -> bool:
+    """Whether no good batch lies at `end` or after it. The log ends where its last segment begins, or later."""
+    return not (log.segments and end < log.segments[-1].base_offset) and end >= log.log_end_offset
+
+
+def _is_ours(stretch: Stretch, start: int, end: int, until: int, is_first: bool) -> bool:
+    """Whether a stretch is to be reported with [start, end), which stretches after it up to `until` belong to."""
+    first, following = stretch.first_offset, stretch.next_offset
+    if first < start:
+        return is_first and (following is None or following > start)
+    # the next range does not open this file for what lies at its end
+    return first < until or (first == end and stretch.to_the_end and (following is None or following <= end))
+
+
+class _Widened:
+    """Brings both kinds of rows into the same columns."""
+
+    def __init__(self, columns: tuple[str, ...], topic: str, partition: int) -> None:
+        self._columns = columns
+        self._types = [(COLUMN_TYPES | DAMAGE_COLUMN_TYPES)[name] for name in columns]
+        self._schema = pa.schema(list(zip(columns, self._types, strict=True)))
+        self._place = {"topic": topic, "partition": partition}
+
+    def records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            pa.nulls(batch.num_rows, kind) if name in DAMAGE_COLUMN_TYPES else batch.column(name)
+            for name, kind in zip(self._columns, self._types, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def damage(self, stretches: list[Stretch]) -> Iterator[pa.RecordBatch]:
+        if not stretches:
+            return
+        rows = [
+            {
+                **self._place,
+                "_error": one.error,
+                "_file": one.path,
+                "_position": one.position,
+                "_length": one.size,
+                "_first_offset": one.first_offset,
+                "_next_offset": one.next_offset,
+            }
+            for one in stretches
+        ]
+        arrays = [
+            pa.array([row.get(name) for row in rows], kind)
+            for name, kind in zip(self._columns, self._types, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)

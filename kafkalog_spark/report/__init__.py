@@ -1,0 +1,1 @@
+"""What kafkalog-report shows: facts of log directories, charts of them, the page."""

@@ -1,0 +1,258 @@
+"""Sums over record batches: rows of the table `batches`, in the order of the log, to totals in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog_spark.report.facts import SegmentFacts
+from kafkalog_spark.report.time_bins import TimeBins
+
+COLUMNS = (
+    "topic", "partition", "segment", "position", "size", "base_offset", "last_offset", "record_count", "codec",
+    "base_timestamp", "max_timestamp", "producer_id", "transactional", "valid",
+)  # fmt: skip
+"""Of the table `batches`, what totals are made of."""
+
+MOST_SEGMENTS = 64
+"""Bars of one partition in a timeline; of more segments neighbours are put together."""
+MOST_SAMPLES = 8
+"""Batches of a topic and codec that are decompressed, spread over its log."""
+MOST_PRODUCERS = 10_000
+"""Producer ids that are counted; of more those with the fewest bytes are dropped."""
+
+_NONE = -1
+"""No timestamp, in int64 columns here."""
+_Ints = npt.NDArray[np.int64]
+
+
+class Sample(NamedTuple):
+    """Where a batch lies."""
+
+    partition: int
+    segment: int
+    position: int
+
+
+@dataclass(slots=True)
+class CodecTotal:
+    """Batches of one topic and codec, and some of them, evenly spread."""
+
+    batches: int = 0
+    records: int = 0
+    size: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    stride: int = 1
+
+    def take(self, partition: int, segment: int, positions: _Ints, sizes: _Ints, records: _Ints) -> None:
+        """The next batches of this codec."""
+        while (self.batches + len(sizes) + self.stride - 1) // self.stride > MOST_SAMPLES:
+            self.samples, self.stride = self.samples[::2], self.stride * 2
+        first = -self.batches % self.stride
+        self.samples += [Sample(partition, segment, at) for at in positions[first :: self.stride].tolist()]
+        self.batches += len(sizes)
+        self.size += int(sizes.sum())
+        self.records += int(records.sum())
+
+
+@dataclass(slots=True)
+class ProducerTotal:
+    """What one producer id has written."""
+
+    batches: int = 0
+    records: int = 0
+    size: int = 0
+    last_timestamp: int = _NONE
+    partitions: int = 0
+    last_partition: tuple[str, int] | None = None
+
+
+@dataclass(slots=True)
+class PartitionTotal:
+    """What the batches of one partition say. longest_pause: ms, _NONE with less than two batches."""
+
+    records: int = 0
+    batches: int = 0
+    missing: int = 0
+    damaged_bytes: int = 0
+    longest_pause: int = _NONE
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
+    error: str | None = None
+    transactional: bool = False
+    next_offset: int | None = None
+    segments: list[SegmentFacts] = field(default_factory=list)
+    last_segment: int | None = None
+
+
+class BatchTotals:
+    """Totals of all batches that were taken. shown: topics with a series of their own."""
+
+    def __init__(self, shown: tuple[str, ...]) -> None:
+        self.partitions: dict[tuple[str, int], PartitionTotal] = {}
+        self.codecs: dict[tuple[str, str], CodecTotal] = {}
+        self.producers: dict[int, ProducerTotal] = {}
+        self.series: dict[str | None, TimeBins] = {topic: TimeBins() for topic in shown}
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """The next rows, which are of one segment: partition by partition, in the order of the log."""
+        key = (rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
+        total = self.partitions.setdefault(key, PartitionTotal())
+        valid = rows.column("valid")
+        if valid.false_count:
+            bad = rows.filter(pc.invert(valid))
+            total.damaged_bytes += pc.sum(bad.column("size")).as_py()
+            total.next_offset = None  # offsets that lie in damage are counted as damage
+            rows = rows.filter(valid)
+            if not rows.num_rows:
+                return
+        segment = rows.column("segment")[0].as_py()
+        found = _Columns.of(rows, segment if not total.batches else total.next_offset)
+        self._count(total, found, segment, key)
+        self._count_codecs(key, rows, found)
+        self._count_producers(key, rows, found)
+        timed = found.last_times != _NONE
+        if timed.any():
+            series = self.series.setdefault(key[0] if key[0] in self.series else None, TimeBins())
+            series.add(found.last_times[timed], np.stack([found.sizes[timed], found.records[timed]], 1))
+
+    def _count(self, total: PartitionTotal, found: _Columns, segment: int, key: tuple[str, int]) -> None:
+        total.records += int(found.records.sum())
+        total.batches += len(found.sizes)
+        expected = np.concatenate([[found.bases[0] if total.next_offset is None else total.next_offset], found.nexts])
+        between = np.maximum(found.bases - expected[:-1], 0)
+        total.missing += int(between.sum() + (found.nexts - found.bases - found.records).sum())
+        total.next_offset = int(found.nexts[-1])
+        total.transactional |= found.transactional
+        times = found.last_times[found.last_times != _NONE]
+        if len(times):
+            ends = times if total.last_timestamp is None else np.concatenate([[total.last_timestamp], times])
+            if len(ends) > 1:
+                total.longest_pause = max(total.longest_pause, int(np.diff(np.maximum.accumulate(ends)).max()))
+            firsts = found.first_times[found.first_times != _NONE]
+            first = int(min(firsts.min() if len(firsts) else times.min(), times.min()))
+            total.first_timestamp = first if total.first_timestamp is None else min(first, total.first_timestamp)
+            total.last_timestamp = int(ends.max())
+        self._add_segment(total, found, segment, key)
+
+    def _add_segment(self, total: PartitionTotal, found: _Columns, segment: int, key: tuple[str, int]) -> None:
+        starts = found.first_times[found.first_times != _NONE]
+        ends = found.last_times[found.last_times != _NONE]
+        made = SegmentFacts(
+            *key,
+            segment,
+            int(found.nexts[-1]),
+            int(found.sizes.sum()),
+            int(min(starts.min(), ends.min())) if len(starts) and len(ends) else None,
+            int(ends.max()) if len(ends) else None,
+        )
+        known = total.segments
+        if total.last_segment == segment:
+            known[-1] = _joined(known[-1], made, known[-1].segments)
+        else:
+            known.append(made)
+        total.last_segment = segment
+        if len(known) > 2 * MOST_SEGMENTS:
+            total.segments = halved(known)
+
+    def _count_codecs(self, key: tuple[str, int], rows: pa.RecordBatch, found: _Columns) -> None:
+        segment = rows.column("segment")[0].as_py()
+        coded = rows.column("codec").dictionary_encode()
+        indices = coded.indices.to_numpy(zero_copy_only=False)
+        positions = rows.column("position").to_numpy(zero_copy_only=False)
+        for index, codec in enumerate(coded.dictionary.to_pylist()):
+            of = indices == index
+            total = self.codecs.setdefault((key[0], codec), CodecTotal())
+            total.take(key[1], segment, positions[of], found.sizes[of], found.records[of])
+
+    def _count_producers(self, key: tuple[str, int], rows: pa.RecordBatch, found: _Columns) -> None:
+        ids, which = np.unique(rows.column("producer_id").to_numpy(zero_copy_only=False), return_inverse=True)
+        sums = np.zeros((len(ids), 3), np.int64)
+        np.add.at(sums, which, np.stack([np.ones_like(found.sizes), found.records, found.sizes], 1))
+        last = np.full(len(ids), _NONE, np.int64)
+        np.maximum.at(last, which, found.last_times)
+        for at, producer_id in enumerate(ids.tolist()):
+            total = self.producers.setdefault(producer_id, ProducerTotal())
+            batches, records, size = sums[at].tolist()
+            total.batches += batches
+            total.records += records
+            total.size += size
+            total.last_timestamp = max(total.last_timestamp, int(last[at]))
+            if total.last_partition != key:
+                total.last_partition, total.partitions = key, total.partitions + 1
+        if len(self.producers) > 2 * MOST_PRODUCERS:
+            ordered = sorted(self.producers.items(), key=lambda item: item[1].size, reverse=True)
+            self.producers = dict(ordered[:MOST_PRODUCERS])
+
+
+class _Columns(NamedTuple):
+    """int64[n] each. bases, nexts: offset range of each batch; records: in it; times ms, _NONE where there is none."""
+
+    sizes: _Ints
+    bases: _Ints
+    nexts: _Ints
+    records: _Ints
+    first_times: _Ints
+    last_times: _Ints
+    transactional: bool
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, next_offset: int | None) -> _Columns:
+        """Of valid batches. A wrapper (magic 0, 1) says its last offset only: it is taken to hold all offsets since the
+        batch before it."""
+        nexts = _ints(rows.column("last_offset"), 0) + 1
+        before = np.concatenate([[nexts[0] - 1 if next_offset is None else next_offset], nexts[:-1]])
+        bases = _ints(rows.column("base_offset"), _NONE)
+        counts = _ints(rows.column("record_count"), _NONE)
+        wrapper = counts == _NONE
+        bases = np.where(wrapper, np.minimum(before, nexts - 1), bases)
+        records = np.where(wrapper, nexts - bases, counts)
+        return cls(
+            _ints(rows.column("size"), 0),
+            bases,
+            nexts,
+            records,
+            _ms(rows.column("base_timestamp")),
+            _ms(rows.column("max_timestamp")),
+            bool(pc.any(rows.column("transactional")).as_py()),
+        )
+
+
+def _ints(column: pa.Array, missing: int) -> _Ints:
+    filled: _Ints = pc.fill_null(column, missing).to_numpy(zero_copy_only=False).astype(np.int64)
+    return filled
+
+
+def _ms(column: pa.Array) -> _Ints:
+    """Timestamps before 1970 count as none: no clock says that."""
+    ms = _ints(column.cast(pa.int64()), -1000) // 1000
+    return np.where(ms < 0, _NONE, ms)
+
+
+def _joined(one: SegmentFacts, other: SegmentFacts, segments: int) -> SegmentFacts:
+    starts = [at for at in (one.first_timestamp, other.first_timestamp) if at is not None]
+    ends = [at for at in (one.last_timestamp, other.last_timestamp) if at is not None]
+    return SegmentFacts(
+        one.topic,
+        one.partition,
+        one.base_offset,
+        max(one.end_offset, other.end_offset),
+        one.size + other.size,
+        min(starts, default=None),
+        max(ends, default=None),
+        segments,
+    )
+
+
+def halved(segments: list[SegmentFacts]) -> list[SegmentFacts]:
+    """Every two neighbours put together."""
+    pairs = [
+        _joined(one, other, one.segments + other.segments)
+        for one, other in zip(segments[::2], segments[1::2], strict=False)
+    ]
+    return pairs + segments[len(pairs) * 2 :]

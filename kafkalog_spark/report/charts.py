@@ -1,0 +1,264 @@
+"""Facts to charts: Vega-Lite specifications, made by Altair. Their colours are the page's (page.js)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from kafkalog_spark.report.facts import Facts, TopKeys
+from kafkalog_spark.report.words import bytes_text, count_text, duration_text, size_text, time_text
+
+Spec = dict[str, Any]
+Row = dict[str, Any]
+
+MOST_BARS = 20
+"""Bars of one chart: what is below them is in the table."""
+_BAR = 22
+"""Pixels of one bar."""
+_FAR_RATIO = 3
+"""Times the median ratio, where the axis of compression ratios ends at the latest."""
+_OTHERS = "(others)"
+"""No topic is called that: a name of Kafka has no parentheses."""
+
+
+def charts(facts: Facts) -> dict[str, Spec]:
+    """Specifications by the id of the place on the page; none where there is nothing to draw."""
+    made = {
+        "chart-topics": _topics(facts),
+        "chart-rate": _rate(facts, "bytes"),
+        "chart-records": _rate(facts, "records"),
+        "chart-timeline": _timeline(facts),
+        "chart-compression": _compression(facts),
+        "chart-producers": _producers(facts),
+        "chart-lag": _lag(facts),
+    }
+    made |= {f"chart-keys-{index}": _top_keys(keys) for index, keys in enumerate(facts.top_keys)}
+    return {name: spec for name, spec in made.items() if spec is not None}
+
+
+def _spec(chart: Any, height: int) -> Spec:
+    spec: Spec = chart.properties(width="container", height=height).to_dict(validate=False)  # a third of the time
+    spec.pop("config", None)  # page.js has one, for light and dark
+    return spec
+
+
+def _data(rows: Sequence[Row]) -> alt.InlineData:
+    return alt.InlineData(values=list(rows))
+
+
+def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], *, color: str | None = None) -> Spec | None:
+    """Horizontal bars of rows with `bar`, the number of the one that it is part of, `name`, `value`, and `label`,
+    which is the same in all rows of a bar and written at its end. tips: field and title of each line of a tooltip.
+
+    Bars are told apart by number: two names may read alike."""
+    names = {row["bar"]: row["name"] for row in rows if row["bar"] < MOST_BARS}
+    shown = [row for row in rows if row["bar"] in names]
+    if not shown:
+        return None
+    sums = dict.fromkeys(names, 0.0)
+    for row in shown:
+        sums[row["bar"]] += row["value"]
+    largest = max(sums.values())
+    texts = json.dumps([names[bar] for bar in sorted(names)])
+    # room for the labels at the right
+    scale = alt.Scale(domain=[0, largest * 1.28 or 1], nice=False)
+    y = alt.Y("bar:O", title=None, axis=alt.Axis(labelExpr=f"{texts}[datum.value]"))
+    bars = (
+        alt.Chart()
+        .mark_bar(cornerRadiusEnd=3)
+        .encode(
+            x=alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format="~s", tickCount=5)),
+            y=y,
+            tooltip=[alt.Tooltip(f"{field}:N", title=text) for field, text in tips],
+        )
+    )
+    if color is not None:
+        bars = bars.encode(color=alt.Color(f"{color}:N", legend=alt.Legend(orient="top", title=None)))
+    labels = (
+        alt.Chart()
+        .mark_text(align="left", dx=5)
+        .encode(x=alt.X("sum(value):Q", scale=scale), y=y, text=alt.Text("max(label):N"))
+    )
+    return _spec(alt.layer(bars, labels, data=_data(shown)), _BAR * len(names) + 10)
+
+
+def _topics(facts: Facts) -> Spec | None:
+    rows = [
+        {"bar": bar, "name": topic.topic, "value": codec.size, "codec": codec.codec or "unknown",
+         "size": size_text(codec.size), "records": codec.records, "label": size_text(topic.size)}
+        for bar, topic in enumerate(facts.topics[:MOST_BARS])
+        for codec in topic.codecs
+    ]  # fmt: skip
+    tips = [("name", "topic"), ("codec", "codec"), ("size", "size"), ("records", "records")]
+    return _bars(rows, "bytes", tips, color="codec")
+
+
+_TIME_AXIS = alt.Axis(
+    tickCount=6, labelOverlap=True,
+    format={"hours": "%H:%M", "minutes": "%H:%M", "seconds": "%H:%M:%S", "day": "%b %d", "date": "%b %d"},
+)  # fmt: skip
+_RATE_UNITS = (("s", 1), ("min", 60), ("h", 3600), ("day", 86400))
+
+
+def _topic_colors(facts: Facts) -> alt.Scale:
+    """The same colour for a topic in all charts."""
+    return alt.Scale(domain=[series.topic or _OTHERS for series in facts.rates])
+
+
+def _rate(facts: Facts, what: str) -> Spec | None:
+    """what: bytes or records; of a unit of time in which the busiest slice has one at least."""
+    span = facts.span
+    if span is None:
+        return None
+    names = [series.topic or _OTHERS for series in facts.rates]
+    values = [series.bytes if what == "bytes" else series.records for series in facts.rates]
+    count = len(values[0])
+    seconds = (span.end - span.start) / count / 1000
+    most = max(map(sum, zip(*values, strict=True))) / seconds
+    unit, length = next((unit for unit in _RATE_UNITS if most * unit[1] >= 1), _RATE_UNITS[-1])
+    rows = [
+        {"t": span.start + (span.end - span.start) * at // count, "n": name,
+         "v": float(f"{value / seconds * length:.4g}")}
+        for name, series in zip(names, values, strict=True)
+        for at, value in enumerate(series)
+    ]  # fmt: skip
+    chosen = alt.selection_point(fields=["n"], bind="legend")
+    legend = alt.Legend(orient="bottom", title=None, columns=9)
+    chart = (
+        alt.Chart(_data(rows))
+        .mark_area(interpolate="step-after")
+        .encode(
+            x=alt.X("t:T", title=None, scale=alt.Scale(type="utc"), axis=_TIME_AXIS),
+            y=alt.Y("v:Q", title=f"{what}/{unit}", axis=alt.Axis(format="~s", tickCount=5), stack="zero"),
+            color=alt.Color("n:N", scale=_topic_colors(facts), legend=legend),
+            order=alt.Order("i:Q"),
+            opacity=alt.condition(chosen, alt.value(0.85), alt.value(0.1)),
+            tooltip=[
+                alt.Tooltip("n:N", title="topic"),
+                alt.Tooltip("t:T", title="from", format="%Y-%m-%d %H:%M:%S"),
+                alt.Tooltip("v:Q", title=f"{what}/{unit}", format=".3~s"),
+            ],
+        )
+        .transform_calculate(i=f"indexof({json.dumps(names)}, datum.n)")
+        .add_params(chosen)
+    )
+    return _spec(chart, 240 if what == "bytes" else 180)
+
+
+def _timeline(facts: Facts) -> Spec | None:
+    span = facts.span
+    if span is None or not facts.segments:
+        return None
+    colored = {series.topic for series in facts.rates}
+    least = (span.end - span.start) // 300  # a segment that was filled at once is seen, too
+    rows = []
+    for segment in facts.segments:
+        first, last = segment.first_timestamp, segment.last_timestamp
+        if first is None or last is None or last < span.start or first > span.end:
+            continue
+        first, last = max(first, span.start), min(last, span.end)
+        rows.append(
+            {
+                "p": f"{segment.topic}-{segment.partition}",
+                "n": segment.topic if segment.topic in colored else _OTHERS,
+                "a": first,
+                "b": max(last, first + least),
+                "o": f"{segment.base_offset} – {segment.end_offset - 1}",
+                "s": size_text(segment.size),
+                "d": f"{time_text(segment.first_timestamp)}, {duration_text(last - first)}",
+                "k": segment.segments,
+            }
+        )
+    names = list(dict.fromkeys(str(row["p"]) for row in rows))
+    chart = (
+        alt.Chart(_data(rows))
+        .mark_bar(cornerRadius=2, stroke="var(--card)", strokeWidth=1, height=12)
+        .encode(
+            x=alt.X("a:T", title=None, scale=alt.Scale(type="utc"), axis=_TIME_AXIS),
+            x2="b:T",
+            y=alt.Y("p:N", sort=names, title=None),
+            color=alt.Color("n:N", scale=_topic_colors(facts), legend=None),
+            tooltip=[
+                alt.Tooltip("p:N", title="partition"),
+                alt.Tooltip("o:N", title="offsets"),
+                alt.Tooltip("s:N", title="size"),
+                alt.Tooltip("d:N", title="from"),
+                alt.Tooltip("k:Q", title="segments"),
+            ],
+        )
+    )
+    return _spec(chart, 20 * len(names) + 10)
+
+
+def _compression(facts: Facts) -> Spec | None:
+    """Of each topic's main codec. The axis ends where most ratios are."""
+    rows: list[Row] = []
+    for topic in facts.topics:
+        codec = max((codec for codec in topic.codecs if codec.ratio), key=lambda codec: codec.size, default=None)
+        if codec is not None and codec.ratio is not None and len(rows) < MOST_BARS:
+            saved = size_text(codec.size * (codec.ratio - 1))
+            row = {
+                "bar": len(rows),
+                "name": topic.topic,
+                "ratio": round(codec.ratio, 2),
+                "codec": codec.codec,
+                "saved": saved,
+            }
+            rows.append(row | {"label": f"{codec.ratio:.3g}"})
+    if not rows:
+        return None
+    median = sorted(row["ratio"] for row in rows)[len(rows) // 2]
+    end = min(max(row["ratio"] for row in rows), _FAR_RATIO * median)
+    for row in rows:
+        row["value"] = min(row["ratio"], end)
+    tips = [("name", "topic"), ("codec", "codec"), ("ratio", "ratio"), ("saved", "saved, about")]
+    return _bars(rows, "bytes of records to bytes in the log", tips, color="codec")
+
+
+def _producers(facts: Facts) -> Spec | None:
+    rows = [
+        {"bar": bar, "name": producer_name(producer.producer_id, producer.transactional_id), "value": producer.size,
+         "label": size_text(producer.size), "records": producer.records, "last": time_text(producer.last_timestamp)}
+        for bar, producer in enumerate(facts.producers[:MOST_BARS])
+    ]  # fmt: skip
+    tips = [("name", "producer"), ("label", "size"), ("records", "records"), ("last", "last record")]
+    return _bars(rows, "bytes", tips)
+
+
+def producer_name(producer_id: int, transactional_id: str | None) -> str:
+    """As it is called in charts and tables."""
+    if producer_id < 0:
+        return "without producer id"
+    return str(producer_id) if transactional_id is None else f"{transactional_id} ({producer_id})"
+
+
+def _lag(facts: Facts) -> Spec | None:
+    by_group = Counter[str]()
+    for one in facts.topic_lags:
+        by_group[one.group_id] += one.lag
+    bars = {group: bar for bar, group in enumerate(by_group)}
+    rows = [
+        {"bar": bars[one.group_id], "name": one.group_id, "topic": one.topic or _OTHERS, "value": one.lag,
+         "label": count_text(by_group[one.group_id])}
+        for one in facts.topic_lags
+    ]  # fmt: skip
+    return _bars(rows, "records", [("name", "group"), ("topic", "topic"), ("value", "lag")], color="topic")
+
+
+def _top_keys(keys: TopKeys) -> Spec | None:
+    rows = [
+        {
+            "bar": bar,
+            "name": bytes_text(key.key, 40),
+            "key": bytes_text(key.key, 200),
+            "value": key.records,
+            "size": size_text(key.size),
+            "label": count_text(key.records),
+        }
+        for bar, key in enumerate(keys.keys[:MOST_BARS])
+    ]
+    return _bars(rows, "records", [("key", "key"), ("value", "records"), ("size", "bytes of values")])

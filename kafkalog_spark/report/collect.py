@@ -1,0 +1,218 @@
+"""From log directories to the facts of a report: one walk over batch headers, one of the check, small tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalog_spark.errors import KafkalogError, UnknownPartition
+from kafkalog_spark.log.format.checkpoint import TopicPartition
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.replicas import chosen_places
+from kafkalog_spark.log.read.small_files import cluster_id
+from kafkalog_spark.log.tables.open_table import table_query
+from kafkalog_spark.log.tables.read_table import rows_of_units
+from kafkalog_spark.log.tables.uncompressed import Uncompressed
+from kafkalog_spark.log.tables.work import TableUnit, surroundings_of, units_of
+from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, CodecTotal
+from kafkalog_spark.report.facts import Facts, FindingFacts, GroupFacts, LagFacts, OpenTransaction, TopKeys
+from kafkalog_spark.report.key_counts import KeyCounts
+from kafkalog_spark.report.lag_totals import LagTotals
+from kafkalog_spark.report.summary import Collected, summarized
+
+_log = logging.getLogger(__name__)
+
+SHOWN_TOPICS = 8
+"""Topics with a series of their own: as many colours as can be told apart."""
+MOST_FINDINGS = 500
+"""Findings that are shown, errors first; all are counted."""
+MOST_TOP_KEYS = 25
+
+Row = dict[str, Any]
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is being done, bytes done and bytes in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """top_keys: topics whose keys are counted, which reads their records. check: whether kafkalog-check's findings are
+    part of it, which reads every file once more."""
+
+    top_keys: tuple[str, ...] = ()
+    check: bool = True
+
+
+def collect(dirs: LogDirs, request: ReportRequest, made_at: int, on_progress: OnProgress) -> Facts:
+    """made_at: ms. Raises UnknownPartition for a topic of top_keys that is not there; NotALogDirectory for what cannot
+    be read; OptionError where a partition lies in several of the directories that do not agree."""
+    for topic in request.top_keys:
+        if topic not in dirs.topics:
+            raise UnknownPartition(f"topic {topic} is not in {', '.join(dirs.paths)}", hint="see --top-keys")
+    return _Collector(dirs, request, on_progress).facts(made_at)
+
+
+class _Collector:
+    def __init__(self, dirs: LogDirs, request: ReportRequest, on_progress: OnProgress) -> None:
+        self._dirs = dirs
+        self._request = request
+        self._on_progress = on_progress
+        self._places: Mapping[TopicPartition, PartitionPlace] = chosen_places(
+            dirs.places, dirs.copies, list(dirs.places), pass_over_damage=True
+        )
+        self._done = 0
+        self._total = 0
+
+    def facts(self, made_at: int) -> Facts:
+        totals = self._walk_batches()
+        partitions = list(self._rows("partitions", self._places, "partitions"))
+        errors, notes, findings = self._check() if self._request.check else (None, None, [])
+        groups, lags = self._groups()
+        collected = Collected(
+            paths=self._dirs.paths,
+            cluster_ids=tuple(sorted(filter(None, {cluster_id(root.store, root.path) for root in self._dirs.roots}))),
+            made_at=made_at,
+            totals=totals,
+            partitions=partitions,
+            ratios=self._ratios(totals),
+            transactional_ids=self._transactional_ids(totals),
+            open_transactions=self._open_transactions(totals, partitions),
+            groups=groups,
+            lags=lags.largest(),
+            topic_lags=lags.by_topic(),
+            errors=errors,
+            notes=notes,
+            findings=tuple(findings),
+            top_keys=tuple(map(self._top_keys, self._request.top_keys)),
+        )  # fmt: skip
+        return summarized(collected)
+
+    def _walk_batches(self) -> BatchTotals:
+        query = table_query("batches", COLUMNS)
+        units = units_of(query, self._places)
+        sizes: dict[str, int] = {}
+        for unit in units:
+            assert unit.place is not None
+            sizes[unit.place.topic] = sizes.get(unit.place.topic, 0) + unit.size
+        shown = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:SHOWN_TOPICS]
+        self._total = sum(sizes.values()) * (2 if self._request.check else 1)
+        totals = BatchTotals(tuple(shown))
+        for rows in rows_of_units(self._counted(units, "reading batches"), query, surroundings_of(query, {}, ())):
+            totals.take(rows)
+        return totals
+
+    def _counted(self, units: list[TableUnit], doing: str, *, counts: bool = True) -> Iterator[TableUnit]:
+        """The units, with the progress that was made when the next one is asked for."""
+        for unit in units:
+            self._on_progress(doing, self._done, self._total)
+            yield unit
+            if counts:
+                self._done += unit.size
+        self._on_progress(doing, self._done, self._total)
+
+    def _rows(self, table: str, places: Mapping[TopicPartition, PartitionPlace], doing: str) -> Iterator[Row]:
+        """A table of some partitions, row by row."""
+        query = table_query(table)
+        around = surroundings_of(query, self._places, self._dirs.roots)
+        units = units_of(query, places)
+        for batch in rows_of_units(self._counted(units, doing, counts=table == "findings"), query, around):
+            yield from batch.to_pylist()
+
+    def _check(self) -> tuple[int, int, list[FindingFacts]]:
+        counts = {"error": 0, "note": 0}
+        kept: dict[str, list[FindingFacts]] = {"error": [], "note": []}
+        for row in self._rows("findings", self._places, "checking"):
+            counts[row["severity"]] += 1
+            of = kept[row["severity"]]
+            if len(of) < MOST_FINDINGS:
+                what = row["what"] if row["expected"] is None else _expected(row)
+                name = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
+                of.append(FindingFacts(row["severity"], name, row["path"], row["position"], row["offset"], what))
+        return counts["error"], counts["note"], [*kept["error"], *kept["note"]][:MOST_FINDINGS]
+
+    def _groups(self) -> tuple[tuple[GroupFacts, ...], LagTotals]:
+        internal = {tp: place for tp, place in self._places.items() if tp[0] == OFFSETS_TOPIC}
+        groups = [
+            GroupFacts(row["group_id"], row["kind"], row["member_count"], row["committed_partitions"] or 0, row["lag"])
+            for row in self._rows("groups", internal, "groups")
+            if row["error"] is None
+        ]
+        lags = LagTotals()
+        for row in self._rows("consumer_offsets", internal, "committed offsets"):
+            if row["error"] is None:
+                lags.add(
+                    LagFacts(row["group_id"], row["topic"], row["partition"], row["offset"], row["log_end_offset"],
+                             row["lag"], _ms(row["committed_at"]))
+                )  # fmt: skip
+        groups.sort(key=lambda group: (-(group.lag or 0), group.group_id))
+        return tuple(groups), lags
+
+    def _transactional_ids(self, totals: BatchTotals) -> dict[int, str]:
+        places = {tp: self._places[tp] for tp, of in totals.partitions.items() if of.transactional}
+        return {
+            row["producer_id"]: row["transactional_id"]
+            for row in self._rows("producers", places, "producers")
+            if row["transactional_id"] is not None and row["producer_id"] in totals.producers
+        }
+
+    def _open_transactions(self, totals: BatchTotals, partitions: list[Row]) -> tuple[OpenTransaction, ...]:
+        """Only partitions that may have one are walked again."""
+        unstable = {
+            (row["topic"], row["partition"])
+            for row in partitions
+            if row["last_stable_offset"] is None or row["last_stable_offset"] < row["log_end_offset"]
+        }
+        places = {tp: self._places[tp] for tp, of in totals.partitions.items() if of.transactional and tp in unstable}
+        return tuple(
+            OpenTransaction(row["topic"], row["partition"], row["producer_id"], row["transactional_id"], row["state"],
+                            row["first_offset"], row["records"], _ms(row["started_at"]))
+            for row in self._rows("transactions", places, "transactions")
+            if row["state"] in ("open", "hanging")
+        )  # fmt: skip
+
+    def _ratios(self, totals: BatchTotals) -> dict[tuple[str, str], float]:
+        """(topic, codec) -> compression ratio of the batches that were kept as samples."""
+        found = {}
+        for (topic, codec), total in totals.codecs.items():
+            if codec not in ("none", None):
+                ratio = self._ratio(topic, total)
+                if ratio is not None:
+                    found[topic, codec] = ratio
+        return found
+
+    def _ratio(self, topic: str, total: CodecTotal) -> float | None:
+        stored = plain = 0.0
+        for sample in total.samples:
+            try:
+                log = self._places[topic, sample.partition].open(pass_over_damage=True)
+                with log.open_segment(log.segment_index(sample.segment)) as file:
+                    header = file.header_at(sample.position) if file.base_offset == sample.segment else None
+                    ratio = None if header is None else Uncompressed(file).ratio_of(header)
+            except (KafkalogError, FileNotFoundError) as gone:  # deleted since it was read
+                _log.info("no compression ratio of a batch: %s", gone)
+                continue
+            if header is not None and ratio is not None:
+                stored += header.size
+                plain += header.size * ratio
+        return plain / stored if stored else None
+
+    def _top_keys(self, topic: str) -> TopKeys:
+        counts = KeyCounts()
+        for partition in self._dirs.topics[topic]:
+            self._on_progress(f"keys of {topic}-{partition}", self._done, self._total)
+            one = LogDirs({(topic, partition): self._places[topic, partition]}, self._dirs.roots)
+            for rows in one.scan(topic, columns=("key", "value"), drop_malformed=True):
+                counts.add(rows.column(0), rows.column(1))
+        return TopKeys(topic, counts.records, counts.missed, tuple(counts.top(MOST_TOP_KEYS)))
+
+
+def _expected(row: Row) -> str:
+    return f"{row['what']}: expected {row['expected']}, got {row['got']}"
+
+
+def _ms(moment: Any) -> int | None:
+    """A datetime of a table as ms."""
+    return None if moment is None else round(moment.timestamp() * 1000)

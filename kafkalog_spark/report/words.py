@@ -1,0 +1,69 @@
+"""Numbers as a reader wants them. Times in UTC, sizes in units of 1000 bytes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DURATIONS = (("years", 31_557_600_000), ("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
+"""Units and their ms."""
+NOTHING = "–"
+"""Where there is no value."""
+
+
+def size_text(size: float) -> str:
+    """`1.23 GB`."""
+    unit = 0
+    while abs(size) >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.0f} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
+
+
+def count_text(count: int | None) -> str:
+    """`1 234 567`, with thin spaces."""
+    return NOTHING if count is None else f"{count:,}".replace(",", "\u202f")
+
+
+def short_count(count: int) -> str:
+    """`1.23 M`, for a tile."""
+    value, units = float(count), ["", " k", " M", " G", " T"]
+    while abs(value) >= 999.5 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.3g}{units[0]}" if units[0] else str(count)
+
+
+def time_text(ms: int | None) -> str:
+    """`2026-01-31 12:34:56`; what no calendar holds as its number."""
+    if ms is None:
+        return NOTHING
+    try:
+        return f"{_EPOCH + timedelta(milliseconds=ms):%Y-%m-%d %H:%M:%S}"
+    except OverflowError:
+        return f"{ms} ms"
+
+
+def duration_text(ms: int | None) -> str:
+    """`3.2 days`, `45 min`, `120 ms`."""
+    if ms is None:
+        return NOTHING
+    for unit, length in _DURATIONS:
+        if ms >= 2 * length or (ms >= length and unit == "s"):
+            return f"{ms / length:.3g} {unit}"  # below 1000 of each, but of years
+    return f"{ms} ms"
+
+
+def bytes_text(data: bytes | None, most: int = 60) -> str:
+    """A key: as text where it is UTF-8 that can be seen, as hexadecimal digits where it is not, in quotes where the
+    text reads as something else. Of a long one the middle is left out: keys often begin alike."""
+    if data is None:
+        return "null"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if not text.isprintable():
+        text = f"0x{data.hex()}"
+    elif text in ("", "null") or text.startswith(("0x", '"')):
+        text = f'"{text}"'
+    return f"{text[: most - most // 3]}…{text[-(most // 3) :]}" if len(text) > most else text

@@ -1,0 +1,26 @@
+"""The shop's directory and the facts of its report, once for all that look at them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.report.collect import ReportRequest, collect
+from kafkalog_spark.report.facts import Facts
+from tests.report.shop_directory import write_shop
+
+
+@pytest.fixture(scope="session")
+def shop_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Read only."""
+    root = tmp_path_factory.mktemp("report") / "shop"
+    write_shop(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def facts(shop_dir: Path) -> Facts:
+    """With the keys of orders."""
+    return collect(LogDirs.open(shop_dir), ReportRequest(("orders",)), 1_767_500_000_000, lambda *_: None)

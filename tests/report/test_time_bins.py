@@ -1,0 +1,50 @@
+"""Sums over time: nothing is lost, memory is bounded, and one wrong clock does not flatten the picture."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkalog_spark.report.time_bins import MOST_BINS, Span, TimeBins, slices, span_of
+
+HOUR = 3_600_000
+
+
+def filled(times: list[int], weight: int = 1) -> TimeBins:
+    bins = TimeBins()
+    for part in np.array_split(np.array(times, np.int64), 7):
+        bins.add(part, np.stack([np.full(len(part), weight), np.ones(len(part), np.int64)], 1))
+    return bins
+
+
+def test_bins_become_wider_and_keep_every_sum() -> None:
+    times = np.random.default_rng(1).integers(0, 1000 * HOUR, 20_000)
+    bins = filled(times.tolist(), 3)
+    assert len(bins) <= MOST_BINS
+    assert bins.width_ms > 1000 * HOUR // (2 * MOST_BINS)
+    assert bins.sums().sum(axis=0).tolist() == [60_000, 20_000]
+    expected = dict(zip(*np.unique(times // bins.width_ms * bins.width_ms, return_counts=True), strict=True))
+    assert dict(zip(bins.starts().tolist(), bins.sums()[:, 1].tolist(), strict=True)) == expected
+
+
+def test_slices_are_the_sums_of_their_times() -> None:
+    bins = filled([0, 1, 2, 10, 11, 19, 20])
+    assert slices(bins, Span(0, 20), 4)[:, 1].tolist() == [3, 0, 2, 1]
+
+
+def test_a_few_times_far_away_are_left_out_of_the_span_and_many_are_not() -> None:
+    usual = list(range(0, 1000 * HOUR, HOUR // 4))
+    wrong = filled([*usual, 10**15, -(10**12)])
+    span = span_of([wrong])
+    assert span is not None
+    assert -HOUR <= span.start <= 10 * HOUR
+    assert 990 * HOUR <= span.end <= 1001 * HOUR
+    everything = span_of([filled(usual), filled([10**12] * 500)])
+    assert everything is not None
+    assert everything.start == 0
+    assert everything.end > 10**12
+
+
+def test_without_times_there_is_no_span() -> None:
+    assert span_of([]) is None
+    assert span_of([TimeBins()]) is None
+    assert slices(TimeBins(), Span(0, 10), 2).tolist() == [[0], [0]]
