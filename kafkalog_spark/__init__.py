@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalog_spark.log.log_dir import LogDirs
     from kafkalog_spark.source.describe import describe
+    from kafkalog_spark.typed_dirs import LogDirs
 
 __version__ = "0.1.0"
 __all__ = ["LogDirs", "__version__", "describe", "register"]
@@ -32,7 +32,7 @@ def register(spark: SparkSession) -> None:
 def __getattr__(name: str) -> Any:
     # imported on demand: `import kafkalog_spark` happens in every worker that Spark starts
     if name == "LogDirs":
-        from kafkalog_spark.log.log_dir import LogDirs
+        from kafkalog_spark.typed_dirs import LogDirs
 
         return LogDirs
     if name == "describe":

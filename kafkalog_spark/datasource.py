@@ -49,20 +49,24 @@ class KafkaLogDataSource(DataSource):
             from kafkalog_spark.source.table_schema import table_schema
 
             return table_schema(options.table)
+        if options.typed:
+            from kafkalog_spark.source.typed_columns import with_values
+
+            return with_values(options)
         return spark_schema(options.columns)
 
     @first_line
     def reader(self, schema: StructType) -> DataSourceReader:
         from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
         from kafkalog_spark.source.pushdown import check_pushdown
-        from kafkalog_spark.source.spark_schema import columns_of
+        from kafkalog_spark.source.typed_columns import settled, shape_of
 
         options = self._load_options.batch()
         if options.table is not None:
             from kafkalog_spark.source.table_reader import TableReader
 
             return TableReader(options, schema)
-        columns_of(schema)
+        shape_of(settled(options, schema), schema)
         check_pushdown(options)
         return KafkaLogBatchReader(options, schema)
 

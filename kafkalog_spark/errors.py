@@ -10,7 +10,7 @@ KafkalogError
 │   └── UnexpectedAppendOffset  a leader's batches that do not continue the log of its follower
 ├── CorruptLog           bytes on disk are not what Kafka writes
 │   ├── CorruptBatch     a record batch or message set in a .log file
-│   │   └── UnfoldsTooFar    compressed, and larger than the limit when it is not
+│   │   └── DecompressesTooFar    compressed, and larger than the limit when it is not
 │   ├── CorruptIndex     .index, .timeindex or .txnindex
 │   ├── CorruptSnapshot  a producer .snapshot
 │   ├── CorruptFile      a checkpoint, partition.metadata or meta.properties
@@ -23,7 +23,10 @@ KafkalogError
 │   └── BrokerOwnsDirectory  a broker does
 ├── WriteUnfinished      a write is decided, and not all of it is in its place yet
 ├── ProduceFailed        a broker did not take records that the sink sent
+├── GroupCommitFailed    a broker did not take the offsets of a stream for a consumer group
 ├── JobEnded             a task of a write that is over
+├── SchemaRegistryError  a schema registry, or its topic, cannot be asked or answers something else than schemas
+├── MalformedValue       a record's value or key is not of the format that it is read as (mode FAILFAST)
 ├── InvalidRecord        records handed to the writer that cannot become a batch
 └── SegmentFull          an append that does not fit the segment's size, index or offset span
 
@@ -79,10 +82,23 @@ class KafkalogError(Exception):
         text = f"{' '.join(place)}: {self.what}" if place else self.what
         if self.hint:
             text = f"{text}; {self.hint}"
-        return " ".join(text.split())  # an option's text may bring line breaks
+        return printable(text)  # names of files, directories and options may have anything in them
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.what, self.__dict__)
+
+
+def printable(text: str) -> str:
+    """A text as one line that changes no terminal: white space is one space, the rest is `escaped`."""
+    return escaped(" ".join(text.split()))
+
+
+def escaped(text: str) -> str:
+    """Characters that cannot be seen (those that control a terminal, bytes of a file's name that are not UTF-8) are
+    escaped as in Python, such as `\\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _rebuild(cls: type[KafkalogError], what: str, state: dict[str, Any]) -> KafkalogError:
@@ -129,7 +145,7 @@ class CorruptBatch(CorruptLog):
     """A record batch (v2) or message set (v0, v1) is damaged."""
 
 
-class UnfoldsTooFar(CorruptBatch):
+class DecompressesTooFar(CorruptBatch):
     """The records of a batch decompress to more bytes than the caller has room or time for."""
 
 
@@ -161,6 +177,14 @@ class UnsupportedFormat(KafkalogError):
     """A magic, codec or file version that is not known here."""
 
 
+class SchemaRegistryError(KafkalogError):
+    """A schema registry, or what it wrote into its topic, cannot be asked or does not answer what one answers."""
+
+
+class MalformedValue(KafkalogError):
+    """A value or key that is not what its format says, or not what is asked of it."""
+
+
 class InvalidRecord(KafkalogError, ValueError):
     """Records handed to the writer that cannot become a batch."""
 
@@ -183,6 +207,10 @@ class WriteUnfinished(KafkalogError):
 
 class ProduceFailed(KafkalogError):
     """A broker did not take records that the sink sent through the protocol."""
+
+
+class GroupCommitFailed(KafkalogError):
+    """A broker did not take the offsets that a stream commits to a consumer group."""
 
 
 class JobEnded(KafkalogError):

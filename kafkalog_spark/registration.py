@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.store.storage_names import is_storage_option
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kafkalog_spark.datasource import KafkaLogDataSource
 
-_KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # SparkContext.PACKAGE_EXTENSIONS
+_KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # pyspark.core.context: PACKAGE_EXTENSIONS
 _log = logging.getLogger(__name__)
 
 
@@ -53,11 +53,9 @@ def register(spark: SparkSession) -> None:
 
 
 def with_storage_of(spark: SparkSession, source: type[KafkaLogDataSource]) -> type[KafkaLogDataSource]:
-    """The source with what the application was configured with for S3 (`spark.hadoop.fs.s3a.…`), which Spark shows to
-    no source in Python; the source as it is where there is none, or no SparkContext to ask (Spark Connect)."""
-    if not hasattr(spark, "_jsparkSession"):
-        return source
-    said = {name: value for name, value in spark.sparkContext.getConf().getAll() if is_storage_option(name)}
+    """The source with what the application, or the session, was configured with for S3 (`spark.hadoop.fs.s3a.…`), which
+    Spark shows to no source in Python; the source as it is where there is none."""
+    said = {name: value for name, value in spark.conf.getAll.items() if is_storage_option(name)}
     if not said:
         return source
     # Named as if it were of the main module, so that it is pickled with what it holds, and not by its name.
@@ -69,12 +67,12 @@ def _give_wheel_to_workers(spark: SparkSession) -> None:
     """`spark-submit --py-files kafkalog.whl` puts the wheel on the driver's path only: PySpark passes on to workers
     what is called .zip, .egg or .jar, whatever is in it. So they get the wheel under such a name."""
     archive = archive_of(__file__)
-    if archive is None or archive.suffix in _KNOWN_TO_PYSPARK or not hasattr(spark, "_jsparkSession"):
+    if archive is None or archive.suffix in _KNOWN_TO_PYSPARK or _is_connect(spark):
         return
     copy = Path(tempfile.mkdtemp(prefix="kafkalog-"), f"{archive.stem}.zip")
     shutil.copyfile(archive, copy)
     atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)  # executors that start later fetch it later
-    spark.sparkContext.addPyFile(str(copy))
+    spark.addArtifacts(str(copy), pyfile=True)
 
 
 def archive_of(file: str) -> Path | None:
@@ -83,15 +81,24 @@ def archive_of(file: str) -> Path | None:
 
 
 def _missing_python(spark: SparkSession) -> str | None:
-    """The path of the workers' Python where it is a path, and none of the driver's machine."""
-    if not hasattr(spark, "_jsparkSession"):
-        return None  # Spark Connect: the server's affair
-    python: str = spark.sparkContext.pythonExec
+    """The path of the workers' Python where it is a path, and none of the driver's machine. spark-submit puts
+    `spark.pyspark.python` into the same variable."""
+    if _is_connect(spark):
+        return None  # the server's affair
+    python = os.environ.get("PYSPARK_PYTHON", "python3")
     return python if os.sep in python and not os.path.exists(python) else None
 
 
-def _finds_it_by_itself(spark: Any) -> bool:
+def _is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a client of Spark Connect. Its class is not imported: it needs packages that may be
+    missing."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def _finds_it_by_itself(spark: SparkSession) -> bool:
+    """Asked by a load without a path, which Spark refuses where it knows no such source, and kafkalog otherwise."""
     try:
-        return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists("kafkalog"))
-    except Exception:  # noqa: BLE001  not a public name: in a release without it nothing is known
-        return False
+        spark.read.format("kafkalog").load()
+    except Exception as error:  # noqa: BLE001  whatever Spark raises, its text holds our error or it does not
+        return "kafkalog_spark.errors.OptionError" in str(error)
+    return True

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
-from kafkalog_spark.errors import KafkalogError, UnfoldsTooFar
+from kafkalog_spark.errors import DecompressesTooFar, KafkalogError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,7 +19,7 @@ def raise_first_line(error: KafkalogError) -> NoReturn:
     a worker ends with the exception it reports: the setting outlives nothing else.
     """
     os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-    if isinstance(error, UnfoldsTooFar) and error.hint:  # the log format knows no options
+    if isinstance(error, DecompressesTooFar) and error.hint:  # the log format knows no options
         error.hint = "raise the option maxDecompressedBatchBytes if such batches are meant to be there"
     raise error
 

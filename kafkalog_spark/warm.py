@@ -1,6 +1,6 @@
 """python -m kafkalog_spark.warm: compile the kernels into their cache, so that no query waits for it.
 
-Numba keeps compiled kernels beside their source (or in NUMBA_CACHE_DIR), by version, processor and argument types.
+Numba keeps compiled kernels next to their source (or in NUMBA_CACHE_DIR), by version, processor and argument types.
 Compiling takes some 10 s in all; loading what is there 0.1 s.
 """
 
@@ -49,6 +49,33 @@ def warm() -> None:
             payload, nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), none.asked, *none.patterns
         )
     _warm_encoder()
+    _warm_formats()
+
+
+def _warm_formats() -> None:
+    import pyarrow as pa
+
+    from kafkalog_spark.typed.decoder import decoder_of
+
+    decoder_of("json", {}, pa.schema([("a", pa.string())])).decode(pa.array([b'{"a":"b"}']))
+    one = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
+    wanted = pa.schema([("a", pa.int32())])
+    for values in (pa.array([b"\2"], pa.binary()), pa.array([None], pa.binary())):
+        decoder_of("avro", {"schema": one}, wanted).decode(values)
+    try:
+        from google.protobuf import descriptor_pb2
+    except ImportError:  # an extra
+        return
+    from kafkalog_spark.typed.columns.values import Values
+    from kafkalog_spark.typed.protobuf.reading import ProtobufReading
+    from kafkalog_spark.typed.protobuf.types import ProtobufMeaning
+
+    message = descriptor_pb2.FileDescriptorProto.DESCRIPTOR.fields_by_name["options"].message_type.file
+    uninterpreted = message.message_types_by_name["UninterpretedOption"]
+    columns = pa.schema([("identifier_value", pa.string())])
+    reading = ProtobufReading(uninterpreted, columns, ProtobufMeaning())
+    entries = np.full(1, reading.entry_of(uninterpreted), np.int64)
+    reading.decode(Values.of(pa.array([b""], pa.binary())), entries)
 
 
 def _warm_encoder() -> None:

@@ -21,6 +21,7 @@ from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import null_topic
 from kafkalog_spark.sink.row_checks import check_rows
 from kafkalog_spark.sink.stream_writer_base import StreamWriterBase
+from kafkalog_spark.sink.writers import check_formats, encoded_batches
 from kafkalog_spark.spark_errors import first_line
 
 DEFAULTS = {
@@ -151,11 +152,14 @@ class _ProducerWriter:
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = sink_columns(schema, options.topic)
+        self._columns = sink_columns(schema, options.topic, [column.name for column in options.encoded])
+        check_formats(options, self._columns, schema)
         new_producer(options.producer)  # connects to nobody yet; a wrong setting shows here
 
     def send(self, batches: Iterator[pa.RecordBatch], make: Callable[[Mapping[str, str]], Any] = new_producer) -> Any:
-        ProduceTask(self._options, self._columns, make(self._options.producer)).run(batches)
+        ProduceTask(self._options, self._columns, make(self._options.producer)).run(
+            encoded_batches(self._options, self._columns, iter(batches))
+        )
         return _Produced()
 
 

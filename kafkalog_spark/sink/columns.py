@@ -14,6 +14,7 @@ Names are exact; other columns are not written.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -50,15 +51,20 @@ RECORD_COLUMNS = ("key", "value", "headers", "timestamp")
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """record: the columns that are encoded, by name. topic, partition: whether the rows bring their own."""
+    """record: the columns that are encoded, by name. topic, partition: whether the rows bring their own. packed: the
+    columns that become the value, empty where there is one already."""
 
     record: tuple[str, ...]
     topic: bool
     partition: bool
+    packed: tuple[str, ...] = ()
 
 
-def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
-    """The columns to write. topic: what the option of that name says. Raises OptionError in the connector's words."""
+def sink_columns(schema: StructType, topic: str | None, encoded: Collection[str] = ()) -> SinkColumns:
+    """The columns to write. topic: what the option of that name says. encoded: of `key` and `value` those that have a
+    format: any column of that name, and where there is no `value`, all columns that are none of Kafka's together.
+
+    Raises OptionError in the connector's words."""
     found: dict[str, DataType] = {}
     for field in schema.fields:
         if field.name in _SHOWN:
@@ -71,12 +77,20 @@ def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
         raise OptionError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
         )
-    if "value" not in found:
+    packed: tuple[str, ...] = ()
+    if "value" not in found and "value" in encoded:
+        packed = tuple(field.name for field in schema.fields if field.name not in _SHOWN)
+    if "value" not in found and not packed:
         raise OptionError("Required attribute 'value' not found")
     for name, kind in found.items():
+        if name in encoded:
+            continue
         good = kind.simpleString() == _HEADERS if name == "headers" else isinstance(kind, _TYPES[name])
         if not good:
             raise OptionError(
                 f"{name} attribute unsupported type {kind.simpleString()}. {name} must be a(n) {_SHOWN[name]}"
             )
-    return SinkColumns(tuple(name for name in RECORD_COLUMNS if name in found), "topic" in found, "partition" in found)
+    if packed:
+        found["value"] = BinaryType()
+    record = tuple(name for name in RECORD_COLUMNS if name in found)
+    return SinkColumns(record, "topic" in found, "partition" in found, packed)

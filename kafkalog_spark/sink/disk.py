@@ -12,7 +12,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import descriptor, fsync_directory, fsync_file, replace_file, write_all
+from kafkalog_spark.log.format.durable import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    descriptor,
+    fsync_directory,
+    fsync_file,
+    replace_file,
+    write_all,
+)
 from kafkalog_spark.log.write.segment_restamp import restamp_segment
 
 _COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
@@ -62,7 +70,7 @@ class Disk:
         """An empty segment: .log and its indexes, unless there is one."""
         self.step("empty segment", path)
         for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.LOG_SUFFIX):
-            os.close(os.open(path.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+            os.close(os.open(path.with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
 
     def rename(self, old: Path, new: Path) -> None:
         self.step("rename", new)
@@ -76,7 +84,7 @@ class Disk:
     def mkdir(self, path: Path) -> None:
         """Make a directory that may be there already."""
         self.step("mkdir", path)
-        path.mkdir(exist_ok=True)
+        path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     def fsync_directory(self, path: Path) -> None:
         self.step("fsync", path)

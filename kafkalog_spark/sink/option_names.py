@@ -10,6 +10,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, TimestampType
 from kafkalog_spark.option_text import Option, byte_size, choice, positive_int
 from kafkalog_spark.sink.producer_settings import WITHOUT_EFFECT
+from kafkalog_spark.typed.decoder import FORMATS
 
 TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
 
@@ -56,6 +57,14 @@ WRITE_OPTIONS = (
         "CreateTime",
         "`LogAppendTime`: all records get the time of the write, whatever the column `timestamp` says.",
     ),
+    Option(
+        "value.format",
+        choice(*FORMATS),
+        None,
+        "How the column `value`, or without one all columns that are none of Kafka's, becomes the value: `json` as "
+        "to_json, `string` (docs/typed.md). Options of the format: `value.*`.",
+    ),
+    Option("key.format", choice(*FORMATS), None, "The same of the column `key`."),
     Option("numPartitions", positive_int, "1", "Partitions of topics that are not there yet."),
     Option(
         "kafka.bootstrap.servers",

@@ -18,6 +18,7 @@ from kafkalog_spark.log.store.storage_options import StorageOptions
 from kafkalog_spark.log.store.urls import normalised
 from kafkalog_spark.log.write.compress import compression_level
 from kafkalog_spark.option_text import GivenOptions, local_path, unknown_option
+from kafkalog_spark.sink.encoded import EncodedColumn, encoded_columns, is_of_format
 from kafkalog_spark.sink.option_names import (
     FILES_ONLY,
     IGNORED,
@@ -67,6 +68,7 @@ class WriteOptions:
     num_partitions: int
     checkpoint_location: str | None
     producer: Mapping[str, str]
+    encoded: tuple[EncodedColumn, ...]
     ignored: tuple[str, ...]
 
     @property
@@ -97,6 +99,7 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
             raise OptionError(why)
     values = {option.name: given.value(option) for option in WRITE_OPTIONS}
     servers = values["kafka.bootstrap.servers"]
+    encoded = encoded_columns(given)
     ignored = _ignored(given, of_reads, protocol=servers is not None)
     producer, not_translated = _producer(given, values) if servers is not None else ({}, ())
     ignored += not_translated
@@ -116,6 +119,7 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
         num_partitions=values["numPartitions"],
         checkpoint_location=values["checkpointLocation"],
         producer=producer,
+        encoded=encoded,
         ignored=ignored,
     )
     _check_sizes(result)
@@ -175,7 +179,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, protocol: bool) 
     ignored = {name.lower() for name in IGNORED}
     result = []
     for key, name in given.names.items():
-        if (key in used and key not in without_effect) or is_storage_option(key):
+        if (key in used and key not in without_effect) or is_storage_option(key) or is_of_format(key):
             continue
         if key.startswith(_PRODUCER_PREFIX):
             if key in of_reads:

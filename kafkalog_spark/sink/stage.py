@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kafkalog_spark.errors import JobEnded, KafkalogError
-from kafkalog_spark.log.format.durable import descriptor, write_all
+from kafkalog_spark.log.format.durable import FILE_MODE, descriptor, write_all
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.target import find_topics_unlocked, unwritable
 from kafkalog_spark.sink.write_behind import WriteBehind
@@ -68,7 +68,7 @@ class LocalStage:
     def begin(self, task: int, attempt: str, number: int) -> str:
         """See Stage."""
         name = staging.staged_file(self._job, task, attempt, number)
-        os.close(os.open(self._log_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        os.close(os.open(self._log_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
         self._names.append(name)
         if not staging.job_lives(self._log_dir, self._job):  # looked for after the file was made: see staging
             raise JobEnded(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from kafkalog_spark.log.format.durable import DIRECTORY_MODE, descriptor, write_all
 from kafkalog_spark.log.store.urls import is_local
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
@@ -14,8 +16,6 @@ from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.sink.stage import LocalStage, Stage
 from kafkalog_spark.sink.target import check_no_broker, check_target, one_directory, unwritable
-
-_LOG_DIR_MODE = 0o777  # as umask allows; what Kafka's Files.createDirectories does
 
 
 class WritePlace(Protocol):
@@ -58,11 +58,12 @@ class LocalPlace:
         job = staging.new_job_id()
         try:
             made = not log_dir.exists()
-            log_dir.mkdir(_LOG_DIR_MODE, parents=True, exist_ok=True)
+            log_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             if not made:
                 Committer(log_dir).recover()
             described = staging.Job(job, staging.driver_process(), stream, made)
-            (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
+            with descriptor(log_dir / staging.job_file(job), os.O_WRONLY | os.O_CREAT) as file:
+                write_all(file, staging.format_job(described))
         except OSError as error:
             raise unwritable(log_dir, error) from error
         return job

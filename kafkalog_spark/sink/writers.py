@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -20,11 +21,13 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.store.storage_names import is_storage_option
 from kafkalog_spark.sink.columns import SinkColumns, sink_columns
+from kafkalog_spark.sink.encoded import Encoders
 from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.sink.stream_writer_base import StreamWriterBase
 from kafkalog_spark.sink.write_place import WritePlace, place_of
 from kafkalog_spark.spark_errors import first_line
+from kafkalog_spark.spark_types import arrow_schema
 from kafkalog_spark.worker_process import settle
 
 # Spark's names for what a task knows of its query: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY
@@ -48,7 +51,8 @@ class WriteJob:
         Raises OptionError, NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has
         changed.
         """
-        columns = sink_columns(schema, options.topic)
+        columns = sink_columns(schema, options.topic, [column.name for column in options.encoded])
+        check_formats(options, columns, schema)
         place = place_of(options)
         return cls(place.open_job(stream), options, columns, place, time.time_ns() // 1_000_000)
 
@@ -66,7 +70,34 @@ class WriteJob:
         wanted += ["topic"] if self.columns.topic else []
         wanted += ["partition"] if self.columns.partition else []
         writer = TaskWriter(self.place.stage(self.id), self.options, self.columns.record, own)
-        return writer.run(batch.select(wanted) for batch in batches)
+        return writer.run(batch.select(wanted) for batch in encoded_batches(self.options, self.columns, batches))
+
+
+def encoders(options: WriteOptions, columns: SinkColumns, schema: pa.Schema) -> Encoders | None:
+    """What makes values and keys of rows with that schema; None where they are written as they are. Raises
+    OptionError."""
+    return Encoders(options.encoded, columns.packed, schema) if options.encoded else None
+
+
+def check_formats(options: WriteOptions, columns: SinkColumns, schema: StructType) -> None:
+    """Raises OptionError for what a format does not write."""
+    if options.encoded:
+        encoders(options, columns, arrow_schema(schema))
+
+
+def encoded_batches(
+    options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The batches with values and keys made. Raises InvalidRecord."""
+    if not options.encoded:
+        yield from batches
+        return
+    first = next(batches, None)
+    if first is None:
+        return
+    rows = chain([first], batches)
+    made = encoders(options, columns, first.schema)
+    yield from rows if made is None else made.applied(rows)
 
 
 def _manifests(messages: list[WriterCommitMessage | None]) -> list[TaskManifest]:

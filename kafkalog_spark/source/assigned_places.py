@@ -25,8 +25,12 @@ def places_to_read(
 ) -> dict[TopicPartition, PartitionPlace]:
     """Where each of the `wanted` partitions is read, of several copies the one that the option `replicas` means. Raises
     what `chosen_places` raises."""
+    if options.replicas == "merge":
+        from kafkalog_spark.log.repair.merged_log import merged_places
+
+        return merged_places(dirs.places, dirs.copies, wanted)
     return chosen_places(
-        dirs.places, dirs.copies, wanted, options.replicas, pass_over_damage=options.mode == "DROPMALFORMED"
+        dirs.places, dirs.copies, wanted, options.replicas, pass_over_damage=options.passes_over_damage
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -21,9 +21,10 @@ from kafkalog_spark.source.joined import joined
 from kafkalog_spark.source.log_view import opened_view
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split, plan, tasks_of
+from kafkalog_spark.source.pushdown import takes_filters
 from kafkalog_spark.source.request_log import requests_logged
 from kafkalog_spark.source.scan_limit import check_scan_bytes
-from kafkalog_spark.source.spark_schema import ArrowShape
+from kafkalog_spark.source.typed_columns import settled, shape_of
 from kafkalog_spark.spark_errors import first_line, first_line_of
 from kafkalog_spark.worker_process import until_spark_has_enough
 
@@ -38,7 +39,7 @@ class _PushFilters:
 
     Spark 4.3.0 refuses a reader that overrides the method while spark.sql.python.filterPushdown.enabled is off, even in
     a query without a filter; it looks at `__func__` to see whether it is overridden. The setting alone is not enough to
-    push: a load has to ask for it with pushdown=true, which pushdown.py refuses where Spark would mix scans up.
+    push: pushdown.py decides, since there are releases of Spark that would mix scans up.
     """
 
     def __init__(self, reader: KafkaLogBatchReader) -> None:
@@ -53,7 +54,7 @@ class KafkaLogBatchReader(DataSourceReader):
     """Reads the offset ranges that the options ask for. Small when pickled: no listing, no open file."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options = options
+        self._options = settled(options, schema)
         self._schema = schema
         self._filter = RowFilter()
 
@@ -63,8 +64,8 @@ class KafkaLogBatchReader(DataSourceReader):
 
     def take_filters(self, filters: list[Filter]) -> list[Filter]:
         """Keep what is applied here to every row; returns the filters that Spark has to apply."""
-        if not self._options.pushdown:
-            return filters
+        if not takes_filters(self._options) or self._options.reports_damage:
+            return filters  # of rows about damage Spark alone knows what a filter leaves
         self._filter, rest = split_filters(filters)
         return rest
 
@@ -81,7 +82,7 @@ class KafkaLogBatchReader(DataSourceReader):
         return first_line_of(self._read(partition.value))
 
     def _read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        shape = ArrowShape(self._schema)
+        shape = shape_of(self._options, self._schema)
         request = scan_request(self._options, self._filter, shape.columns)
         yield from map(shape.fit, rows_of_splits(self._rows_of, splits, request))
 
@@ -91,13 +92,30 @@ class KafkaLogBatchReader(DataSourceReader):
             return
         log, view = found
         asked = rebind(split.range, view.log_start, view.log_end, fail_on_data_loss=self._options.fail_on_data_loss)
+        if self._options.tail is not None:
+            asked = _last_records(log, asked, self._options.tail, request)
         asked = replace(
             asked,
             start=max(asked.start, self._filter.offset_from),
             end=min(asked.end, self._filter.offset_until),
         )
         fail_on_data_loss = self._options.fail_on_data_loss
-        yield from scan_range(log, asked, request, split.hint, space, fail_on_data_loss=fail_on_data_loss)
+        yield from scan_range(
+            log,
+            asked,
+            request,
+            split.hint,
+            space,
+            fail_on_data_loss=fail_on_data_loss,
+            damage=DamageRows(split.is_first, split.range.end_is_latest) if self._options.reports_damage else None,
+        )
+
+
+def _last_records(log: PartitionLog, asked: OffsetRange, count: int, request: Any) -> OffsetRange:
+    from kafkalog_spark.log.read.tail import tail_start
+
+    start = tail_start(log, asked.start, asked.end, count, request)
+    return replace(asked, start=start, start_is_earliest=asked.start_is_earliest and start == asked.start)
 
 
 def rows_of_splits(
@@ -115,6 +133,13 @@ def rows_of_splits(
         yield from until_spark_has_enough(joined(rows))
 
 
+class DamageRows(NamedTuple):
+    """That rows about damage are wanted. is_first, is_last: see scan_with_damage."""
+
+    is_first: bool
+    is_last: bool
+
+
 def scan_range(
     log: PartitionLog,
     asked: OffsetRange,
@@ -123,29 +148,28 @@ def scan_range(
     space: Any,
     *,
     fail_on_data_loss: bool,
+    damage: DamageRows | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range that `rebind` has bound; logs what mode=DROPMALFORMED passed over.
 
     Until the first batch is handed over, a range from earliest begins again where retention has moved the log start:
     its start is looked up when it is read, and only now it is. Whatever else is gone by the time it is read raises
-    DataLoss, or is logged with fail_on_data_loss=False.
+    DataLoss, or is logged with fail_on_data_loss=False. damage: of mode=PERMISSIVE, which has rows about it.
     """
     from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
 
     while True:
         statistics = ScanStatistics()
         on_loss = partial(_lose, log, asked, statistics, fail_on_data_loss)
+        begun: dict[str, Any] = {"statistics": statistics, "on_loss": on_loss, "space": space}
         try:
-            yield from scan_partition(
-                log,
-                asked.start,
-                asked.end,
-                request,
-                statistics=statistics,
-                position_hint=hint,
-                on_loss=on_loss,
-                space=space,
-            )
+            if damage is not None:
+                from kafkalog_spark.log.repair.damage_rows import scan_with_damage  # no other read needs it
+
+                begun |= damage._asdict()
+                yield from scan_with_damage(log, asked.start, asked.end, request.columns, request, **begun)
+                return
+            yield from scan_partition(log, asked.start, asked.end, request, position_hint=hint, **begun)
             break
         except DataLoss:
             if not _overtaken(log, asked, statistics):
@@ -169,7 +193,8 @@ def _overtaken(log: PartitionLog, asked: OffsetRange, statistics: Any) -> bool:
 
 
 def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> Any:
-    """Options and pushed filters as what the log's scan understands."""
+    """Options and pushed filters as what the log's scan understands. columns: with mode=PERMISSIVE those about damage
+    among them."""
     from kafkalog_spark.log.read.partition_scan import ScanRequest
 
     return ScanRequest(
@@ -180,6 +205,6 @@ def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str
         timestamp_in_ms=row_filter.timestamp_in_ms or (),
         read_committed=options.read_committed,
         max_decompressed=options.max_decompressed_batch_bytes,
-        drop_malformed=options.mode == "DROPMALFORMED",
+        drop_malformed=options.passes_over_damage,
         wanted=options.wanted,
     )

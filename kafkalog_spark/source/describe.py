@@ -29,10 +29,12 @@ class Description:
     """The range of offsets of every partition, with the directory that it is read from. `str` has a line for each."""
 
     partitions: Sequence[tuple[OffsetRange, PartitionPlace]]
+    tail: int | None = None
+    """Of each range the last so many records only."""
 
     def __str__(self) -> str:
         topics = {asked.topic for asked, _ in self.partitions}
-        records = sum(asked.size for asked, _ in self.partitions)
+        records = sum(min(asked.size, self.tail or asked.size) for asked, _ in self.partitions)
         counts = f"{_number(len(self.partitions), 'partition')} of {_number(len(topics), 'topic')}"
         lines = [f"{counts}, at most {_number(records, 'record')}"]
         table = [
@@ -69,7 +71,7 @@ def describe(path: str | os.PathLike[str], **options: object) -> Description:
         on_no_match=parsed.on_no_match,
         fail_on_data_loss=parsed.fail_on_data_loss,
     )
-    return Description([(asked, places[asked.topic_partition]) for asked in ranges])
+    return Description([(asked, places[asked.topic_partition]) for asked in ranges], parsed.tail)
 
 
 def _number(count: int, what: str) -> str:

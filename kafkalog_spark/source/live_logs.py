@@ -184,7 +184,7 @@ def _look_at_log(
     log = place.open_unread(
         recovery_point=recovery_point,
         log_start_checkpoint=log_start,
-        pass_over_damage=options.mode == "DROPMALFORMED",
+        pass_over_damage=options.passes_over_damage,
     )
     return _with_end(LiveLog(place, log, topic_id_of(place), directory, Watch("")), options, now)
 

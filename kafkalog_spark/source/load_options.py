@@ -17,12 +17,12 @@ from kafkalog_spark.source.options import ReadOptions, parse_read_options, warn_
 class LoadOptions:
     """The same options as a batch reads them and as a stream does; an OptionError where that refuses them.
 
-    `told`: names without effect that have been logged. Spark keeps the data source, and this in it, after `schema()`.
+    `logged`: names without effect that have been logged. Spark keeps the data source, and this in it, after `schema()`.
     """
 
     as_batch: ReadOptions | OptionError
     as_stream: ReadOptions | OptionError
-    told: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> LoadOptions:
@@ -54,9 +54,9 @@ class LoadOptions:
         return kind
 
     def _tell(self, ignored: Iterable[str]) -> None:
-        news = [name for name in ignored if name not in self.told]
+        news = [name for name in ignored if name not in self.logged]
         warn_of(news)
-        self.told.update(news)
+        self.logged.update(news)
 
 
 def _parsed(options: Mapping[str, str], *, streaming: bool) -> ReadOptions | OptionError:

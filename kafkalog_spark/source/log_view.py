@@ -31,7 +31,7 @@ def opened_view(
     NotALogDirectory.
     """
     try:
-        log = place.open(pass_over_damage=options.mode == "DROPMALFORMED", known_end=known_end, checkpoints=checkpoints)
+        log = place.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
         view = LogView(
             log_start=log.log_start_offset,
             log_end=_end_for_readers(log, options, fixed_end),

@@ -136,6 +136,13 @@ PLAIN_OPTIONS = (
         "Refuse to read a batch for which more bytes of .log files would be looked at, and say how many. Ours.",
     ),
     Option(
+        "tail",
+        values.positive_long,
+        None,
+        "Only the last so many records of each partition, of those in the range that the options above name, read from "
+        "its end. Conditions (`where.*`, filters) narrow what these are. Batch only. Ours.",
+    ),
+    Option(
         "maxDecompressedBatchBytes",
         values.byte_size,
         "64m",
@@ -146,7 +153,9 @@ PLAIN_OPTIONS = (
         values.choice(*REPLICAS),
         "longest",
         "A partition that lies in several of the log directories: `longest` reads the copy of the highest leader "
-        "epoch, of these the one that ends last, and logs which; `error` fails.",
+        "epoch, of these the one that ends last, and logs which; `error` fails; `merge` takes what is damaged in that "
+        "copy, or missing at its ends, from the others, by leader epochs. Batch only, of directories that no broker "
+        "writes to.",
     ),
     Option(
         LAYOUT_OPTION,
@@ -163,16 +172,37 @@ PLAIN_OPTIONS = (
     ),
     Option(
         "pushdown",
-        values.boolean,
-        "false",
-        "Let Spark push filters into the read. Refused on Spark 4, which would then return wrong rows (SPARK-58551).",
+        values.choice("auto", "true", "false"),
+        "auto",
+        "Whether the read applies the filters that Spark pushes (in a session with "
+        "`spark.sql.python.filterPushdown.enabled`). `auto`: where no wrong row is possible, Spark 5 and newer; on "
+        "Spark 4 Spark filters, and one log line says why (SPARK-58551). `true` is refused on Spark 4. Ours.",
     ),
     Option(
         "mode",
-        values.choice("FAILFAST", "DROPMALFORMED"),
+        values.choice("FAILFAST", "DROPMALFORMED", "PERMISSIVE"),
         "FAILFAST",
-        "What a damaged batch does: fail, naming file and position, or be skipped, with a warning that does. Rows of "
-        "it that were handed over before the damage was met stay: a batch with a valid CRC can be malformed inside.",
+        "What a damaged batch does: fail, naming file and position; be skipped, with a warning that does; or, with "
+        "`PERMISSIVE`, be a row that does, in the columns `_error`, `_file`, `_position`, `_length`, `_first_offset`, "
+        "`_next_offset`, which are there in this mode alone (docs/reading.md; batch only). Rows of it that were handed "
+        "over before the damage was met stay: a batch with a valid CRC can be malformed inside.",
+    ),
+)
+
+GROUP_OPTIONS = (
+    Option(
+        "commitGroup",
+        values.text,
+        None,
+        "Streams: the consumer group that the query's position is committed to, at the broker that "
+        "`kafka.bootstrap.servers` names, whenever a batch is done (docs/streaming.md). Ours.",
+    ),
+    Option(
+        "failOnCommitError",
+        values.boolean,
+        "false",
+        "Streams with `commitGroup`: fail when the offsets cannot be committed. `false`: warn, go on, and try again. "
+        "Ours.",
     ),
 )
 
@@ -190,6 +220,26 @@ SEARCH_OPTIONS = (
 )
 """All that are given must hold; a null matches none of them. Records are looked at before anything is copied."""
 
+TYPED_OPTIONS = (
+    Option(
+        "value.format",
+        values.text,
+        None,
+        "What values are decoded as: `json`, `string`, `avro`, `protobuf`, `confluent-avro` …; the columns are those "
+        "of `.schema(...)` (docs/typed.md). Ours, as those that follow.",
+    ),
+    Option("key.format", values.text, None, "The same of keys."),
+    Option(
+        "value.mode",
+        values.text,
+        None,
+        "What a bad value does, where that is not what `mode` says: `PERMISSIVE` (the default), `DROPMALFORMED`, "
+        "`FAILFAST`.",
+    ),
+    Option("key.mode", values.text, None, "The same of keys."),
+)
+"""Parsed by typed_options.py, with the options of the formats."""
+
 RATE_OPTIONS = (
     Option("maxOffsetsPerTrigger", values.positive_long, None, "Streams: most offsets in a batch, in all."),
     Option("minOffsetsPerTrigger", values.positive_long, None, "Streams: fewest offsets that start a batch."),
@@ -204,22 +254,33 @@ RATE_OPTIONS = (
 )
 """A batch ignores them."""
 
-READ_OPTIONS = (*SUBSCRIPTION_OPTIONS, *START_OPTIONS, *END_OPTIONS, *PLAIN_OPTIONS, *SEARCH_OPTIONS, *RATE_OPTIONS)
+READ_OPTIONS = (
+    *SUBSCRIPTION_OPTIONS,
+    *START_OPTIONS,
+    *END_OPTIONS,
+    *PLAIN_OPTIONS,
+    *SEARCH_OPTIONS,
+    *TYPED_OPTIONS,
+    *RATE_OPTIONS,
+    *GROUP_OPTIONS,
+)
 
 OF_MANY_NAMES = {
     f"{KEY_OPTION}ID": "Private RSA key that opens segments which Aiven's plugin encrypted with the key pair ID: a "
     "PEM, or a path to one that every worker can read. It is shown nowhere.",
+    "value.*": "Options of the format of values, `key.*` of that of keys; without a prefix of both (docs/typed.md).",
 }
 """Options of which there are as many as a user needs."""
 
 CONNECTOR_ONLY = {
-    "kafka.bootstrap.servers": "there is no broker",
-    "kafka.group.id": "there is no consumer group",
+    "kafka.bootstrap.servers": "there is no broker; with `commitGroup`, the one that it commits to",
+    "kafka.group.id": "there is no consumer group; see `commitGroup`",
     "groupIdPrefix": "there is no consumer group",
     "kafkaConsumer.pollTimeoutMs": "nothing is polled",
     "fetchOffset.numRetries": "nothing is fetched",
     "fetchOffset.retryIntervalMs": "nothing is fetched",
-    "kafka.*": "every other setting of a Kafka consumer",
+    "kafka.*": "every other setting of a Kafka consumer; with `commitGroup`, those of the connection count "
+    "(`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`, `kafka.client.id`, `kafka.socket.*`)",
 }
 """Accepted and ignored, with the reason."""
 
@@ -250,6 +311,9 @@ OTHER_NAMES = {
     "headers": "includeHeaders",
     "where.value": "where.value.contains",
     "where.headers": "where.header",
+    "groupid": "commitGroup",
+    "group.id": "commitGroup",
+    "consumergroup": "commitGroup",
     "select": "columns",
     "log.dirs": "path",
     "logdirs": "path",

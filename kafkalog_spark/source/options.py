@@ -7,12 +7,12 @@ by changing the format name. Each option is declared in option_names.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS
+from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.log.read.replicas import Replicas
 from kafkalog_spark.log.read.wanted_records import WantedRecords
 from kafkalog_spark.log.store.storage_names import is_storage_option
@@ -21,6 +21,7 @@ from kafkalog_spark.log.tables.work import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 from kafkalog_spark.option_text import GivenOptions, Option, is_nearly, unknown_option
 from kafkalog_spark.source.bounds import NoMatch
+from kafkalog_spark.source.group_options import CommitGroup, commit_group, of_the_connection
 from kafkalog_spark.source.offset_range_limit import (
     EARLIEST,
     LATEST,
@@ -34,6 +35,7 @@ from kafkalog_spark.source.offset_range_limit import (
 from kafkalog_spark.source.option_names import (
     CONNECTOR_ONLY,
     END_OPTIONS,
+    GROUP_OPTIONS,
     OF_SPARK,
     OTHER_NAMES,
     PLAIN_OPTIONS,
@@ -48,11 +50,13 @@ from kafkalog_spark.source.option_values import known_columns
 from kafkalog_spark.source.search_options import wanted_records
 from kafkalog_spark.source.subscription import NotSaid, Subscription
 from kafkalog_spark.source.table_options import table_query
+from kafkalog_spark.source.typed_options import TypedOptions, typed_options
 
 __all__ = ["ReadOptions", "options_table", "parse_read_options", "warn_of"]
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
-Mode = Literal["FAILFAST", "DROPMALFORMED"]
+Pushdown = Literal["auto", "true", "false"]
+Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
 NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
 NO_OPTIONS = (
@@ -60,6 +64,8 @@ NO_OPTIONS = (
     "CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (path '...', subscribe '...'), or SELECT ... FROM table WITH "
     "('path' = '...', 'subscribe' = '...')"
 )
+
+_RESERVED = frozenset(option.name.lower() for option in READ_OPTIONS)
 
 _log = logging.getLogger(__name__)
 
@@ -70,9 +76,9 @@ class ReadOptions:
 
     `paths`: directories as given, local ones perhaps relative; `storage`: how object stores are reached; `tier`:
     of tiered storage. `columns`: names in the order of the result. `table`: None for records. `wanted`: what
-    they must hold.
+    they must hold. `typed`: what values and keys are decoded as. `tail`: only the last so many of each partition.
     `max_partition_bytes`, `max_decompressed_batch_bytes`, `max_bytes_per_trigger`: bytes. `max_trigger_delay_ms`: ms.
-    Of a batch, the four rate options are None.
+    Of a batch, the four rate options and `commit_group` are None.
     `ignored`: names, as given, of options that have no effect here.
     """
 
@@ -91,16 +97,29 @@ class ReadOptions:
     max_partition_bytes: int
     max_decompressed_batch_bytes: int
     max_scan_bytes: int | None
+    tail: int | None
     replicas: Replicas
-    pushdown: bool
+    pushdown: Pushdown
     mode: Mode
     table: TableQuery | None
     wanted: WantedRecords
+    typed: TypedOptions
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int | None
     max_bytes_per_trigger: int | None
+    commit_group: CommitGroup | None
     ignored: tuple[str, ...]
+
+    @property
+    def passes_over_damage(self) -> bool:
+        """Whether damage keeps no good record from being read."""
+        return self.mode != "FAILFAST"
+
+    @property
+    def reports_damage(self) -> bool:
+        """Whether a damaged stretch is a row."""
+        return self.mode == "PERMISSIVE"
 
     @property
     def read_committed(self) -> bool:
@@ -115,11 +134,12 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
     logged in one line unless `quiet`.
     """
     given = _Given(options)
-    ignored = given.ignored(streaming)
+    typed, of_formats = typed_options(given, _RESERVED)
+    ignored = given.ignored(streaming, of_formats)
     start = given.first_of(START_OPTIONS, Latest() if streaming else None)
     end = Latest() if streaming else given.first_of(END_OPTIONS)
     if streaming:
-        _check_stream(given)
+        _check_stream(given, typed)
     else:
         _check_batch_start(start)
         _check_batch_end(end)
@@ -129,6 +149,8 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
     rate = _rates(given, streaming)
     given.refuse()
     table = table_query(given, plain, subscription, streaming=streaming)
+    if table is not None and typed:
+        raise OptionError(f"option '{typed.sides[0].side}.format' is of records, not of the table '{table.table}'")
     result = ReadOptions(
         paths=_paths(given, plain),
         storage=StorageOptions.of(
@@ -147,15 +169,20 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
         max_partition_bytes=plain["maxPartitionBytes"],
         max_decompressed_batch_bytes=plain["maxDecompressedBatchBytes"],
         max_scan_bytes=plain["maxScanBytes"],
+        tail=_tail(given, plain, streaming),
         replicas=plain["replicas"],
         pushdown=plain["pushdown"],
-        mode=plain["mode"],
+        mode="FAILFAST" if streaming and typed and plain["mode"] == "PERMISSIVE" else plain["mode"],
         table=table,
         wanted=wanted_records(given),
+        typed=typed,
         max_offsets_per_trigger=rate["maxOffsetsPerTrigger"],
         min_offsets_per_trigger=rate["minOffsetsPerTrigger"],
         max_trigger_delay_ms=rate["maxTriggerDelay"],
         max_bytes_per_trigger=rate["maxBytesPerTrigger"],
+        commit_group=commit_group(
+            given, {option.name: given.value(option) for option in GROUP_OPTIONS}, streaming=streaming
+        ),
         ignored=ignored,
     )
     if not quiet:
@@ -184,8 +211,9 @@ class _Given(GivenOptions):
             if self.has(name):
                 raise OptionError(why)
 
-    def ignored(self, streaming: bool) -> tuple[str, ...]:
-        """Names without effect, in the order given. Raises OptionError for a name that there is not."""
+    def ignored(self, streaming: bool, of_formats: Collection[str]) -> tuple[str, ...]:
+        """Names without effect, in the order given. of_formats: names that formats use. Raises OptionError for a name
+        that there is not."""
         used = {option.name.lower() for option in READ_OPTIONS} | REFUSED.keys()
         without_effect = {name.lower() for name in (*CONNECTOR_ONLY, *OF_SPARK)}
         no_effect = {"endingtimestamp"} if streaming else {option.name.lower() for option in RATE_OPTIONS}
@@ -193,6 +221,8 @@ class _Given(GivenOptions):
         for key, name in self.names.items():
             if (
                 (key in used and key not in no_effect)
+                or key in of_formats
+                or (self.has("commitGroup") and of_the_connection(key))
                 or is_storage_option(key)
                 or is_tier_option(key)
                 or self.is_table_property(key)
@@ -213,8 +243,20 @@ def _check_known(key: str, name: str) -> None:
     raise unknown_option(name, [*(option.name for option in READ_OPTIONS), *CONNECTOR_ONLY], OTHER_NAMES)
 
 
-def _check_stream(given: _Given) -> None:
+def _check_stream(given: _Given, typed: TypedOptions) -> None:
     _, by_timestamp, by_offset = END_OPTIONS
+    mode = next(option for option in PLAIN_OPTIONS if option.name == "mode")
+    if given.value(mode) == "PERMISSIVE" and not typed:
+        raise OptionError(
+            "mode=PERMISSIVE is of batch queries: a stream would never come back to what it has reported",
+            hint="mode=DROPMALFORMED passes over damage and logs it; read what is lost with spark.read",
+        )
+    replicas = next(option for option in PLAIN_OPTIONS if option.name == "replicas")
+    if given.value(replicas) == "merge":
+        raise OptionError(
+            "replicas=merge is of batch queries: it is for directories that no broker writes to",
+            hint="replicas=longest follows the copy of the leader",
+        )
     if by_offset in given:
         raise OptionError("ending offset not valid in streaming queries")
     if by_timestamp in given:
@@ -264,8 +306,15 @@ def _paths(given: _Given, plain: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _columns(plain: Mapping[str, Any]) -> tuple[str, ...]:
-    columns = COLUMNS if plain["columns"] is None else known_columns(plain["columns"], COLUMN_TYPES)
-    return (*columns, "headers") if plain["includeHeaders"] and "headers" not in columns else columns
+    """With mode=PERMISSIVE those about damage too: the ones that `columns` names, or all of them at the end."""
+    permissive = plain["mode"] == "PERMISSIVE"
+    known = COLUMN_TYPES | DAMAGE_COLUMN_TYPES if permissive else COLUMN_TYPES
+    columns = COLUMNS if plain["columns"] is None else known_columns(plain["columns"], known)
+    if plain["includeHeaders"] and "headers" not in columns:
+        columns = (*columns, "headers")
+    if permissive and not DAMAGE_COLUMN_TYPES.keys() & set(columns):
+        columns = (*columns, *DAMAGE_COLUMN_TYPES)
+    return columns
 
 
 def _isolation_level(given: _Given, plain: Mapping[str, Any]) -> IsolationLevel:
@@ -276,6 +325,25 @@ def _isolation_level(given: _Given, plain: Mapping[str, Any]) -> IsolationLevel:
     if given.has("isolationLevel"):
         raise OptionError(f"option 'isolationLevel' is {ours}, but 'kafka.isolation.level' is {kafkas}")
     return kafkas
+
+
+_NOT_WITH_TAIL = ("maxScanBytes", "maxRecordsPerPartition", "minPartitions")
+"""Where the last records begin is found by the tasks: nothing is known of their bytes or offsets before."""
+
+
+def _tail(given: _Given, plain: Mapping[str, Any], streaming: bool) -> int | None:
+    tail: int | None = plain["tail"]
+    if tail is None:
+        return None
+    if streaming:
+        raise OptionError("option 'tail' is of batch queries: a stream has no last records", hint="use spark.read")
+    for name in _NOT_WITH_TAIL:
+        if given.has(name):
+            raise OptionError(
+                f"options 'tail' and '{name}' are both given",
+                hint=f"leave '{name}' out: a tail is read by one task a partition, and from its end",
+            )
+    return tail
 
 
 def _rates(given: _Given, streaming: bool) -> Mapping[str, int | None]:

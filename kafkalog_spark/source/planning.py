@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.log_end import LogEnd
@@ -32,6 +33,9 @@ from kafkalog_spark.source.request_log import requests_logged
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts, segment_facts
 from kafkalog_spark.source.subscription import assigned_partitions
 
+_TAIL_BYTES = 1 << 20
+"""What the last records of a partition are taken for when tasks are packed: opening its files costs as much."""
+
 
 @dataclass(frozen=True)
 class Split:
@@ -39,7 +43,7 @@ class Split:
 
     `hint`: (segment base offset, position) of its start. `known_end`: where the log ended, for a task that has to look
     for its end again. Both are checked before they are used. `topic_id`: of a stream, the topic that was planned.
-    `size`: about how many bytes it has on disk.
+    `size`: about how many bytes it has on disk. `is_first`: no other split of the read lies before it in its partition.
     """
 
     place: PartitionPlace
@@ -48,6 +52,7 @@ class Split:
     known_end: LogEnd | None = None
     topic_id: uuid.UUID | None = None
     size: int = 0
+    is_first: bool = True
 
     @property
     def fixed_end(self) -> int | None:
@@ -67,6 +72,23 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
 
 
 def _plan(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) -> list[Split]:
+    ranges, places, logs = resolved_ranges(dirs, options, row_filter)
+    if options.tail is not None:
+        return _whole_splits(ranges, places, logs, options)
+    facts = facts_of(ranges, places, logs, options, row_filter)
+    return splits_of(ranges, facts, places, logs, options, row_filter)
+
+
+class ResolvedRanges(NamedTuple):
+    """What of each partition is asked for, where that is read, and the log that was opened there."""
+
+    ranges: list[OffsetRange]
+    places: dict[TopicPartition, PartitionPlace]
+    logs: dict[TopicPartition, PartitionLog]
+
+
+def resolved_ranges(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) -> ResolvedRanges:
+    """The options' bounds in the log directories' partitions. Raises as `plan`."""
     assigned = assigned_partitions(options.subscription, dirs.places)
     logs: dict[TopicPartition, PartitionLog] = {}
     views: dict[TopicPartition, LogView] = {}
@@ -86,12 +108,39 @@ def _plan(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) -> list[Sp
         on_no_match=options.on_no_match,
         fail_on_data_loss=options.fail_on_data_loss,
     )
+    return ResolvedRanges(ranges, places, logs)
+
+
+def facts_of(
+    ranges: Iterable[OffsetRange],
+    places: Mapping[TopicPartition, PartitionPlace],
+    logs: Mapping[TopicPartition, PartitionLog],
+    options: ReadOptions,
+    row_filter: RowFilter,
+) -> dict[TopicPartition, list[SegmentFacts]]:
+    """Of each range the segments that it needs."""
     of_place = {places[r.topic_partition]: r for r in ranges}
     found_facts = for_each_place(
         lambda place: segment_facts(logs[place.topic, place.partition], of_place[place], row_filter, options), of_place
     )
-    facts = dict(zip((r.topic_partition for r in ranges), found_facts, strict=True))
-    return splits_of(ranges, facts, places, logs, options, row_filter)
+    return dict(zip((r.topic_partition for r in of_place.values()), found_facts, strict=True))
+
+
+def _whole_splits(
+    ranges: Iterable[OffsetRange],
+    places: Mapping[TopicPartition, PartitionPlace],
+    logs: Mapping[TopicPartition, PartitionLog],
+    options: ReadOptions,
+) -> list[Split]:
+    """Of option tail: the task of a range finds where its last records begin, so no segment is opened for that here."""
+    splits = []
+    for whole in ranges:
+        tp = whole.topic_partition
+        if whole.size > 0 or whole.end_is_latest or _is_about_damage(whole, logs[tp], options):
+            split = Split(places[tp], whole, size=_TAIL_BYTES)
+            split = replace(split, place=split.place.carrying(logs[tp], whole.start, split.fixed_end))
+            splits.append(_with_known_end(split, logs[tp]))
+    return splits
 
 
 def splits_of(
@@ -123,13 +172,23 @@ def splits_of(
     asked = split_ranges(
         pieces, min_partitions=options.min_partitions, max_records_per_partition=options.max_records_per_partition
     )
+    asked += [whole for whole in ranges if _is_about_damage(whole, logs[whole.topic_partition], options)]
     splits = []
+    begun: set[TopicPartition] = set()
     for part in asked:
         tp = part.topic_partition
-        split = Split(places[tp], part, hints.get((tp, part.start)), size=_size_of(part, facts[tp]))
+        size = _size_of(part, facts[tp])
+        split = Split(places[tp], part, hints.get((tp, part.start)), size=size, is_first=tp not in begun)
+        begun.add(tp)
         split = replace(split, place=split.place.carrying(logs[tp], part.start, split.fixed_end))
         splits.append(_with_known_end(split, logs[tp]))
     return splits
+
+
+def _is_about_damage(whole: OffsetRange, log: PartitionLog, options: ReadOptions) -> bool:
+    """Whether a range that has no offset may have rows all the same: of damage where the log ends."""
+    without_offset = whole.size <= 0 and not whole.end_is_latest
+    return options.reports_damage and without_offset and whole.end >= log.log_end_offset
 
 
 def tasks_of(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split, ...]]:

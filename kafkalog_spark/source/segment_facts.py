@@ -77,7 +77,9 @@ def segment_facts(
                         first = offset
                 last = min(end, following if following is not None else end)
                 size = _bytes_of(file, first, last, position)
-                cuts = tuple(_cuts(file, first, last, position, options.max_partition_bytes)) if size else ()
+                # of a segment with damage every task would judge all of it
+                whole = options.reports_damage or not size
+                cuts = () if whole else tuple(_cuts(file, first, last, position, options.max_partition_bytes))
                 facts.append(SegmentFacts(first, last, size, cuts))
         except FileNotFoundError:
             # deleted or replaced since it was listed: the task that reads its offsets finds out what that means
@@ -136,9 +138,9 @@ def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
     if start > file.base_offset and not position:
         position = file.offset_index.floor(start).position
     if file.next_base_offset is not None and end >= file.next_base_offset:
-        return max(file.size - position, 0)
+        return max(file.size - max(position, file.begin), 0)
     _, positions = file.offset_index.entries_after(end)
-    return max((int(positions[0]) if len(positions) else file.size) - position, 0)
+    return max((int(positions[0]) if len(positions) else file.size) - max(position, file.begin), 0)
 
 
 def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) -> Iterator[Cut]:

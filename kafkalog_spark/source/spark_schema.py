@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -19,9 +18,10 @@ from pyspark.sql.types import (
 )
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.record_schema import COLUMNS
+from kafkalog_spark.log.read.record_schema import COLUMNS, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.spark_types import arrow_schema
 
-# Built from classes: StructType.fromDDL needs a SparkContext, which workers do not have.
+# Built from classes: StructType.fromDDL needs a Spark session, which workers do not have.
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType(), True), StructField("value", BinaryType(), True)]), True
 )
@@ -35,38 +35,52 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": _HEADERS,
 }
+_DAMAGE_TYPES: dict[str, DataType] = {
+    name: StringType() if name in ("_error", "_file") else LongType() for name in DAMAGE_COLUMN_TYPES
+}
 _AS_TEXT = ("key", "value")
 _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
 
 def spark_schema(columns: tuple[str, ...] = COLUMNS) -> StructType:
-    """Types and nullability of Spark's Kafka connector, for these columns in this order."""
-    return StructType([StructField(name, _TYPES[name], True) for name in columns])
+    """Types and nullability of Spark's Kafka connector, for these columns in this order, some of which may be those
+    about damage."""
+    types = _TYPES | _DAMAGE_TYPES
+    return StructType([StructField(name, types[name], True) for name in columns])
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema asks for.
+def columns_of(schema: StructType, *, with_damage: bool = False) -> tuple[str, ...]:
+    """The columns that a schema asks for. with_damage: of mode=PERMISSIVE, which has columns about damage, and nulls in
+    the others.
 
     Raises OptionError for a name that is no column, a type that is not the column's (key and value may be `string`: the
-    bytes are taken as UTF-8), or NOT NULL where there can be nulls.
+    bytes are taken as UTF-8), NOT NULL where there can be nulls, or with_damage for no column about damage at all.
     """
+    types, never_null = (_TYPES | _DAMAGE_TYPES, {"topic", "partition"}) if with_damage else (_TYPES, _NEVER_NULL)
     for field in schema.fields:
-        if field.name not in _TYPES:
+        if field.name in _DAMAGE_TYPES and not with_damage:
+            raise OptionError(f"the schema has a column '{field.name}', which is of mode=PERMISSIVE alone")
+        if field.name not in types:
             raise OptionError(
-                f"the schema has a column '{field.name}', a Kafka log has none", hint=f"there are {', '.join(_TYPES)}"
+                f"the schema has a column '{field.name}', a Kafka log has none", hint=f"there are {', '.join(types)}"
             )
         as_text = field.name in _AS_TEXT and isinstance(field.dataType, StringType)
-        if not as_text and not _same_type(field.dataType, _TYPES[field.name]):
+        if not as_text and not _same_type(field.dataType, types[field.name]):
             more = " or string" if field.name in _AS_TEXT else ""
             raise OptionError(
                 f"the schema's column '{field.name}' is {field.dataType.simpleString()}, "
-                f"expected {_TYPES[field.name].simpleString()}{more}"
+                f"expected {types[field.name].simpleString()}{more}"
             )
-        if not field.nullable and field.name not in _NEVER_NULL:
+        if not field.nullable and field.name not in never_null:
             raise OptionError(f"the schema's column '{field.name}' is NOT NULL, but records without one exist")
     names = tuple(field.name for field in schema.fields)
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
+    if with_damage and not _DAMAGE_TYPES.keys() & set(names):
+        raise OptionError(
+            "mode=PERMISSIVE with a schema in which no column tells rows about damage from records",
+            hint=f"add one of {', '.join(_DAMAGE_TYPES)}, or take mode=DROPMALFORMED",
+        )
     return names
 
 
@@ -74,20 +88,11 @@ def _same_type(asked: DataType, ours: DataType) -> bool:
     return bool(asked.simpleString() == ours.simpleString())
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark expects a batch of these columns."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    if "timezone" in signature(to_arrow_schema).parameters:
-        return to_arrow_schema(schema, timezone="UTC")
-    return to_arrow_schema(schema)  # before 4.2 timestamps are in UTC without being asked
-
-
 class ArrowShape:
     """Brings batches of ours into the Arrow schema that Spark expects of a StructType."""
 
-    def __init__(self, schema: StructType) -> None:
-        self.columns = columns_of(schema)
+    def __init__(self, schema: StructType, *, with_damage: bool = False) -> None:
+        self.columns = columns_of(schema, with_damage=with_damage)
         self._target: pa.Schema = arrow_schema(schema)
         self._as_text = [
             i for i, f in enumerate(schema.fields) if f.name in _AS_TEXT and isinstance(f.dataType, StringType)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import PartitionLog
@@ -34,10 +35,14 @@ from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split, tasks_of
 from kafkalog_spark.source.prefetch import KERNELS, MOST_BYTES, SPARK_ASKS, PrefetchingReader, rows_of
-from kafkalog_spark.source.spark_schema import ArrowShape, columns_of
+from kafkalog_spark.source.settled_formats import with_settled_formats
 from kafkalog_spark.source.stream_offsets import JsonOffsets, json_of, offsets_of
 from kafkalog_spark.source.stream_planner import StreamPlanner
+from kafkalog_spark.source.typed_columns import shape_of
 from kafkalog_spark.spark_errors import first_line, first_line_of
+
+if TYPE_CHECKING:
+    from kafkalog_spark.source.group_commit import GroupCommitter
 
 _log = logging.getLogger(__name__)
 
@@ -49,20 +54,38 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        columns_of(schema)
+        options = with_settled_formats(options)
+        shape_of(options, schema)
         self._options = options
         self._schema = schema
         self._planner: StreamPlanner | None = None
+        self._committer: GroupCommitter | None = None
         self._rows: list[pa.RecordBatch] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None, "_rows": []}
+        """For tasks, which need no password of commitGroup's broker."""
+        options = replace(self._options, commit_group=None)
+        return {**self.__dict__, "_options": options, "_planner": None, "_committer": None, "_rows": []}
 
     @property
     def planner(self) -> StreamPlanner:
         if self._planner is None:
             self._planner = StreamPlanner(self._options)
         return self._planner
+
+    @property
+    def committer(self) -> GroupCommitter | None:
+        """Of the option commitGroup; None without it. Raises OptionError for settings that its client does not take."""
+        wanted = self._options.commit_group
+        if self._committer is None and wanted is not None:
+            from kafkalog_spark.source.group_commit import AdminGroupClient, GroupCommitter
+
+            self._committer = GroupCommitter(wanted, AdminGroupClient(wanted.settings))
+        return self._committer
+
+    def stop(self) -> None:
+        if self._committer is not None:
+            self._committer.close()
 
     @first_line
     def prepareForTriggerAvailableNow(self) -> None:
@@ -82,12 +105,17 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @first_line
     def initialOffset(self) -> JsonOffsets:  # type: ignore[override]
+        _ = self.committer  # what is wrong with its settings shows before anything is read
         return json_of(self.planner.initial())
 
     @first_line
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # type: ignore[override]
         """Where the next batch ends; `start`, as it is, when there is none."""
         begin = offsets_of(start)
+        # Spark asks for the next batch when it has written down that the last one is done: also for the last time
+        # with Trigger.AvailableNow, and first of all after a restart. Its call of `commit` comes one batch later.
+        if self.committer is not None:
+            self.committer.reached(begin)
         end = self.planner.next_end(begin, self._limits(limit))
         return start if end == begin else json_of(end)
 
@@ -115,7 +143,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         if options.min_partitions is not None or options.max_records_per_partition is not None:
             return None  # tasks are asked for
-        if "headers" in self._schema.names:
+        if any(isinstance(field.dataType, StructType | ArrayType | MapType) for field in self._schema.fields):
             return None  # Spark's copies of such rows would point into an Arrow buffer that it has released
         if not KERNELS.ready():
             return None
@@ -136,7 +164,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        shape = ArrowShape(self._schema)
+        shape = shape_of(self._options, self._schema)
         request = scan_request(self._options, RowFilter(), shape.columns)
         yield from map(shape.fit, rows_of_splits(self._rows_of, splits, request))
 
@@ -172,7 +200,7 @@ def _opened(split: Split, options: ReadOptions) -> PartitionLog:
     """
     place = split.place
     try:
-        log = place.open_unread(pass_over_damage=options.mode == "DROPMALFORMED", known_end=split.known_end)
+        log = place.open_unread(pass_over_damage=options.passes_over_damage, known_end=split.known_end)
     except NotALogDirectory as gone:
         if place.exists() or not place.store.exists(place.log_dir):
             raise

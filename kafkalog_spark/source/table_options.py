@@ -18,6 +18,7 @@ _OF_RECORDS = (
     "isolationLevel",
     "kafka.isolation.level",
     "mode",
+    "tail",
     "maxRecordsPerPartition",
     *(option.name for option in SEARCH_OPTIONS),
 )
@@ -39,6 +40,8 @@ def table_query(
     if streaming:
         raise OptionError(f"a stream reads records, not the table '{name}'", hint="use spark.read")
     table = TABLES[name]
+    if plain["replicas"] == "merge":
+        raise OptionError(f"replicas=merge is of records, not of the table '{name}', which is about single files")
     for option in _OF_RECORDS:
         if given.has(option):
             raise OptionError(f"option '{option}' is about records; the table '{name}' has none")

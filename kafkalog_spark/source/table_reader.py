@@ -1,4 +1,4 @@
-"""The batch reader of a table beside `records`: units of work planned on the driver, some of them a task."""
+"""The batch reader of a table other than `records`: units of work planned on the driver, some of them a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of a table beside `records` in Spark's types, and what a user's own `.schema(...)` may ask for."""
+"""The schema of a table other than `records` in Spark's types, and what a user's own `.schema(...)` may ask for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.tables.work import TableQuery
-from kafkalog_spark.source.spark_schema import arrow_schema
+from kafkalog_spark.spark_types import arrow_schema
 
 
 def table_schema(query: TableQuery) -> StructType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,21 @@ def test_broker_and_sink_take_turns(broker: RunningBroker, stop: str) -> None:
             assert texts(log_dir, "t", partition)[-2:] == [f"broker {turn}", f"sink {turn}"]
     broker.start()
     assert len(consumed(broker, 212)) == 200 + 2 * 2 * PARTITIONS
+
+
+def test_nothing_that_is_made_lets_the_world_write(broker: RunningBroker) -> None:
+    before = os.umask(0)
+    try:
+        write(broker.log_dir, values(*range(100)), topic="t", numPartitions=PARTITIONS)
+        broker.start()
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for partition in range(PARTITIONS):
+            producer.produce("t", b"more", partition=partition)
+        assert producer.flush(30) == 0
+        broker.create_topic("new")
+        assert len(consumed(broker, 100)) == 100 + PARTITIONS
+        broker.stop()
+    finally:
+        os.umask(before)
+    made = [path for path in broker.log_dir.rglob("*") if path.stat().st_mode & 0o002]
+    assert made == []

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThanOrEqual, IsNotNull, LessThan
 from pyspark.sql.types import LongType, StructField, StructType
 
+from kafkalog_spark.source import pushdown
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 from tests.source.helpers.driver import Load, read
@@ -88,9 +89,28 @@ def test_however_it_is_cut_the_rows_are_the_same(golden_log: GoldenLog, isolatio
 
 def test_without_pushdown_every_filter_goes_back(three: Path) -> None:
     filters = [IsNotNull(OFFSET), GreaterThanOrEqual(OFFSET, 20)]
-    scan = Load(three).scan(*filters)
+    scan = Load(three, pushdown=False).scan(*filters)
     assert scan.residual == filters
     assert scan.read().num_rows == 40
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["Spark 5", "Spark 4"])
+def test_auto_pushes_where_no_wrong_row_is_possible_and_logs_why(
+    three: Path, stays: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pushdown, "FILTERS_STAY_WITH_THEIR_SCAN", stays)
+    pushdown._say.cache_clear()  # once in a process
+    wanted = GreaterThanOrEqual(OFFSET, 15)
+    reader = Load(three)._source.reader(schema=Load(three).schema)
+    with caplog.at_level(logging.INFO, "kafkalog_spark.source.pushdown"):
+        assert reader.pushFilters([wanted]) == ([] if stays else [wanted])
+        assert reader.pushFilters([wanted]) == ([] if stays else [wanted])
+    (line,) = caplog.messages
+    assert line.startswith("pushdown=auto: on, Spark" if stays else "pushdown=auto: off, Spark")
+    assert ("(SPARK-58551)" in line) is not stays
+    assert caplog.records[0].levelno == (logging.INFO if stays else logging.WARNING)
+    rows = sum(batch.num_rows for one in reader.partitions() for batch in reader.read(one))
+    assert rows == (15 if stays else 40)
 
 
 def test_filters_that_are_not_applied_here_go_back(three: Path) -> None:

@@ -30,6 +30,7 @@ from kafkalog_spark.source.offset_range_limit import (
 from kafkalog_spark.source.option_names import CONNECTOR_ONLY, OF_MANY_NAMES, OF_SPARK, READ_OPTIONS, REFUSED
 from kafkalog_spark.source.options import ReadOptions, options_table, parse_read_options
 from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern
+from kafkalog_spark.source.typed_options import TypedOptions
 from tests.source.helpers.given_options import read, read_stream, refused
 
 
@@ -50,15 +51,18 @@ def test_defaults_of_a_batch() -> None:
         max_decompressed_batch_bytes=67108864,
         max_partition_bytes=134217728,
         max_scan_bytes=None,
+        tail=None,
         replicas="longest",
-        pushdown=False,
+        pushdown="auto",
         mode="FAILFAST",
         table=None,
         wanted=EVERY_RECORD,
+        typed=TypedOptions(),
         max_offsets_per_trigger=None,
         min_offsets_per_trigger=None,
         max_trigger_delay_ms=None,
         max_bytes_per_trigger=None,
+        commit_group=None,
         ignored=(),
     )
 

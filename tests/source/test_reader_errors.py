@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory, UnfoldsTooFar
+from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.format.layout import Codec
 from tests.source.helpers.driver import Load, read
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, numbers, write_batches
@@ -52,7 +52,7 @@ def test_rows_of_tasks_that_do_not_touch_the_damage_are_given(three: Path) -> No
 def test_a_batch_beyond_the_limit_names_the_option_that_raises_it(tmp_path: Path) -> None:
     write_batches(tmp_path, "t", 0, [MadeBatch([bytes(9000)], [FIRST_TIMESTAMP], codec=Codec.ZSTD)])
     error = failure(lambda: Load(tmp_path, maxDecompressedBatchBytes=8000).scan())
-    assert isinstance(error, UnfoldsTooFar)
+    assert isinstance(error, DecompressesTooFar)
     assert str(error).endswith("raise the option maxDecompressedBatchBytes if such batches are meant to be there")
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pyarrow.fs import copy_files
-from pyspark import SparkConf
 
 import kafkalog_spark
 from kafkalog_spark.datasource import KafkaLogDataSource
@@ -58,14 +57,12 @@ def test_a_bucket_is_read_like_a_directory(spark: Any, server: S3Server, filled:
     assert both.orderBy("partition", "offset").toArrow() == local
 
 
-def test_what_the_application_says_about_s3_is_enough(
-    spark: Any, server: S3Server, filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_application_says_about_s3_is_enough(spark: Any, server: S3Server, filled: Path) -> None:
     """spark.hadoop.fs.s3a.…, as jobs have it for Parquet; an option of the load takes precedence."""
     session = spark.newSession()
-    conf = SparkConf(loadDefaults=False).setAll([(HADOOPS + name, value) for name, value in options(server).items()])
-    conf.set("spark.hadoop.fs.s3a.threads.max", "20")  # of Hadoop's own client
-    monkeypatch.setattr(session.sparkContext, "getConf", lambda: conf)
+    for name, value in options(server).items():  # an application's are in the conf of each of its sessions
+        session.conf.set(HADOOPS + name, value)
+    session.conf.set("spark.hadoop.fs.s3a.threads.max", "20")  # of Hadoop's own client
     kafkalog_spark.register(session)
     try:
         ours = session.read.format("kafkalog").option("subscribe", "orders")

@@ -59,7 +59,7 @@ def test_registering_does_not_break_what_spark_found_by_itself(
 ) -> None:
     """--archives env.tar.gz#env with PYSPARK_PYTHON=./env/bin/python, which is on executors only."""
     session = spark.newSession()
-    monkeypatch.setattr(session.sparkContext, "pythonExec", "./env/bin/python")
+    monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
     with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         kafkalog_spark.register(session)
     assert "'./env/bin/python' (PYSPARK_PYTHON)" in caplog.text
@@ -74,16 +74,21 @@ def test_registering_from_a_wheel_gives_it_to_the_workers(
     wheel.write_bytes(b"PK")
     monkeypatch.setattr(registration, "__file__", str(wheel / "kafkalog_spark" / "registration.py"))
     given: list[Path] = []
-    monkeypatch.setattr(spark.sparkContext, "addPyFile", lambda path: given.append(Path(path)))
-    monkeypatch.setattr(registration, "_missing_python", lambda spark: None)
-    registration.register(spark.newSession())
+    session = spark.newSession()
+
+    def take(path: str, pyfile: bool) -> None:
+        assert pyfile
+        given.append(Path(path))
+
+    monkeypatch.setattr(session, "addArtifacts", take)
+    registration.register(session)
     assert [path.name for path in given] == ["kafkalog-0.1.0-py3-none-any.zip"]
     assert given[0].read_bytes() == b"PK"
     assert registration.archive_of(__file__) is None
 
 
 def test_registering_what_spark_could_not_run_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark.sparkContext, "pythonExec", "./env/bin/python")
+    monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
     monkeypatch.setattr(registration, "_finds_it_by_itself", lambda spark: False)
     with pytest.raises(OptionError, match=r"'./env/bin/python' \(PYSPARK_PYTHON\), is not to be found from the driver"):
         kafkalog_spark.register(spark)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from tests.source.helpers.made_logs import append, numbers
 from tests.spark.helpers.loads import fails
@@ -58,6 +59,46 @@ def test_a_table_is_written_to_with_the_options_in_the_query(spark: Any, tmp_pat
         spark.sql("DROP TABLE rows_to_kafka")
     written = spark.read.format("kafkalog").option("subscribe", "copied").load(f"{tmp_path}/new")
     assert [(bytes(row.key), bytes(row.value)) for row in written.collect()] == [(b"k", b"v")]
+
+
+def test_a_view_can_have_columns_and_other_tables(spark: Any, logs: Path) -> None:
+    options = f"(path '{logs}', subscribe 'orders')"
+    spark.sql(f"CREATE OR REPLACE TEMP VIEW typed (offset BIGINT, value STRING) USING kafkalog OPTIONS {options}")
+    assert [tuple(row) for row in spark.sql("SELECT * FROM typed WHERE offset < 2").collect()] == [(0, "0"), (1, "1")]
+    spark.sql(f"CREATE OR REPLACE TEMP VIEW batches USING kafkalog OPTIONS (path '{logs}', table 'batches')")
+    assert spark.sql("SELECT sum(record_count) FROM batches WHERE topic = 'orders'").first()[0] == 5
+    spark.sql("CACHE TABLE kept AS SELECT * FROM typed")
+    try:
+        assert spark.sql("SELECT count(*) FROM kept").first()[0] == 5
+    finally:
+        spark.sql("UNCACHE TABLE kept")
+
+
+def test_a_view_that_lasts_is_made_of_a_table_with_its_options(spark: Any, logs: Path, table: str) -> None:
+    query = f"SELECT * FROM {table} WITH ('path' = '{logs}', 'subscribe' = 'orders')"
+    spark.sql(f"CREATE VIEW lasting_orders AS {query}")
+    try:
+        assert spark.newSession().sql("SELECT count(*) FROM lasting_orders").first()[0] == 5
+    finally:
+        spark.sql("DROP VIEW lasting_orders")
+
+
+def test_spark_queries_no_source_in_python_by_its_path(spark: Any, logs: Path) -> None:
+    """Documented as not working; this fails when a release of Spark can do it."""
+    with pytest.raises(AnalysisException, match="UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"):
+        spark.sql(f"SELECT * FROM kafkalog.`{logs}`")
+    with pytest.raises(Exception, match="FileFormat"):
+        spark.sql(f"INSERT OVERWRITE DIRECTORY '{logs}/out' USING kafkalog SELECT 'a' AS value")
+
+
+def test_a_location_is_not_handed_to_a_source_in_python(spark: Any, logs: Path) -> None:
+    spark.sql(f"CREATE TABLE located USING kafkalog LOCATION '{logs}/orders-0'")
+    try:
+        with fails() as failure:
+            spark.sql("SELECT * FROM located").collect()
+        assert failure.line.startswith("no log directory is given; ")
+    finally:
+        spark.sql("DROP TABLE located")
 
 
 def test_directories_of_several_brokers_by_a_pattern(spark: Any, tmp_path: Path) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.datasource import KafkaLogDataSource
+from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
 
 ALLOWED = "kafkalog_spark.source.pushdown.FILTERS_STAY_WITH_THEIR_SCAN"
+
+
+class PushingReader(KafkaLogBatchReader):
+    def take_filters(self, filters: list[Any]) -> list[Any]:
+        with mock.patch(ALLOWED, True):
+            return KafkaLogBatchReader.take_filters(self, filters)
 
 
 class PushingSource(KafkaLogDataSource):
@@ -25,4 +33,6 @@ class PushingSource(KafkaLogDataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with mock.patch(ALLOWED, True):
-            return KafkaLogDataSource.reader(self, schema)
+            reader = KafkaLogDataSource.reader(self, schema)
+        reader.__class__ = PushingReader
+        return reader

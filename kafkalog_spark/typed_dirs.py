@@ -1,0 +1,83 @@
+"""Log directories whose values are read as columns: `kafkalog_spark.LogDirs`.
+
+dirs = LogDirs.open("/data/kafka-logs")
+for batch in dirs.scan("orders", value_format="json", value_schema="id bigint, user string"):
+    batch["value"]                  # struct<id: int64, user: string>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kafkalog_spark.log import log_dir
+from kafkalog_spark.typed.ddl import schema_of_ddl
+from kafkalog_spark.typed.decoder import SchemaSources, ValueDecoder, decoder_of, format_of, settled_options
+
+if TYPE_CHECKING:
+    from kafkalog_spark.log.read.partition_scan import ScanRequest
+
+
+class LogDirs(log_dir.LogDirs):
+    """As log.log_dir.LogDirs, with formats of values and keys."""
+
+    def scan(  # type: ignore[override]
+        self,
+        topic: str | None = None,
+        request: ScanRequest | None = None,
+        *,
+        value_format: str | None = None,
+        value_schema: str | pa.Schema | None = None,
+        value_options: Mapping[str, str] | None = None,
+        key_format: str | None = None,
+        key_schema: str | pa.Schema | None = None,
+        key_options: Mapping[str, str] | None = None,
+        **options: object,
+    ) -> Iterator[pa.RecordBatch]:
+        """As log.log_dir.LogDirs.scan; with a format the column `value`, or `key`, is a struct of what was decoded.
+
+        value_schema: DDL or an Arrow schema, of the columns that are wanted; where it is None, the format or its
+        options say them. value_options: of the format (docs/typed.md). A bad value has nulls, as in mode PERMISSIVE.
+        Raises OptionError for what the format refuses.
+        """
+        decoders = {
+            column: self._decoder(name, schema, given, column, topic)
+            for column, name, schema, given in (
+                ("value", value_format, value_schema, value_options),
+                ("key", key_format, key_schema, key_options),
+            )
+            if name is not None
+        }
+        for batch in super().scan(topic, request, **options):  # type: ignore[arg-type]
+            yield _decoded(batch, decoders)
+
+    def _decoder(
+        self,
+        name: str,
+        schema: str | pa.Schema | None,
+        given: Mapping[str, str] | None,
+        side: str,
+        topic: str | None,
+    ) -> ValueDecoder:
+        sources = SchemaSources(side, () if topic is None else (topic,), self._records)
+        options = settled_options(name, {option.lower(): text for option, text in (given or {}).items()}, sources)
+        wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
+        return decoder_of(name, options, format_of(name).schema(options) if wanted is None else wanted)
+
+    def _records(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+        for batch in super().scan(topic, columns=("key", "value")):
+            yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+
+
+def _decoded(batch: pa.RecordBatch, decoders: Mapping[str, ValueDecoder]) -> pa.RecordBatch:
+    for column, decoder in decoders.items():
+        at = batch.schema.get_field_index(column)
+        if at >= 0:
+            values = [batch.column(at)]
+            if getattr(decoder, "headers_too", False) and "headers" in batch.schema.names:
+                values.append(batch.column("headers"))
+            found = decoder.decode(*values).columns
+            batch = batch.set_column(at, pa.field(column, found.type), found)
+    return batch

@@ -1,0 +1,86 @@
+"""Reads random Avro values with Spark's from_avro and with kafkalog, and prints where they differ; run in a process.
+
+    python -m tests.spark.processes.avro_oracle JAR SEED SCHEMAS VALUES
+
+The last line is JSON: {"values": …, "bad": …, "different": [[schema, value in hex, ours, Spark's] …], "allowed": …}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.typed.avro.reading import AvroReading
+from kafkalog_spark.typed.avro.schema import parse_schema
+from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
+from kafkalog_spark.typed.columns.values import Values
+from kafkalog_spark.typed.decoder import Decoded
+from tests.spark_session import new_session
+from tests.typed.canonical import canonical
+from tests.typed.random_avro import Case, cases
+
+_DOCUMENTED = ("a length below 0", "a decimal with more digits", "milliseconds that are too many")
+"""Why a value is bad that Spark reads: see "Values on which the two differ" in docs/typed_binary.md."""
+
+
+def decoded(case: Case) -> Decoded:
+    """What kafkalog makes of the values."""
+    reader = parse_schema(case.reader)
+    columns = columns_of(reader, AvroMeaning())
+    reading = AvroReading(reader, columns, AvroMeaning())
+    entry = reading.entry_of(parse_schema(case.writer))
+    values = pa.array(case.values, pa.binary())
+    found = reading.decode(Values.of(values), np.full(len(values), entry))
+    found.columns.validate()
+    return found
+
+
+def main() -> None:
+    jar, seed, schemas, values = sys.argv[1], *map(int, sys.argv[2:])
+    session = new_session("local[2]", {"spark.driver.extraClassPath": jar, "spark.sql.session.timeZone": "UTC"}, "OFF")
+    from pyspark.sql.avro.functions import from_avro
+
+    result: dict[str, Any] = {"values": 0, "bad": 0, "allowed": 0, "failfast": 0, "different": []}
+    for case in cases(seed, schemas, values):
+        ours = decoded(case)
+        frame = session.createDataFrame(pa.table({"v": pa.array(case.values, pa.binary())}))
+
+        def read(data: Any, mode: str, case: Case = case) -> Any:
+            options = {"mode": mode, "avroSchema": json.dumps(case.reader)}
+            return data.select(from_avro("v", json.dumps(case.writer), options).alias("r"))
+
+        rows, theirs = canonical(ours.columns), canonical(read(frame, "PERMISSIVE").toArrow()["r"])
+        bad = np.zeros(len(rows), np.bool_) if ours.bad is None else ours.bad
+        result["values"] += len(rows)
+        result["bad"] += int(bad.sum())
+        same = [row == other for row, other in zip(rows, theirs, strict=True)]
+        for i in np.flatnonzero(~np.array(same)):
+            if bad[i] and any(why in ours.why(int(i)) for why in _DOCUMENTED):
+                result["allowed"] += 1
+            else:
+                shown = [json.dumps(case.writer), case.values[i].hex(), repr(rows[i])[:500], repr(theirs[i])[:500]]
+                result["different"].append(shown)
+        good = pa.table({"v": pa.array([value for value, one in zip(case.values, bad, strict=True) if not one])})
+        if good.num_rows:  # FAILFAST takes all that is good here, and the first that is bad fails it
+            try:
+                read(session.createDataFrame(good), "FAILFAST").write.format("noop").mode("overwrite").save()
+            except Exception as error:  # noqa: BLE001  as below
+                result["different"].append([json.dumps(case.writer), "FAILFAST", "good", str(error)[:500]])
+        agreed = np.flatnonzero(bad & np.array(same))
+        if len(agreed):
+            first = pa.table({"v": pa.array([case.values[agreed[0]]], pa.binary())})
+            try:
+                read(session.createDataFrame(first), "FAILFAST").write.format("noop").mode("overwrite").save()
+                result["different"].append([json.dumps(case.writer), case.values[agreed[0]].hex(), "bad", "FAILFAST"])
+            except Exception as error:  # noqa: BLE001  py4j's, of a kind of its own for each Spark
+                result["failfast"] += "Malformed" in str(error) or "MALFORMED" in str(error)
+    print(json.dumps(result))
+    session.stop()
+
+
+if __name__ == "__main__":
+    main()
