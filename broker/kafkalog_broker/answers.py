@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.security.api_rights import RIGHTS
+from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.turn import Turn
 
 
@@ -31,3 +35,21 @@ def fenced_before(first_version: int, version: int, code: ErrorCode) -> ErrorCod
     if code is ErrorCode.producer_fenced and version < first_version:
         return ErrorCode.invalid_producer_epoch
     return code
+
+
+NO_AUTHORIZER = "No Authorizer is configured."
+
+
+def authorizer_of(broker: Broker) -> Authorizer:
+    """Raises BrokerError (SECURITY_DISABLED) where everybody may do everything."""
+    if broker.authorizer is None:
+        raise BrokerError(ErrorCode.security_disabled, NO_AUTHORIZER)
+    return broker.authorizer
+
+
+def needs_text(request: Request, code: ErrorCode) -> str | None:
+    """What is said with a request that was refused as a whole. (Kafka prints its own object in it.)"""
+    if code is ErrorCode.cluster_authorization_failed:
+        right = RIGHTS[request.api_key].of(request)[0]
+        return f"The request needs {right.operation.name} permission."
+    return NO_AUTHORIZER if code is ErrorCode.security_disabled else None

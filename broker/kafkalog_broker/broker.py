@@ -19,14 +19,24 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.quotas.client_quotas import ClientQuotas
+from kafkalog_broker.quotas.quota_file import QuotaFile
+from kafkalog_broker.quotas.rates import Windows
+from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
+from kafkalog_broker.served_apis import ServedApis
+from kafkalog_broker.share.fetching.deliveries import Deliveries
+from kafkalog_broker.share.membership.share_group_coordinator import Partitions, ShareGroupCoordinator
+from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.state.share_state_topic import ShareStateTopic
 from kafkalog_broker.storage.due_flushes import DueFlushes
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.traffic import Traffic
 from kafkalog_broker.transactions.marker_writer import MarkerWriter
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
@@ -36,6 +46,11 @@ from kafkalog_spark.log.format.names import OFFSETS_TOPIC
 T = TypeVar("T")
 EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
 """ensure_topic(name, partitions, configs): as admin.topic_changes.ensure_topic."""
+
+
+CONVERTED_AT_ONCE = 8
+"""Answers that messages v0 or v1 are being made for, of 4 MB each at most (fetching/converted_read.py). They are in
+memory, however many clients of that time ask at once; the others wait for their turn."""
 
 
 class ChangesUnderWay:
@@ -53,8 +68,9 @@ class ChangesUnderWay:
 class Broker:
     """config, node_id, cluster_id; `advertised`: the listeners as clients are to reach them, ports filled in.
 
-    `failed`: set when no log directory works any more; whoever runs the broker is to stop it then. Everything runs in
-    one event loop; `run_blocking` and `run_computing` are the ways out.
+    `failed`: set when no log directory works any more, or for `why_failed`; whoever runs the broker is to stop it then.
+    `mirrored`: the cluster whose topics it mirrors, None when they are its own. Everything runs in one event loop;
+    `run_blocking` and `run_computing` are the ways out.
     """
 
     cluster_id: str
@@ -67,8 +83,15 @@ class Broker:
     transactions_topic: TransactionsTopic
     transaction_ends: TransactionEnds
     markers: MarkerWriter
+    group_ids: Partitions
+    """Where groups of all kinds live: in partitions of __consumer_offsets."""
+    share_groups: ShareGroupCoordinator
+    share_state_topic: ShareStateTopic
+    share_coordinator: ShareCoordinator
+    deliveries: Deliveries
     producer_ids: ProducerIds
     ensure_topic: EnsureTopic
+    quota_file: QuotaFile
     scram_users: ScramUsers
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
@@ -76,12 +99,24 @@ class Broker:
         self.clock = clock or SystemClock()
         self.node_id = config.node_id
         self.advertised: tuple[Listener, ...] = ()
+        self.mirrored: str | None = None
         self.failed = asyncio.Event()
+        self.why_failed: str | None = None
+        self.apis = ServedApis()
+        self.quotas = ClientQuotas(
+            Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
+            Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
+            lambda: self.clock.monotonic_ms(),
+        )
+        self.traffic: Traffic | None = None
+        """Where handlers count for the metrics; None without them."""
         self.workers = Workers()
         self.tls = Tls()
+        self.authorizer = None if config.authorizer is None else Authorizer(config.authorizer)
         self.flushes = DueFlushes(self.clock, self.workers.run_blocking)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.long_polls = LongPolls()
+        self.converting = asyncio.Semaphore(CONVERTED_AT_ONCE)
         self.changes = ChangesUnderWay()
         self.described: tuple[BrokerConfig, dict[Any, bytes]] = (config, {})
         """What DescribeConfigs keeps for as long as a configuration holds."""
@@ -107,6 +142,14 @@ class Broker:
         if log is None:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
         return log
+
+    def check_not_mirrored(self, what: str) -> None:
+        """Raise BrokerError policy_violation, which clients do not try again, while topics mirror another cluster's.
+        what: that clients may not do then."""
+        if self.mirrored is not None:
+            raise BrokerError(
+                ErrorCode.policy_violation, f"{what}: this broker mirrors {self.mirrored} and is read-only; write there"
+            )
 
     async def flush_if_due(self, log: Log) -> None:
         """As DueFlushes.if_due."""

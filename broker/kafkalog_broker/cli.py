@@ -2,6 +2,7 @@
 
     kafkalog-broker --log-dir ./data                                  one node on 127.0.0.1:9092, topics made on demand
     kafkalog-broker server.properties --override num.partitions=4     Kafka's own configuration file
+    kafkalog-broker --log-dir ./mirror --mirror-of kafka1:9092        serves another cluster's topics, read-only
 
 One line on stdout says that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second one at once.
 Exit codes: 0 stopped when it was asked to; 1 could not start, or all log directories have failed (then whatever
@@ -21,14 +22,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
 from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
+from kafkalog_broker.extra import what_is_missing
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.security.add_scram import NewUser, parse_add_scram
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.commands.exits import Parser
+from kafkalog_spark.errors import KafkalogError, OptionError
+
+if TYPE_CHECKING:
+    from kafkalog_broker.mirror.serving import ServedMirror
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 _STARTED = time.monotonic()
@@ -40,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="kafkalog-broker",
         description="A Kafka-compatible broker that writes Kafka's own log directories.",
         epilog="Property names and values are Kafka's. Without a file: 127.0.0.1:9092, topics are created on demand. "
@@ -55,12 +62,34 @@ def parser() -> argparse.ArgumentParser:
         "--add-scram", action="append", default=[], metavar="SCRAM-SHA-512=[name=...,password=...]",
         help="a user of SCRAM that is to be there; one that is already keeps its password; may be repeated",
     )  # fmt: skip
+    made.add_argument(
+        "--metrics", type=_address, metavar="HOST:PORT",
+        help="serve Prometheus metrics, /healthz and /readyz there, without TLS (needs the extra [metrics])",
+    )  # fmt: skip
+    mirror = made.add_argument_group("a read-only broker over a mirror of another cluster (docs/mirror.md)")
+    mirror.add_argument("--mirror-of", metavar="HOST:PORT,...", help="nodes of the cluster whose topics are copied")
+    mirror.add_argument("--mirror-topics", metavar="REGEX", default=".*", help="topics whose whole name matches (all)")
+    mirror.add_argument("--max-bytes-per-second", metavar="N", help="of records fetched; such as 50000000 or 50M")
+    mirror.add_argument(
+        "-X", action="append", default=[], metavar="NAME=VALUE", help="a property of the client that copies"
+    )
     made.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
     made.add_argument(
         "--stop-at-eof", action="store_true", help="stop when stdin is closed: a broker that ends with its parent"
     )
+    made.add_argument(
+        "--control-fd", type=int, help=argparse.SUPPRESS
+    )  # kafkalog_broker.testing: see for_tests/control.py
     made.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     return made
+
+
+def _address(text: str) -> tuple[str, int]:
+    """host:port; without a host 127.0.0.1."""
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def configuration(arguments: argparse.Namespace) -> BrokerConfig:
@@ -68,6 +97,8 @@ def configuration(arguments: argparse.Namespace) -> BrokerConfig:
     overrides = parse_overrides(arguments.override)
     if arguments.log_dir is not None:
         overrides["log.dirs"] = arguments.log_dir
+    if arguments.mirror_of is not None:
+        overrides["auto.create.topics.enable"] = "false"  # its topics are those of the source
     if arguments.properties is not None:
         return BrokerConfig.from_properties(read_server_properties(arguments.properties), overrides)
     if not overrides.keys() & {"log.dirs", "log.dir"}:
@@ -82,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = configuration(arguments)
         new_users = parse_add_scram(arguments.add_scram)
-    except ConfigError as error:
+        mirror = None if arguments.mirror_of is None else _mirror(arguments, config)
+    except (ConfigError, OptionError) as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return WRONG_USAGE
     unused = config.without_effect()
@@ -90,19 +122,49 @@ def main(argv: Sequence[str] | None = None) -> int:
         _log.info("without effect in this broker: %s", ", ".join(unused))
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_serve(config, new_users, stop_at_eof=arguments.stop_at_eof))
+            return runner.run(_serve(config, new_users, arguments, mirror))
     except (KafkalogError, OSError) as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return FAILED
 
 
-async def _serve(config: BrokerConfig, new_users: Sequence[NewUser], *, stop_at_eof: bool) -> int:
+def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:
+    """Raises OptionError."""
+    try:
+        from kafkalog_broker.mirror.arguments import parse_bytes, serving_options
+        from kafkalog_broker.mirror.serving import ServedMirror
+    except ModuleNotFoundError as error:
+        missing = what_is_missing(error)
+        if missing is None:
+            raise
+        raise OptionError(missing) from None
+    rate = arguments.max_bytes_per_second
+    try:
+        bound = None if rate is None else parse_bytes(rate)
+    except argparse.ArgumentTypeError as error:
+        raise OptionError(f"--max-bytes-per-second {error}") from None
+    return ServedMirror(
+        serving_options(arguments.mirror_of, arguments.mirror_topics, arguments.X, bound, config.log_dirs)
+    )
+
+
+async def _serve(
+    config: BrokerConfig,
+    new_users: Sequence[NewUser],
+    arguments: argparse.Namespace,
+    mirror: ServedMirror | None = None,
+) -> int:
     from kafkalog_broker.server import Server  # only now: a wrong configuration is reported without loading everything
 
-    broker = Server(config, new_users=new_users)
+    broker, control = Server(config, new_users=new_users, metrics=arguments.metrics, mirror=mirror), None
+    if arguments.control_fd is not None:
+        from kafkalog_broker.for_tests.control import Control
+
+        control = Control(broker, arguments.control_fd)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     await broker.start(progress_teller())
+    controlled = None if control is None else asyncio.create_task(control.serve())
     # What is there now stays: 50 thousand objects of modules, which a full collection would walk for 50 ms, in which
     # nobody is served.
     gc.freeze()
@@ -111,26 +173,27 @@ async def _serve(config: BrokerConfig, new_users: Sequence[NewUser], *, stop_at_
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stop, number)
-    if stop_at_eof:
+    if arguments.stop_at_eof:
         threading.Thread(target=_wait_for_eof, args=(loop, stop), daemon=True).start()
     partitions = sum(topic.partitions for topic in broker.topics)
     served = " and ".join(format_address(listener.host, listener.port) for listener in broker.advertised)
     print(
         f"kafkalog-broker serves {served}, log.dirs {','.join(config.log_dirs)}, {partitions} partitions, "
-        f"started in {(time.monotonic() - _STARTED) * 1000:.0f} ms",
+        f"started in {(time.monotonic() - _STARTED) * 1000:.0f} ms{_metrics_served(broker.metrics_address)}",
         flush=True,
     )
     waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(broker.failed.wait())]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
+    if controlled is not None:
+        controlled.cancel()
     begun = time.monotonic()
     await broker.stop()
     took_ms = (time.monotonic() - begun) * 1000
     if broker.failed.is_set():
-        print(
-            f"kafkalog-broker: stopped: all log directories have failed: {','.join(config.log_dirs)}", file=sys.stderr
-        )
+        why = broker.why_failed or f"all log directories have failed: {','.join(config.log_dirs)}"
+        print(f"kafkalog-broker: stopped: {why}", file=sys.stderr)
         return FAILED
     if broker.to_recover:
         unclean = ", ".join(map(str, broker.to_recover))
@@ -138,6 +201,10 @@ async def _serve(config: BrokerConfig, new_users: Sequence[NewUser], *, stop_at_
     else:
         _log.info("stopped cleanly in %.0f ms", took_ms)
     return OK
+
+
+def _metrics_served(address: tuple[str, int] | None) -> str:
+    return "" if address is None else f", metrics at http://{format_address(*address)}/metrics"
 
 
 def _asked_to_stop(stop: asyncio.Event, number: int) -> None:

@@ -9,6 +9,9 @@ def test_more(kafkalog_broker): ...
 @pytest.mark.kafkalog(security="SASL_SSL", users={"alice": "secret"})
 def test_who_gets_in(kafkalog_broker):
     producer = Producer({"bootstrap.servers": kafkalog_broker.bootstrap, **kafkalog_broker.client("alice")})
+
+def test_a_lost_answer(kafkalog_broker):
+    kafkalog_broker.faults.add(api="Produce", drop="after")
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "kafkalog(properties={}, topics={}, security='SSL', users={}): what the fixture kafkalog_broker is to have",
+        "kafkalog(properties={}, topics={}, security='SSL', users={}, acls=[]): what the fixture kafkalog_broker is to "
+        "have",
     )
 
 
@@ -52,5 +56,6 @@ def kafkalog_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
         log_dir=tmp_path / "kafkalog-data",
         security=wanted.get("security", "PLAINTEXT"),
         users=wanted.get("users"),
+        acls=wanted.get("acls"),
     ) as broker:
         yield broker

@@ -15,10 +15,11 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker import api
-from kafkalog_broker.admin import topic_changes
+from kafkalog_broker.admin import share_parts, topic_changes
+from kafkalog_broker.api.alter_client_quotas import keep_to_quotas
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -30,15 +31,24 @@ from kafkalog_broker.coordinators.shards import load_all
 from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.loading import load as load_groups
-from kafkalog_broker.mirror.mirror_file import detach
-from kafkalog_broker.net.dispatch import dispatcher
+from kafkalog_broker.groups.modern.registry_topics import RegistryTopics
+from kafkalog_broker.groups.timers import Scheduler, TimerHandle
+from kafkalog_broker.mirror.takeovers import take_mirrors_over
+from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.late_timers import LateTimer, sleep
 from kafkalog_broker.net.limits import network_limits, raise_open_files_limit
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.sasl_gate import SaslGate
+from kafkalog_broker.protocol.api_registry import registry
+from kafkalog_broker.quotas.quota_file import QuotaFile
 from kafkalog_broker.security.add_scram import NewUser
+from kafkalog_broker.security.guard import guarded
+from kafkalog_broker.security.jwks import ListenerTokens
+from kafkalog_broker.security.sasl_exchange import Known
 from kafkalog_broker.security.scram import Credential
 from kafkalog_broker.security.scram_users import ScramUsers
+from kafkalog_broker.served_apis import Layer
+from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
@@ -47,6 +57,10 @@ from kafkalog_broker.transactions.loading import load as load_transactions
 from kafkalog_broker.transactions.marker_writer import MarkerWriter
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.turn import Turn
+
+if TYPE_CHECKING:
+    from kafkalog_broker.mirror.serving import ServedMirror  # with aiokafka, which a broker of its own does without
 
 _logger = logging.getLogger(__name__)
 
@@ -65,11 +79,28 @@ class Server(Broker):
     dirs: LogDirectories
     loading: asyncio.Task[None]
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None, new_users: Sequence[NewUser] = ()) -> None:
-        """new_users: users of SCRAM that are to be there; one that is already keeps its password."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        new_users: Sequence[NewUser] = (),
+        metrics: tuple[str, int] | None = None,
+        mirror: ServedMirror | None = None,
+    ) -> None:
+        """new_users: users of SCRAM that are to be there; one that is already keeps its password. metrics: host and
+        port to serve them at; `metrics_address` says where that is, once it has begun. mirror: copies its
+        topics while they are served."""
         super().__init__(config, clock)
+        self.mirror = mirror
+        self.mirrored = None if mirror is None else mirror.source
+        self._metrics_at = metrics
+        self.metrics_address: tuple[str, int] | None = None
+        self._is_started = False
+        self.scheduler: Scheduler = self.schedule
+        """How groups run something later."""
         self._new_users = new_users
         self.ensure_topic = partial(topic_changes.ensure_topic, self)
+        self.tokens = ListenerTokens(self.clock.now_ms, self._seconds)
         self._started = AsyncExitStack()
         self._open_files = 0
 
@@ -96,6 +127,7 @@ class Server(Broker):
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
         self.network.admission.limits = network_limits(config, self._open_files)
+        self.groups.config = config
         yield from super().updating_config(config)
 
     async def _start(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
@@ -107,6 +139,10 @@ class Server(Broker):
         self.cluster_id = self.dirs.cluster_id
         await self._load_logs(started, progress)
         await self._load_users()
+        self.quota_file = QuotaFile([log_dir.path for log_dir in self.dirs.online])
+        self.quotas.use(await self.run_blocking(self.quota_file.load))
+        keep_to_quotas(self)
+        await self._load_keys(started)
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
         self.network.admission.limits = network_limits(self.config, self._open_files)
@@ -117,21 +153,54 @@ class Server(Broker):
         started.callback(self.groups.shutdown)
         self.loading = self._run_until_stop(started, self._load_coordinators())
         self.logs.cleaner.start()
+        if self.mirror is not None:
+            self._run_until_stop(started, self._mirror_topics(self.mirror))
         self._run_until_stop(started, self._tick())
         if any(security.tls is not None for security in self.config.listener_security.values()):
             self._run_until_stop(started, self._watch_certificates())
+        self._is_started = True
+        started.callback(setattr, self, "_is_started", False)
+
+    async def _requests_served(self, started: AsyncExitStack) -> Dispatch:
+        """What serves requests, and counts them where metrics are on."""
+        self.apis.use(registry())
+        if self.authorizer is not None:
+            self.apis.wrap(Layer.ACCESS, partial(guarded, self.authorizer))
+        if self._metrics_at is None:
+            return dispatcher(self, self.apis)
+        from kafkalog_broker.metrics.serving import serve_metrics
+
+        serve, self.metrics_address = await serve_metrics(
+            self, lambda: self.network, self._metrics_at, self.not_ready, lambda: self._is_started, started
+        )
+        return serve
+
+    def not_ready(self) -> str | None:
+        """None while clients are served, groups and transactions too; else why they are not."""
+        if self.failed.is_set():
+            return "all log directories have failed"
+        if not self._is_started:
+            return "it starts, or stops"
+        return None if self.loading.done() else "groups and transactions are being read"
 
     async def _bind(self, started: AsyncExitStack) -> None:
         self._open_files = raise_open_files_limit()
-        self.network = Network(dispatcher(self), network_limits(self.config, self._open_files))
+        limits = network_limits(self.config, self._open_files)
+        self.network = Network(await self._requests_served(started), limits, self.quotas.connection)
         started.callback(self.network.close_listeners)
         bound = {}
         for listener in self.config.listeners:
             name, security = listener.name, self.config.listener_security[listener.name]
             tls = partial(self.tls.of, name) if security.tls is not None else None
-            gate = partial(SaslGate, partial(self._sasl_of, name), self._scram_user) if security.sasl else None
+            gate = None
+            if security.sasl:
+                known = Known(self._scram_user, partial(self.tokens.check, name), self.clock.now_ms)
+                gate = partial(SaslGate, partial(self._sasl_of, name), known, clock=self._seconds)
             bound[name] = (await self.network.bind(name, listener.host, listener.port, tls, gate)).port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
+
+    def _seconds(self) -> float:
+        return self.clock.monotonic_ms() / 1000
 
     def _sasl_of(self, listener: str) -> SaslSettings:
         sasl = self.config.listener_security[listener].sasl
@@ -141,8 +210,26 @@ class Server(Broker):
     def _scram_user(self, mechanism: str, name: str) -> Credential | None:
         return self.scram_users.find(mechanism, name)
 
+    async def _load_keys(self, started: AsyncExitStack) -> None:
+        self.tokens.use(self.config.listener_security)
+        await self.run_blocking(self.tokens.load)
+        if self.tokens.have_keys:
+            self._run_until_stop(started, self._watch_keys())
+
+    async def _watch_keys(self) -> None:
+        while True:
+            await sleep(_TICK_S)
+            try:
+                if self.tokens.is_due:
+                    await self.run_blocking(self.tokens.load_if_due)
+            except Exception:
+                _logger.exception("the keys of tokens could not be read, which is tried again")
+
     async def _load_users(self) -> None:
-        self.scram_users = ScramUsers([log_dir.path for log_dir in self.dirs.online])
+        directories = [log_dir.path for log_dir in self.dirs.online]
+        if self.authorizer is not None:
+            await self.run_blocking(self.authorizer.acls.load, directories)
+        self.scram_users = ScramUsers(directories)
         await self.run_blocking(self.scram_users.load)
         users = self.scram_users.copy()
         new = [user for user in self._new_users if user.name not in users[user.mechanism]]
@@ -154,13 +241,13 @@ class Server(Broker):
 
     async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
         online = [log_dir.path for log_dir in self.dirs.online]
-        for path in online:
-            detach(path)
         self.dynamic_configs = DynamicConfigs(online, self.node_id)
         self.dynamic_configs.load()
         self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
         self.topics = TopicRegistry(self.dirs.all)
         self.topics.load()
+        if self.mirror is not None:
+            self.mirror.check_directory(self.topics)
         self.producer_ids = ProducerIds(online, self.workers.run_in_background)
         self.logs = LogManager(
             self.dirs,
@@ -176,20 +263,32 @@ class Server(Broker):
         started.push_async_callback(asyncio.wait, [loading])  # a start that is cancelled leaves it running
         started.callback(self.logs.stop_loading)
         await loading
+        if self.mirror is None:
+            ids = self.producer_ids
+            await self.run_blocking(
+                take_mirrors_over, online, self.config, self.logs, self.topics, self.log, self.clock, ids
+            )
         started.push_async_callback(self.flushes.ended)
 
     def _make_coordinators(self, started: AsyncExitStack) -> None:
-        loop, clock = asyncio.get_running_loop(), self.clock
+        clock = self.clock
+        share = share_parts.ShareParts(self, self.scheduler)
+        started.callback(share.stop)
         self.offsets_topic = offsets = OffsetsTopic(self.config, self.topics, self.log, clock)
         self.groups = GroupCoordinator(
             self.config,
             clock=clock,
-            scheduler=lambda delay_ms, call: LateTimer(loop, delay_ms / 1000, call),
+            scheduler=self.scheduler,
             append=offsets.append,
             scan=offsets.scan,
             partition_count=lambda: offsets.partitions,
             owned=offsets.owned,
+            topics=RegistryTopics(self.topics, lambda: self.config.broker_rack),
+            overrides=self.dynamic_configs.of_group,
+            background=self.workers.compute_then,
+            neighbour=self.share_groups,
         )
+        self.group_ids = self.groups
         self.transactions_topic = state = TransactionsTopic(self.config, self.topics, self.log, clock)
         self.markers = MarkerWriter(self.groups, self.log, clock)
         self.transactions = TransactionCoordinator(
@@ -202,24 +301,44 @@ class Server(Broker):
         self.transaction_ends = TransactionEnds(self.transactions, state, self.log, self.flushes)
         for partition in offsets.owned():
             self.groups.shards.begin_loading(partition)
-        for partition in state.owned():
-            self.transactions.table.shards.begin_loading(partition)
+        if self.mirror is None:
+            for partition in state.owned():
+                self.transactions.table.shards.begin_loading(partition)
+        else:  # it would end transactions of the source's, and write markers into its logs
+            self.transactions.table.shards.stop()
         started.callback(self.transactions.table.shutdown)
         started.push_async_callback(self.transaction_ends.stop)
 
     async def _load_coordinators(self) -> None:
         """While the broker serves: transactions first, so that what was prepared is completed soon."""
         offsets, state = self.offsets_topic, self.transactions_topic
-        await load_all(
-            self.transactions.table.shards, state.owned(), self.run_blocking,
-            lambda partition: load_transactions(state.scan(partition)), f"the transactions of {state.name}",
-        )  # fmt: skip
-        self.transaction_ends.complete_soon()
+        if self.mirror is None:
+            await load_all(
+                self.transactions.table.shards, state.owned(), self.run_blocking,
+                lambda partition: load_transactions(state.scan(partition)), f"the transactions of {state.name}",
+            )  # fmt: skip
+            self.transaction_ends.complete_soon()
         await load_all(
             self.groups.shards, offsets.owned(), self.run_blocking,
             lambda partition: load_groups(offsets.scan(partition)), f"the groups of {offsets.name}",
         )  # fmt: skip
         self.transaction_ends.complete_soon()  # those that wait for a group's partition
+        await load_all(
+            self.share_coordinator.shards, self.share_state_topic.owned(), self.run_blocking,
+            self.share_coordinator.load, f"the share partitions of {self.share_state_topic.name}",
+        )  # fmt: skip
+
+    async def _mirror_topics(self, mirror: ServedMirror) -> None:
+        async def forget(topic: str) -> None:
+            turn = Turn()
+            async for _ in turn.spread(self.groups.on_topics_deleted({topic})):
+                pass
+
+        def fail(why: str) -> None:
+            self.why_failed = why
+            self.failed.set()
+
+        await mirror.run(self.logs, self.topics, self.config, self.workers, self.clock, forget, fail)
 
     def _run_until_stop(self, started: AsyncExitStack, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -230,15 +349,30 @@ class Server(Broker):
     async def _tick(self) -> None:
         while True:
             await sleep(_TICK_S)
-            now_ms, began = self.clock.now_ms(), perf_counter()
-            try:
-                self.logs.tick(now_ms)
-                self.groups.tick()
-                self.transactions.tick(now_ms)
-                self.transaction_ends.complete_soon()
-            except Exception:
-                _logger.exception("a periodic task failed and is tried again")
+            began = perf_counter()
+            self._do_what_is_due()
             self.network.watch.note_named("periodic tasks", perf_counter() - began)
+
+    def _do_what_is_due(self) -> None:
+        now_ms = self.clock.now_ms()
+        try:
+            self.logs.tick(now_ms)
+            self.groups.tick()
+            self.share_coordinator.tick()
+            self.transactions.tick(now_ms)
+            self.transaction_ends.complete_soon()
+        except Exception:
+            _logger.exception("a periodic task failed and is tried again")
+
+    async def catch_up(self) -> None:
+        """Do all that is due at once, instead of a part of it every second: for a clock that was moved."""
+        for _ in range(1 + len(self.logs.partitions()) // RETENTION_CHECKS_PER_TICK):
+            self._do_what_is_due()
+            await asyncio.sleep(0)
+
+    def schedule(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle:
+        """A LateTimer of the broker's event loop."""
+        return LateTimer(asyncio.get_running_loop(), delay_ms / 1000, call)
 
     async def _watch_certificates(self) -> None:
         while True:

@@ -8,6 +8,14 @@
     with running_broker(security="SASL_SSL", users={"alice": "secret"}) as broker:
         Producer({"bootstrap.servers": broker.bootstrap, **broker.client("alice")})
 
+    rights = [allow("alice", "WRITE", topic="orders*"), allow("bob", "READ", topic="orders", group="bob")]
+    with running_broker(security="SASL_PLAINTEXT", users={"alice": "a", "bob": "b"}, acls=rights) as broker:
+        ...
+
+    with running_broker() as broker:
+        broker.faults.add(api="Produce", topic="orders", error=ErrorCode.not_leader_or_follower, times=2)
+        broker.clock.advance(hours=1)
+
 With pytest, the fixture `kafkalog_broker` gives each test such a broker.
 """
 
@@ -19,19 +27,24 @@ import re
 import shutil
 import socket
 import ssl
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from kafkalog_broker import errors as broker_errors
+from kafkalog_broker.for_tests.exchange import ask, exchange, frame_of
+from kafkalog_broker.for_tests.remote import Channel, Faults, RemoteClock
+from kafkalog_broker.security.acl import Acl
+from kafkalog_broker.security.acls_for_tests import allow, deny
 from kafkalog_spark import errors
+
+__all__ = ["BrokerDied", "RunningBroker", "allow", "ask", "deny", "exchange", "frame_of", "running_broker"]
 
 if TYPE_CHECKING:
     from kafkalog_broker.security.for_tests import SecurityForTests
@@ -51,7 +64,8 @@ class RunningBroker:
     """One broker process. `properties`: Kafka's names; `log_dir`: its log directory, which outlives the broker.
 
     `log.dirs` among the properties gives it several; then `log_dir` only says where its log file lies. `security`: who
-    may connect; without it everybody.
+    may connect; without it everybody. `control`: `faults` and `clock` may be used. `metrics`: it serves metrics.
+    `arguments`: further ones of kafkalog-broker, for this and later starts.
     """
 
     def __init__(
@@ -59,11 +73,22 @@ class RunningBroker:
         log_dir: str | os.PathLike[str],
         properties: Mapping[str, object] | None = None,
         security: SecurityForTests | None = None,
+        *,
+        control: bool = False,
+        metrics: bool = False,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.security = security
+        self._control, self._metrics = control, metrics
+        self.metrics_url = ""
+        """Where its metrics are, with `metrics`."""
+        self._channel = Channel()
+        self.faults, self.clock = Faults(self._channel), RemoteClock(self._channel)
+        """What goes wrong, and what time it is."""
         self.log_dir = Path(log_dir)
         self.log_file = self.log_dir.with_name(self.log_dir.name + ".broker.log")
         self.properties = dict(properties or {})
+        self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", 0
         self.ports: dict[str, int] = {}
         """Of its listeners, by name."""
@@ -100,12 +125,16 @@ class RunningBroker:
         }
         settings |= ({} if security is None else security.properties()) | self.properties
         # -P: what lies in the current directory is not imported, whatever it is called.
-        command = [sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof"]
+        command = [sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof", *self.arguments]
         for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--override", f"{name}={text}"]
         for user in [] if security is None else security.scram_users():
             command += ["--add-scram", user]
+        control = self._channel.open() if self._control else None
+        inherited = [] if control is None else [control.fileno()]
+        command += [f"--control-fd={number}" for number in inherited]
+        command += ["--metrics=127.0.0.1:0"] if self._metrics else []
         self.log_dir.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             # stdin is a pipe that closes when this process ends, however it ends: then the broker stops too.
@@ -116,7 +145,10 @@ class RunningBroker:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": _python_path()},
                 start_new_session=True,  # Ctrl-C is for the tests
+                pass_fds=inherited,
             )
+        if control is not None:
+            control.close()
         assert self._process.stdout is not None
         line = _first_line(self._process.stdout, START_SECONDS)
         found = _SERVES.search(line)
@@ -129,6 +161,9 @@ class RunningBroker:
         self.host, self.port = addresses[0][0].strip("[]"), int(addresses[0][2])
         names = [text.partition("://")[0].upper() for text in str(settings["listeners"]).split(",")]
         self.ports = {name: int(port) for name, (_, _, port) in zip(names, addresses, strict=False)}
+        self.metrics_url = line.rpartition("metrics at ")[2].strip() if self._metrics else ""
+        if self._control:
+            self.clock.restore()
         return self.bootstrap
 
     def stop(self) -> None:
@@ -163,6 +198,16 @@ class RunningBroker:
             if result.error_code:
                 raise RuntimeError(f"topic {name}: {result.error_code.name}: {result.error_message}")
 
+    def create_acls(self, *acls: Iterable[Acl]) -> None:
+        """What `allow` and `deny` make, through the CreateAcls API. Raises RuntimeError with the broker's words when it
+        refuses."""
+        from kafkalog_broker.protocol.client_codec import create_acls_request
+
+        wanted = [(*acl.pattern, *acl[1:]) for some in acls for acl in some]
+        for result in self.ask(create_acls_request(wanted)).results:
+            if result.error_code:
+                raise RuntimeError(f"an ACL: {result.error_code.name}: {result.error_message}")
+
     def ask(self, request: Any) -> Any:
         """Send one of kio's request entities over a connection of its own; the response entity. Raises OSError."""
         with self.connect() as connection:
@@ -186,16 +231,24 @@ class RunningBroker:
                 raise ConnectionError(f"not let in: {answer.error_code.name}")
         return connection
 
-    def client(self, user: str | None = None, mechanism: str = "PLAIN") -> dict[str, str]:
+    def client(self, user: str | None = None, mechanism: str = "PLAIN") -> dict[str, Any]:
         """The properties with which confluent-kafka gets in, besides `bootstrap.servers`. user: the first of `users` by
-        default. mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+        default. mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."""
         return {} if self.security is None else self.security.client(user, mechanism)
+
+    def token(self, user: str | None = None, seconds: float = 3600.0, **claims: Any) -> str:
+        """A token of OAUTHBEARER that ends in so many seconds. user: the first of `users` by default. claims: others
+        than usual, None: without one. Raises ValueError where there is no SASL."""
+        if self.security is None or not self.security.has_sasl:
+            raise ValueError("tokens need security: SASL_PLAINTEXT or SASL_SSL")
+        return self.security.token(next(iter(self.security.users)) if user is None else user, seconds, **claims)
 
     def ssl_context(self, user: str | None = None) -> ssl.SSLContext | None:
         """For clients that take one (kafka-python, aiokafka); None without TLS."""
         return None if self.security is None else self.security.ssl_context(user)
 
     def _close_pipes(self) -> None:
+        self._channel.close()
         for pipe in (self._process.stdin, self._process.stdout) if self._process is not None else ():
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -219,12 +272,14 @@ def running_broker(
     log_dir: str | os.PathLike[str] | None = None,
     security: str = "PLAINTEXT",
     users: Mapping[str, str] | None = None,
+    acls: Iterable[Iterable[Acl]] | None = None,
 ) -> Iterator[RunningBroker]:
     """A broker that serves until the block ends.
 
     `topics`: name to number of partitions, or to {"partitions": 3, "retention.ms": 1000}. `log_dir`: where it keeps its
     logs; without it, a temporary directory that is removed afterwards. `security`, `users`: SSL, SASL_PLAINTEXT or
     SASL_SSL, and who may connect, by name and password; `broker.client("alice")` is what a client needs for it.
+    `acls`: who may do what, by `allow` and `deny`; without it, even an empty list, everybody may do everything.
     """
     directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
     wanted_security = None
@@ -234,48 +289,29 @@ def running_broker(
         wanted_security = SecurityForTests(security, users)
     elif users:
         raise ValueError("users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
-    broker = RunningBroker(directory, properties, wanted_security)
+    if acls is not None:
+        if not users:
+            raise ValueError("acls need users, and users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
+        properties = {**_authorizer(), **(properties or {})}
+    broker = RunningBroker(directory, properties, wanted_security, control=True)
     try:
         with broker:
             for name, wanted in (topics or {}).items():
                 configs = {"partitions": wanted} if isinstance(wanted, int) else dict(wanted)
                 broker.create_topic(name, configs.pop("partitions", 1), configs)
+            if acls is not None:
+                broker.create_acls(*acls)
             yield broker
     finally:
         if log_dir is None:
             shutil.rmtree(directory.parent, ignore_errors=True)
 
 
-def ask(connection: socket.socket, request: Any) -> Any:
-    """Send one of kio's request entities and read its response entity. Raises OSError, also when the broker closes the
-    connection instead of answering."""
-    from kafkalog_broker.protocol.client_codec import decode_client_response
+def _authorizer() -> dict[str, str]:
+    from kafkalog_broker.config.authorizer_settings import CLASS, STANDARD, SUPER_USERS
+    from kafkalog_broker.security.for_tests import ADMIN
 
-    return decode_client_response(request, exchange(connection, request))
-
-
-def exchange(connection: socket.socket, request: Any) -> bytes:
-    """As ask, but gives the answer as bytes, from its header on."""
-    frame = frame_of(request)
-    connection.sendall(struct.pack(">i", len(frame)) + frame)
-    return _receive(connection, struct.unpack(">i", _receive(connection, 4))[0])
-
-
-def frame_of(request: Any) -> bytes:
-    """One of kio's request entities with a header, without the size in front."""
-    from kafkalog_broker.protocol.client_codec import encode_client_request
-
-    return encode_client_request(request, "kafkalog-testing")
-
-
-def _receive(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = connection.recv(count - len(data))
-        if not more:
-            raise ConnectionError("the broker closed the connection instead of answering")
-        data += more
-    return data
+    return {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}"}
 
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:

@@ -25,6 +25,7 @@ class Workers:
     def __init__(self) -> None:
         self._blocking = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-broker")
         self._computing = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="kafkalog-computing")
+        self._tasks: set[asyncio.Task[None]] = set()
         self._trim = IdleTrim(self._blocking.submit)
 
     async def run_blocking(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -43,6 +44,22 @@ class Workers:
             return await loop.run_in_executor(self._computing, partial(function, *arguments, **named))
         finally:
             self._trim.soon()
+
+    def compute_then(self, compute: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
+        """`done` is called in the event loop with what `compute` returned in a thread, or with what it raised."""
+
+        async def run() -> None:
+            found: T | Exception
+            try:
+                found = await self.run_computing(compute)
+            except Exception as error:  # noqa: BLE001 - handed on
+                _log.exception("work in the background failed")
+                found = error
+            done(found)
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)  # the loop itself keeps only weak references
+        task.add_done_callback(self._tasks.discard)
 
     def run_in_background(self, function: Callable[[], object]) -> None:
         """Run it in a thread; nobody waits, so what it raises is reported in the log."""

@@ -127,11 +127,12 @@ def serve_until_directories_fail(monkeypatch, directories, failing):
                 asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(server, "Server", Failing)
-    config = configuration(
-        parser().parse_args(["--log-dir", ",".join(map(str, directories)), "--override", "listeners=PLAINTEXT://:0"])
+    arguments = parser().parse_args(
+        ["--log-dir", ",".join(map(str, directories)), "--override", "listeners=PLAINTEXT://:0"]
     )
+    config = configuration(arguments)
     try:
-        return asyncio.run(asyncio.wait_for(cli._serve(config, (), stop_at_eof=False), 30))
+        return asyncio.run(asyncio.wait_for(cli._serve(config, (), arguments), 30))
     finally:
         gc.unfreeze()
 
@@ -174,3 +175,18 @@ def test_the_command_and_tests_make_the_same_event_loop():
     made.close()
     assert "uvloop" in type(made).__module__
     assert vars(cli)["new_event_loop"] is new_event_loop
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:9404", ("127.0.0.1", 9404)), (":9404", ("127.0.0.1", 9404)), ("[::1]:0", ("::1", 0))],
+)
+def test_where_metrics_are_served(text, address):
+    assert parser().parse_args(["--metrics", text]).metrics == address
+
+
+@pytest.mark.parametrize("text", ["9404x", "localhost", "127.0.0.1:65536"])
+def test_what_is_no_address_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--metrics", text])
+    assert "is not HOST:PORT" in capsys.readouterr().err

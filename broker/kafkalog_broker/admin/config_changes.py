@@ -19,9 +19,11 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig, is_served
 from kafkalog_broker.config.broker_properties import note_of_unserved
 from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, Update
+from kafkalog_broker.config.group_properties import GROUP_PROPERTIES, check_group_properties
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
 from kafkalog_broker.config.listener_security import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
+from kafkalog_broker.config.share_properties import check_share_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.turn import Turn, in_turns
@@ -85,6 +87,17 @@ async def plan(
         await _tls_of(broker, config)
         _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
         return Plan(kind, name, overrides, {})
+    if kind is ResourceType.GROUP:
+        if not name:
+            raise BrokerError(ErrorCode.invalid_request, "Default group resources are not allowed.")
+        own = broker.dynamic_configs.of_group(name)
+        overrides = _changed({} if replace else own, listed, GROUP_PROPERTIES)
+        try:
+            check_group_properties(overrides, broker.config)
+            check_share_properties(overrides, broker.config)
+        except ConfigError as error:
+            raise BrokerError(ErrorCode.invalid_config, error.what) from None
+        return Plan(kind, name, overrides, {})
     raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
 
 
@@ -93,6 +106,12 @@ async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
     if planned.kind is ResourceType.BROKER_LOGGER:
         for name, level in planned.levels.items():
             set_level(name, level)
+    elif planned.kind is ResourceType.GROUP:
+        try:
+            await broker.run_blocking(broker.dynamic_configs.save_group, planned.name, planned.overrides)
+        except OSError as error:
+            raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
+        _log.info("configuration of group %.200s is now %.1000s", planned.name, dict(planned.overrides))
     else:
         config = await _with(broker, planned.name, planned.overrides, turn)
         tls = await _tls_of(broker, config)
@@ -137,11 +156,13 @@ async def alter_each(
     *,
     replace: bool,
     validate_only: bool,
+    check: Callable[[ResourceType, str], None] = lambda kind, name: None,
 ) -> list[Outcome]:
     """Plan and apply resource by resource; what happened to each, in order. One that fails says nothing of the others.
     All topics are changed together, at the end.
 
     `resources`: with resource_type and resource_name. `changes_of`: what one of them asks for; may raise BrokerError.
+    `check`: raises BrokerError where it may not be changed.
     """
     turn = Turn()
     outcomes: list[Outcome] = []
@@ -158,6 +179,7 @@ async def alter_each(
                     raise BrokerError(ErrorCode.invalid_request, "Each resource must appear at most once.")
                 if kind is None:
                     raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {number}")
+                check(kind, name)
                 planned = await plan(broker, kind, name, changes_of(resource), turn, replace=replace)
                 if kind is ResourceType.TOPIC and not validate_only:
                     topics[name] = planned.overrides

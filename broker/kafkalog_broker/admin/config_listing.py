@@ -11,6 +11,7 @@ from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_bro
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import Property, Source
+from kafkalog_broker.config.group_properties import BROKERS_OWN, GROUP_PROPERTIES
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
 from kafkalog_broker.config.listener_security import listener_property
 from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig, topic_sources, topic_text
@@ -66,6 +67,21 @@ def _listener_entry(config: BrokerConfig, name: str) -> ConfigEntry:
     return _entry(entry, entry.text_of(sources[0][1]), sources, read_only=True)
 
 
+def group_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All properties of a group with these overrides, by name. Defaults are the broker's."""
+    found = []
+    for name, entry in GROUP_PROPERTIES.items():
+        sources: list[tuple[str, str | None, Source]] = []
+        if name in overrides:
+            sources.append((name, overrides[name], Source.GROUP))
+        if name in BROKERS_OWN:
+            sources += broker.config.sources(BROKERS_OWN[name])
+        else:
+            sources.append((name, entry.default, Source.DEFAULT))
+        found.append(_entry(entry, sources[0][1], sources))
+    return found
+
+
 def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
     """What was set for all brokers while they run; nothing else is common to all."""
     return [
@@ -99,10 +115,11 @@ def resource_entries(broker: Broker, kind: ResourceType, name: str) -> list[Conf
     if kind is ResourceType.BROKER_LOGGER:
         check_broker(broker, name)
         return logger_entries()
-    # Client metrics and groups: nothing can be set, since neither KIP-714 nor KIP-848 is served.
     if not name:
         raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")
-    return []
+    if kind is ResourceType.GROUP:
+        return group_entries(broker, broker.dynamic_configs.of_group(name))
+    return []  # client metrics: nothing can be set, since KIP-714 is not served
 
 
 def chosen(entries: Iterable[ConfigEntry], keys: Iterable[str] | None) -> list[ConfigEntry]:

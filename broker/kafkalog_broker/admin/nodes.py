@@ -1,15 +1,18 @@
-"""This node as clients see it, and what everybody may do while there is no access control."""
+"""This node and the cluster as clients see them."""
 
 from __future__ import annotations
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
 
-# Bit n: AclOperation n (READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9,
-# DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12). All that a resource has, as without an authorizer.
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+def cluster_operations(request: Request) -> int:
+    """What the sender may do with the cluster, as bits; 0 for whoever may not describe it."""
+    if not request.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return request.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def this_node(broker: Broker, connection: ConnectionInfo) -> NodeEndpoint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,10 +22,18 @@ from kafkalog_broker.storage.new_partitions import NewPartitions
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
+from kafkalog_spark.log.format.names import TRANSACTION_TOPIC, is_internal, metrics_name
 from kafkalog_spark.log.format.partition_metadata import new_uuid
 
 _log = logging.getLogger(__name__)
+
+Charge = Callable[[int], None]
+"""Called with the number of partitions that a topic is about to gain or lose, once nothing else is in the way. Raises
+BrokerError where that is beyond a quota: what became of the topic."""
+
+
+def _free(partitions: int) -> None:
+    """What changes at the broker's own wish, or where there are no quotas."""
 
 
 async def create_topic(broker: Broker, new: NewTopic) -> Topic:
@@ -37,16 +45,22 @@ async def create_topic(broker: Broker, new: NewTopic) -> Topic:
     return made
 
 
-async def create_topics(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
+async def create_topics(broker: Broker, wanted: Sequence[NewTopic], charge: Charge = _free) -> list[Outcome]:
     """Make topics and their empty logs, all in one write of the registry: what became of each, in order. Names must
     differ."""
     turn = Turn()
     outcomes: dict[str, Outcome] = {}
     topics, configs = [], {}
+    folded: set[str] = set()  # two names that collide: the registry refuses the second, which costs nothing
     configs_of = LogConfigs(broker)
     async for new in turn.spread(wanted):
         try:
+            if not is_internal(new.name):
+                broker.check_not_mirrored(f"topic {new.name} cannot be created")
             partitions, configs[new.name] = check_new_topic(broker, new, configs_of)
+            if metrics_name(new.name) not in folded:
+                charge(partitions)
+                folded.add(metrics_name(new.name))
             overrides = {name: value for name, value in new.configs.items() if value is not None}
             topics.append(Topic(new.name, new_uuid(), partitions, overrides))
         except BrokerError as error:
@@ -83,10 +97,16 @@ async def ensure_topic(broker: Broker, name: str, partitions: int, configs: Mapp
         return broker.topics.get(name) or await create_topic(broker, NewTopic(name, partitions, 1, configs=configs))
 
 
-async def add_partitions(broker: Broker, totals: Mapping[str, int]) -> list[Outcome]:
+async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Charge = _free) -> list[Outcome]:
     """Enlarge topics to so many partitions, all in one write of the registry: what became of each, in order."""
+    try:
+        broker.check_not_mirrored("topics cannot be given more partitions")
+    except BrokerError as error:
+        return [error] * len(totals)
     before = {name: topic.partitions for name in totals if (topic := broker.topics.get(name)) is not None}
-    outcomes = await _in_registry(broker, broker.topics.add_all_partitions, totals)
+    beyond = await _charged(charge, ((name, totals[name] - partitions) for name, partitions in before.items()))
+    admitted = {name: total for name, total in totals.items() if name not in beyond}
+    outcomes = await _in_registry(broker, broker.topics.add_all_partitions, admitted)
     configs_of = LogConfigs(broker)
     new_logs = [
         NewLogs(topic, range(before[topic.name], topic.partitions), configs_of(topic.configs))
@@ -107,16 +127,26 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int]) -> list[Outc
         if logs.topic.name not in errors:
             name, total = logs.topic.name, logs.topic.partitions
             _log.info("topic %s has %d partitions now, it had %d", name, total, logs.partitions.start)
-    return [errors.get(outcome.name, outcome) if isinstance(outcome, Topic) else outcome for outcome in outcomes]
+    became = {**dict(zip(admitted, outcomes, strict=True)), **beyond, **errors}
+    return [became[name] for name in totals]
 
 
-async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Outcome]:
+async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _free) -> list[Outcome]:
     """Forget topics, in one write of the registry, and rename their directories; the files go after
     file.delete.delay.ms. The topic that is gone, or the error, of each name, in order; names must differ."""
-    turn, left, leaving = Turn(), asyncio.Event(), broker.changes.leaving
-    ours = [name for name in names if leaving.setdefault(name, left) is left]
     try:
-        outcomes = await _in_registry(broker, broker.topics.delete_all, names)
+        broker.check_not_mirrored("topics cannot be deleted")
+    except BrokerError as error:
+        return [error] * len(names)
+    costs = ((name, topic.partitions) for name in names if (topic := broker.topics.get(name)) is not None)
+    beyond = await _charged(charge, costs)
+    admitted = [name for name in names if name not in beyond]
+    if not admitted:
+        return [beyond[name] for name in names]
+    turn, left, leaving = Turn(), asyncio.Event(), broker.changes.leaving
+    ours = [name for name in admitted if leaving.setdefault(name, left) is left]
+    try:
+        outcomes = await _in_registry(broker, broker.topics.delete_all, admitted)
         topics = [topic for topic in outcomes if isinstance(topic, Topic)]
         departures = []
         async for topic in turn.spread(topics):
@@ -124,8 +154,9 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Outcome]:
             if topic.name == TRANSACTION_TOPIC:
                 broker.transactions.table.close_all()
             _log.info("topic %s is deleted", topic.name)
+        became = {**dict(zip(admitted, outcomes, strict=True)), **beyond}
         if not topics:
-            return outcomes
+            return [became[name] for name in names]
         departure = together(departures, partial(broker.logs.forget_deleted, topics))
         try:
             await broker.run_blocking(departure.finish)
@@ -137,7 +168,24 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Outcome]:
         left.set()
     async for _ in turn.spread(broker.groups.on_topics_deleted({topic.name for topic in topics})):
         pass
-    return [departure.failed.get(name, outcome) for name, outcome in zip(names, outcomes, strict=True)]
+    gone = {topic.id for topic in topics}
+    broker.deliveries.forget_topics(gone)
+    async for _ in turn.spread(broker.share_groups.on_topics_deleted(gone)):
+        pass
+    async for _ in turn.spread(broker.share_coordinator.on_topics_deleted(gone)):
+        pass
+    return [departure.failed.get(name, became[name]) for name in names]
+
+
+async def _charged(charge: Charge, costs: Iterable[tuple[str, int]]) -> dict[str, Outcome]:
+    """Why not, for each topic whose partitions are beyond the quota."""
+    beyond: dict[str, Outcome] = {}
+    async for name, partitions in Turn().spread(costs):
+        try:
+            charge(partitions)
+        except BrokerError as error:
+            beyond[name] = error
+    return beyond
 
 
 _C = TypeVar("_C", bound=Collection[Any])

@@ -10,6 +10,7 @@ v5  TRANSACTION_ABORTABLE
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kafkalog_broker.answers import fenced_before, per_partition
@@ -19,6 +20,7 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.format.names import is_internal
 
 _SEVERAL_FROM = 4
 
@@ -33,8 +35,9 @@ async def handle(request: Request, broker: Broker) -> Any:
         producer = ProducerIdAndEpoch(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
         topics = asked.v3_and_below_topics
         codes = await _add(
-            broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, turn, verify_only=False
-        )
+            broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, turn, verify_only=False,
+            refused=partial(_refused, request),
+        )  # fmt: skip
         return entity(response, results_by_topic_v3_and_below=await _topics(request, topics, codes.__getitem__, turn))
     result, results = response_module(request).AddPartitionsToTxnResult, []
     async for transaction in turn.spread(asked.transactions):
@@ -57,14 +60,14 @@ async def _add(
     turn: Turn,
     *,
     verify_only: bool,
+    refused: Callable[[str], bool] = lambda topic: False,
 ) -> Codes:
     """Others have their turn while the partitions are gathered; what the coordinator then does is one step."""
     codes: dict[TopicPartition, ErrorCode] = {}
     missing = False
     async for one in turn.spread(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions):
-        exists = _exists(broker, one)
-        missing = missing or not exists
-        codes[one] = ErrorCode.operation_not_attempted if exists else ErrorCode.unknown_topic_or_partition
+        codes[one] = _obstacle(broker, one, refused)
+        missing = missing or codes[one] is not ErrorCode.operation_not_attempted
     if missing:
         return codes
     wanted = frozenset(codes)
@@ -78,9 +81,18 @@ async def _add(
     return dict.fromkeys(wanted, code)
 
 
-def _exists(broker: Broker, partition: TopicPartition) -> bool:
+def _refused(request: Request, topic: str) -> bool:
+    """Clients do not write to internal topics, whatever they may."""
+    return is_internal(topic) or bool(request.refused(topic))
+
+
+def _obstacle(broker: Broker, partition: TopicPartition, refused: Callable[[str], bool]) -> ErrorCode:
+    if refused(partition.topic):
+        return ErrorCode.topic_authorization_failed
     topic = broker.topics.get(partition.topic)
-    return topic is not None and 0 <= partition.partition < topic.partitions
+    if topic is None or not 0 <= partition.partition < topic.partitions:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.operation_not_attempted
 
 
 @on_error(24)

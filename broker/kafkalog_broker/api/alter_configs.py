@@ -6,9 +6,11 @@ Deprecated for IncrementalAlterConfigs, which older clients do not know.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kafkalog_broker.admin.config_changes import Change, Operation, alter_each
+from kafkalog_broker.admin.config_rights import check_altering
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -26,7 +28,10 @@ async def altered(
 ) -> tuple[Any, ...]:
     """What became of each resource, as both APIs answer it. changes_of, replace: see alter_each."""
     asked = request.entity
-    outcomes = await alter_each(broker, asked.resources, changes_of, replace=replace, validate_only=asked.validate_only)
+    outcomes = await alter_each(
+        broker, asked.resources, changes_of, replace=replace, validate_only=asked.validate_only,
+        check=partial(check_altering, request),
+    )  # fmt: skip
     kind = response_module(request).AlterConfigsResourceResponse
     return tuple(
         entity(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.admin.topic_checks import check_assignment
-from kafkalog_broker.answers import per_partition
+from kafkalog_broker.answers import needs_text, per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
 
@@ -35,6 +35,26 @@ async def handle(request: Request, broker: Broker) -> Any:
         allow_replication_factor_change=getattr(asked, "allow_replication_factor_change", True),
         error_code=ErrorCode.none,
         error_message=None,
+        responses=await per_partition(asked.topics, of_partition, of_topic, Turn()),
+    )
+
+
+@on_error(45)
+async def failed(request: Request, code: ErrorCode) -> Any:
+    asked, module, what = request.entity, response_module(request), needs_text(request, code)
+
+    def of_partition(topic: Any, partition: Any) -> Any:
+        index = partition.partition_index
+        return entity(module.ReassignablePartitionResponse, partition_index=index, error_code=code, error_message=what)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.ReassignableTopicResponse, name=topic.name, partitions=partitions)
+
+    return entity(
+        module.AlterPartitionReassignmentsResponse,
+        allow_replication_factor_change=getattr(asked, "allow_replication_factor_change", True),
+        error_code=code,
+        error_message=what,
         responses=await per_partition(asked.topics, of_partition, of_topic, Turn()),
     )
 

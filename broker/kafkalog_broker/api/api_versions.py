@@ -23,10 +23,12 @@ from kafkalog_broker.protocol.codec import response_class
 
 KEY = 18
 
-# Clients ignore the features of an answer whose epoch is negative. `group.version` comes with KIP-848.
 FINALIZED_FEATURES_EPOCH = 0
-TRANSACTION_VERSION = "transaction.version", 2
-"""KIP-890: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used where this feature is finalized."""
+"""Clients ignore the features of an answer whose epoch is negative."""
+FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+"""By name, the level that is in force, which is the highest here. group.version: consumer groups (KIP-848).
+share.version: share groups (KIP-932). transaction.version: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used where
+this feature is finalized (KIP-890)."""
 _ALL_SUPPORTED_FEATURES_FROM = 4
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -64,12 +66,15 @@ def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Encoded | Any:
         fields["throttle_time"] = timedelta(0)
     if version >= 3:
         fields["finalized_features_epoch"] = FINALIZED_FEATURES_EPOCH
-        name, level = TRANSACTION_VERSION
-        fields["finalized_features"] = (
-            module.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level),
+        fields["finalized_features"] = tuple(
+            module.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
         )
         if version >= _ALL_SUPPORTED_FEATURES_FROM:
-            fields["supported_features"] = (module.SupportedFeatureKey(name=name, min_version=0, max_version=level),)
+            fields["supported_features"] = tuple(
+                module.SupportedFeatureKey(name=name, min_version=0, max_version=level)
+                for name, level in FEATURES.items()
+            )
     return module.ApiVersionsResponse(**fields)
 
 

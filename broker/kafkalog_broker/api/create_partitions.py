@@ -17,6 +17,8 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.turn import Turn
 
+_WITHOUT_TEXT = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)
+
 
 @api(37, 0, 3)
 async def handle(request: Request, broker: Broker) -> Any:
@@ -30,6 +32,8 @@ async def handle(request: Request, broker: Broker) -> Any:
         try:
             if times[name] > 1:
                 raise BrokerError(ErrorCode.invalid_request, "Duplicate topic name.")
+            if refused := request.refused(name):
+                raise BrokerError(refused)
             nodes = None if topic.assignments is None else [assigned.broker_ids for assigned in topic.assignments]
             known = check_more_partitions(broker, name, topic.count, nodes, left)
             left -= topic.count - known.partitions
@@ -38,13 +42,13 @@ async def handle(request: Request, broker: Broker) -> Any:
         except BrokerError as error:
             outcomes[name] = error
     if totals and not asked.validate_only:
-        outcomes.update(zip(totals, await add_partitions(broker, totals), strict=True))
+        outcomes.update(zip(totals, await add_partitions(broker, totals, request.charge), strict=True))
     module = response_module(request)
     results = []
     async for name, outcome in turn.spread(outcomes.items()):
         code, what = ErrorCode.none, None
         if isinstance(outcome, BrokerError):
             code = outcome.code
-            what = None if code is ErrorCode.unknown_topic_or_partition else outcome.what
+            what = None if code in _WITHOUT_TEXT else outcome.what
         results.append(entity(module.CreatePartitionsTopicResult, name=name, error_code=code, error_message=what))
     return entity(module.CreatePartitionsResponse, results=tuple(results))

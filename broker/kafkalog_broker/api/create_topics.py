@@ -16,6 +16,7 @@ from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_t
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
+from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.topic_registry import Outcome
@@ -31,11 +32,18 @@ async def handle(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, Turn()
     times = Counter(topic.name for topic in asked.topics)
     check_totals(broker, ((topic.num_partitions, len(topic.assignments)) for topic in asked.topics))
-    wanted = []
+    wanted, refused = [], {}
     async for topic in turn.spread(asked.topics):
         if times[topic.name] == 1:
-            wanted.append(_new_topic(topic))
-    outcomes = await (_validated if asked.validate_only else create_topics)(broker, wanted)
+            code = request.refused(topic.name)
+            if code is ErrorCode.none:
+                wanted.append(_new_topic(topic))
+            else:
+                refused[topic.name] = code
+    if asked.validate_only:
+        outcomes = await _validated(broker, wanted)
+    else:
+        outcomes = await create_topics(broker, wanted, request.charge)
     answers = _Answers(request, broker)
     results = []
     async for new, outcome in turn.spread(zip(wanted, outcomes, strict=True)):
@@ -44,6 +52,8 @@ async def handle(request: Request, broker: Broker) -> Any:
         else:
             _refused.log(logging.INFO, "topic %.200r is not created: %s: %.300s", new.name, outcome.code.name, outcome)
             results.append(answers.refused(new.name, outcome.code, outcome.what))
+    for name, code in refused.items():
+        results.append(answers.refused(name, code, "Authorization failed."))
     for name, number in times.items():
         if number > 1:
             results.append(answers.refused(name, ErrorCode.invalid_request, "Duplicate topic name."))
@@ -85,14 +95,21 @@ class _Answers:
     """What the answer says of each topic. Configuration that topics share is one object in it."""
 
     def __init__(self, request: Request, broker: Broker | None) -> None:
-        self._module = response_module(request)
+        self._request, self._module = request, response_module(request)
         self._broker = broker
         self._configs: dict[tuple[tuple[str, str], ...], tuple[Any, ...]] = {}
         self._entries: dict[tuple[str, str | None, int], Any] = {}
 
     def created(self, topic: Topic) -> Any:
+        kind = self._module.CreatableTopicResult
+        if not self._request.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quiet=True):
+            return entity(
+                kind, name=topic.name, topic_id=topic.id, error_code=ErrorCode.none, error_message=None,
+                num_partitions=-1, replication_factor=-1, configs=(),
+                topic_config_error_code=int(ErrorCode.topic_authorization_failed),
+            )  # fmt: skip
         return entity(
-            self._module.CreatableTopicResult,
+            kind,
             name=topic.name,
             topic_id=topic.id,
             error_code=ErrorCode.none,

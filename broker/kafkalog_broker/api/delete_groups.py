@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkalog_broker.admin import share_changes
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 
 
 @api(42, 0, 2)
 async def handle(request: Request, broker: Broker) -> Any:
-    return _answer(request, {group_id: broker.groups.delete(group_id) for group_id in _named(request)})
+    named = _named(request)
+    return _answer(request, {name: request.refused(name) or await _delete(broker, name) for name in named})
+
+
+async def _delete(broker: Broker, group_id: str) -> ErrorCode:
+    if not broker.share_groups.has(group_id):
+        return broker.groups.delete(group_id)
+    try:
+        await share_changes.delete_group(broker, group_id)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.none
 
 
 @on_error(42)

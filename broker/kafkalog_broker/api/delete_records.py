@@ -22,6 +22,8 @@ async def handle(request: Request, broker: Broker) -> Any:
     def of_partition(topic: Any, partition: Any) -> Any:
         code, low = ErrorCode.none, NO_LOW_WATERMARK
         try:
+            if code := request.refused(topic.name):
+                raise BrokerError(code)
             low = _delete(broker, topic.name, partition.partition_index, partition.offset)
         except BrokerError as error:
             code = error.code
@@ -38,4 +40,5 @@ async def handle(request: Request, broker: Broker) -> Any:
 def _delete(broker: Broker, topic: str, partition: int, offset: int) -> int:
     if is_internal(topic):
         raise BrokerError(ErrorCode.invalid_topic_exception, f"Cannot delete records of internal topic {topic}")
+    broker.check_not_mirrored(f"records of {topic} cannot be deleted")
     return broker.log(topic, partition).delete_records(offset)

@@ -9,6 +9,7 @@ from uuid import UUID
 from kafkalog_broker.admin.topic_changes import delete_topics
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.topic_registry import Outcome
@@ -18,6 +19,7 @@ NO_SUCH_TOPIC = "This server does not host this topic-partition."
 NO_SUCH_ID = "This server does not host this topic ID."
 Refusal = tuple[ErrorCode, str]
 Wanted = tuple[str | None, UUID | None]
+Resolved = tuple[str | None, UUID | None, Refusal | None]
 
 
 @api(20, 1, 6)
@@ -28,15 +30,17 @@ async def handle(request: Request, broker: Broker) -> Any:
         if request.version >= 6
         else [(name, None) for name in request.entity.topic_names]
     )
-    resolved = await _resolved(broker, wanted, request.version)
+    resolved = await _resolved(request, broker, wanted)
+    if request.access is not None:
+        resolved = [_permitted(request, broker, one) for one in resolved]
     names = [name for name, _, refused in resolved if name is not None and refused is None]
-    gone = dict(zip(names, await delete_topics(broker, names), strict=True)) if names else {}
+    gone = dict(zip(names, await delete_topics(broker, names, request.charge), strict=True)) if names else {}
     turn = Turn()
     results = []
     async for name, topic_id, refused in turn.spread(resolved):
         code, what = refused or (ErrorCode.none, None)
         if name is not None and refused is None:
-            code, what, topic_id = _outcome(gone[name])
+            code, what, topic_id = _outcome(gone[name], topic_id)
         results.append(
             entity(
                 module.DeletableTopicResult,
@@ -49,25 +53,56 @@ async def handle(request: Request, broker: Broker) -> Any:
     return entity(module.DeleteTopicsResponse, responses=tuple(results))
 
 
-def _outcome(outcome: Outcome) -> tuple[ErrorCode, str | None, UUID | None]:
-    """Error, its text, and the id of the topic that is gone."""
+def _may_describe(request: Request, name: str) -> bool:
+    if request.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
+        return True
+    return request.may(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True)
+
+
+def _may_be_compared(request: Request, name: str) -> bool:
+    """Whether the sender may be told that a name and an id are of one topic."""
+    return request.refused(name, quiet=True) is ErrorCode.none and _may_describe(request, name)
+
+
+def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
+    """The same, or refused: of a topic that may not be described, nothing is given away (ControllerApis.deleteTopics).
+    By name both DESCRIBE and DELETE are needed, by id DELETE; that a name is of no topic is said to who may describe
+    it."""
+    name, topic_id, refused = asked
+    if name is None or refused is not None:
+        return asked
+    known, may = _may_describe(request, name), request.refused(name, quiet=True) is ErrorCode.none
+    if may and (known or topic_id is not None):
+        return asked
+    if known and name not in broker.topics:
+        return asked
+    if may:  # for the log: what is missing
+        request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    else:
+        request.refused(name)
+    code = ErrorCode.topic_authorization_failed
+    return name if known or topic_id is None else None, topic_id, (code, TEXTS[code])
+
+
+def _outcome(outcome: Outcome, asked: UUID | None) -> tuple[ErrorCode, str | None, UUID | None]:
+    """Error, its text, and the id of the topic that is gone, or was asked for and stays."""
     if isinstance(outcome, BrokerError):
+        if outcome.code is ErrorCode.throttling_quota_exceeded:
+            return outcome.code, outcome.what, asked
         unknown = outcome.code is ErrorCode.unknown_topic_or_partition
         return outcome.code, NO_SUCH_TOPIC if unknown else outcome.what, None
     return ErrorCode.none, None, outcome.id
 
 
-async def _resolved(
-    broker: Broker, wanted: list[Wanted], version: int
-) -> list[tuple[str | None, UUID | None, Refusal | None]]:
+async def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Resolved]:
     """(name, id, why not) of each topic that is to go; those without a reason have a name."""
     if not broker.config.delete_topic_enable:
-        code = ErrorCode.topic_deletion_disabled if version >= 3 else ErrorCode.invalid_request
+        code = ErrorCode.topic_deletion_disabled if request.version >= 3 else ErrorCode.invalid_request
         return [(name, topic_id, (code, "Topic deletion is disabled.")) for name, topic_id in wanted]
     turn = Turn()
     names = Counter(name for name, topic_id in wanted if topic_id is None and name is not None)
     ids = Counter(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
-    results: dict[Any, tuple[str | None, UUID | None, Refusal | None]] = {}
+    results: dict[Any, Resolved] = {}
     async for name, topic_id in turn.spread(wanted):
         why = None
         if name is None and topic_id is None:
@@ -87,7 +122,7 @@ async def _resolved(
             topic = broker.topics.by_id(topic_id)
             if topic is None:
                 results[topic_id] = (None, topic_id, (ErrorCode.unknown_topic_id, NO_SUCH_ID))
-            elif topic.name in names:
+            elif topic.name in names and _may_be_compared(request, topic.name):
                 why = "The provided topic name maps to an ID that was already supplied."
                 results[topic_id] = (topic.name, topic_id, (ErrorCode.invalid_request, why))
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, this_node
+from kafkalog_broker.admin.nodes import cluster_operations, this_node
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -47,7 +47,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             ),
         ),
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if asked.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED_FOR
+            cluster_operations(request) if asked.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED_FOR
         ),
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalog_broker.admin.config_listing import ConfigEntry, chosen, resource_entries
+from kafkalog_broker.admin.config_rights import check_describing
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, resource_type
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -52,6 +53,7 @@ async def handle(request: Request, broker: Broker) -> Encoded:
             kind = resource_type(number)
             if kind is None:
                 raise BrokerError(ErrorCode.invalid_request, UNKNOWN_KIND)
+            check_describing(request, kind, name)
             configs = texts.of(kind, name, keys)
             size += len(configs)
         except BrokerError as error:

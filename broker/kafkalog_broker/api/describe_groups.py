@@ -1,6 +1,6 @@
 """15 DescribeGroups, versions 0 to 6: state, members and assignments of classic groups.
 
-v3  authorized operations (KIP-430): all of them, nothing is forbidden here
+v3  authorized operations (KIP-430)
 v4  group.instance.id (KIP-345)
 v6  an unknown group is GROUP_ID_NOT_FOUND; before, it is just Dead
 """
@@ -12,15 +12,13 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import DescribedGroup
+from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
 
 _GROUP_ID_NOT_FOUND_FROM = 6
-# AclOperation codes that a group has (AclEntry.supportedOperations): READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
-# ALTER_CONFIGS.
-_ALL_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 
 
 @api(15, 0, 6)
@@ -28,7 +26,8 @@ async def handle(request: Request, broker: Broker) -> Any:
     """A group that is named more than once is answered once."""
     turn, groups = Turn(), []
     async for group_id in turn.spread(dict.fromkeys(request.entity.groups)):
-        groups.append(broker.groups.describe(group_id))
+        code = request.refused(group_id)
+        groups.append(broker.groups.describe(group_id) if not code else DescribedGroup(group_id, "", error=code))
     return _answer(request, groups)
 
 
@@ -45,7 +44,9 @@ def _answer(request: Request, groups: list[DescribedGroup]) -> Any:
         code, message = group.error, group.error_message
         if code is ErrorCode.group_id_not_found and request.version < _GROUP_ID_NOT_FOUND_FROM:
             code, message = ErrorCode.none, None
-        operations = _ALL_OPERATIONS if wants_operations and code is ErrorCode.none else OPERATIONS_NOT_ASKED_FOR
+        operations = OPERATIONS_NOT_ASKED_FOR
+        if wants_operations and code is ErrorCode.none:
+            operations = request.operations(ResourceType.GROUP, group.group_id)
         return entity(
             module.DescribedGroup,
             error_code=code,

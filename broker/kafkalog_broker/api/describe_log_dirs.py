@@ -6,7 +6,7 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.log_dir_usage import LogDirUsage, PartitionUsage
 
@@ -23,6 +23,11 @@ async def handle(request: Request, broker: Broker) -> Any:
         error_code=ErrorCode.none,
         results=tuple(_result(module, usage, wanted, broker) for usage in broker.logs.dirs()),
     )
+
+
+@on_error(35)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return entity(response_module(request).DescribeLogDirsResponse, error_code=code, results=())
 
 
 def _result(module: Any, usage: LogDirUsage, wanted: set[tuple[str, int]] | None, broker: Broker) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.topic_registry import check_topic_name
@@ -25,7 +26,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     for topic in request.entity.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     topics = []
-    told = 0
+    listed = 0
     for name, indexes in wanted.items():
         partitions = []
         async for index in turn.spread(indexes):
@@ -33,16 +34,18 @@ async def handle(request: Request, broker: Broker) -> Any:
             producers: list[Any] = []
             try:
                 check_topic_name(name)
+                if refused := request.refused(name):
+                    raise BrokerError(refused, TEXTS[refused])
                 if name not in broker.topics:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
-                if told > MAX_PRODUCERS:
+                if listed > MAX_PRODUCERS:
                     raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
                 async for known in turn.spread(broker.log(name, index).producer_state.producers()):
                     producers.append(_producer(module, known))
-                told += len(producers)
+                listed += len(producers)
             except BrokerError as error:
                 # Kafka has no text for a partition that a known topic does not have.
-                code, what = error.code, error.what if name not in broker.topics else None
+                code, what = error.code, error.what if error.code in TEXTS or name not in broker.topics else None
             partitions.append(
                 entity(
                     module.PartitionResponse,

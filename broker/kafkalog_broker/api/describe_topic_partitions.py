@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.nodes import TOPIC_OPERATIONS
 from kafkalog_broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.storage.topic_registry import check_topic_name
+from kafkalog_broker.turn import Turn
 
 
 @api(75, 0, 0)
@@ -23,6 +24,16 @@ async def handle(request: Request, broker: Broker) -> Any:
     asked = request.entity
     module = response_module(request)
     names = _names(asked, broker)
+    refused: list[TopicMetadata] = []
+    if request.access is not None:
+        shown = []
+        async for name in Turn().spread(names):
+            code = request.refused(name, quiet=not asked.topics)
+            if code is ErrorCode.none:
+                shown.append(name)
+            elif asked.topics:
+                refused.append(missing_topic(code, name))
+        names = shown
     await learn_leader_epochs(broker, [topic for name in names if (topic := broker.topics.get(name)) is not None])
     limit = max(1, min(asked.response_partition_limit, broker.config.max_request_partition_size_limit))
     cursor = asked.cursor
@@ -33,7 +44,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             following = (name, 0)
             break
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        described = _describe(broker, name, range(start, start + limit))
+        described = _describe(request, broker, name, range(start, start + limit))
         if described is None:
             continue
         found.append(described)
@@ -45,7 +56,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             break
     return entity(
         module.DescribeTopicPartitionsResponse,
-        topics=tuple(_topic(module, topic) for topic in found),
+        topics=tuple(_topic(module, topic) for topic in [*found, *refused]),
         next_cursor=following and entity(module.Cursor, topic_name=following[0], partition_index=following[1]),
     )
 
@@ -76,16 +87,16 @@ def _names(asked: Any, broker: Broker) -> list[str]:
     return sorted(name for name in names if cursor is None or name >= cursor.topic_name)
 
 
-def _describe(broker: Broker, name: str, window: range) -> TopicMetadata | None:
-    topic = broker.topics.get(name)
+def _describe(request: Request, broker: Broker, name: str, window: range) -> TopicMetadata | None:
+    topic, operations = broker.topics.get(name), request.operations(ResourceType.TOPIC, name)
     if topic is not None:
         last = min(window.stop, topic.partitions)
-        return topic_metadata(broker, topic, operations=TOPIC_OPERATIONS, partitions=range(window.start, last))
+        return topic_metadata(broker, topic, operations=operations, partitions=range(window.start, last))
     try:
         check_topic_name(name)
     except BrokerError as error:
-        return missing_topic(error.code, name, operations=TOPIC_OPERATIONS)
-    return missing_topic(ErrorCode.unknown_topic_or_partition, name, operations=TOPIC_OPERATIONS)
+        return missing_topic(error.code, name, operations=operations)
+    return missing_topic(ErrorCode.unknown_topic_or_partition, name, operations=operations)
 
 
 def _topic(module: Any, topic: TopicMetadata) -> Any:

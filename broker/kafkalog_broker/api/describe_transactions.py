@@ -7,6 +7,7 @@ from itertools import groupby
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.wire import compact_string, uvarint
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
@@ -25,7 +26,10 @@ async def handle(request: Request, broker: Broker) -> Encoded:
     body += uvarint(len(ids) + 1)
     for transactional_id in ids:
         try:
-            body += _state(broker.transactions.describe(transactional_id))
+            code = request.refused(transactional_id)
+            if code is not ErrorCode.none:
+                raise BrokerError(code)
+            body += _state(broker.transactions.describe(transactional_id), request)
         except BrokerError as error:
             body += _HEAD.pack(error.code) + compact_string(transactional_id) + compact_string("") + _NO_FIELDS
             body += b"\1\0"  # no topics, no tagged fields
@@ -33,11 +37,12 @@ async def handle(request: Request, broker: Broker) -> Encoded:
     return Encoded([bytes(body)])
 
 
-def _state(metadata: TransactionMetadata) -> bytes:
+def _state(metadata: TransactionMetadata, request: Request) -> bytes:
     out = bytearray(_HEAD.pack(ErrorCode.none))
     out += compact_string(metadata.transactional_id) + compact_string(metadata.state.label)
     out += _FIELDS.pack(metadata.timeout_ms, metadata.start_ms, metadata.producer_id, metadata.producer_epoch)
-    topics = [(name, list(group)) for name, group in groupby(sorted(metadata.partitions), lambda part: part.topic)]
+    topics = [(name, list(group)) for name, group in groupby(sorted(metadata.partitions), lambda part: part.topic)
+        if request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]  # fmt: skip
     out += uvarint(len(topics) + 1)
     for name, partitions in topics:
         out += compact_string(name) + uvarint(len(partitions) + 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.security.scram_changes import number_of
 from kafkalog_broker.turn import Turn
@@ -46,3 +46,16 @@ async def handle(request: Request, broker: Broker) -> Any:
         error_message="",
         results=tuple(results),
     )
+
+
+@on_error(50)
+def failed(request: Request, code: ErrorCode) -> Any:
+    """Each user that was asked for is refused, without being named, as by Kafka."""
+    module = response_module(request)
+    refused = entity(
+        module.DescribeUserScramCredentialsResult, user="", error_code=code, error_message=None, credential_infos=()
+    )
+    return entity(
+        module.DescribeUserScramCredentialsResponse,
+        error_code=code, error_message=None, results=(refused,) * len(request.entity.users or ()),
+    )  # fmt: skip

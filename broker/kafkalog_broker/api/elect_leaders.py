@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kafkalog_broker.answers import per_partition
+from kafkalog_broker.answers import needs_text, per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.turn import Turn
 
@@ -45,6 +45,20 @@ async def handle(request: Request, broker: Broker) -> Any:
         error_code=ErrorCode.none if known else ErrorCode.invalid_request,
         replica_election_results=await per_partition(topics, of_partition, of_topic, Turn()),
     )
+
+
+@on_error(43)
+async def failed(request: Request, code: ErrorCode) -> Any:
+    asked, module, what = request.entity, response_module(request), needs_text(request, code)
+
+    def of_partition(topic: Any, index: int) -> Any:
+        return entity(module.PartitionResult, partition_id=index, error_code=code, error_message=what)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.ReplicaElectionResult, topic=topic.topic, partition_result=partitions)
+
+    results = await per_partition(asked.topic_partitions or (), of_partition, of_topic, Turn())
+    return entity(module.ElectLeadersResponse, error_code=code, replica_election_results=results)
 
 
 def _outcome(broker: Broker, name: str, index: int, kind: int) -> Outcome:

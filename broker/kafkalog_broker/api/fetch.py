@@ -12,7 +12,7 @@ v4   v2 batches, isolation level
 v5   log start offset
 v7   sessions (KIP-227)
 v9   current leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
-v12  flexible
+v12  flexible; last fetched epoch: where the client's log is another one, its end here instead of records (KIP-595)
 v13  topics by id (KIP-516): UNKNOWN_TOPIC_ID
 v15  replica state of followers: of no meaning on one node
 """
@@ -37,6 +37,7 @@ from kafkalog_broker.fetching.fetch_session import (
     TopicKey,
 )
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.fetch_response import (
     PartitionFetchResponse,
@@ -45,6 +46,7 @@ from kafkalog_broker.protocol.fetch_response import (
     encode_fetch_response,
 )
 from kafkalog_broker.protocol.request_steps import taken
+from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.turn import Turn, in_turns
 from kafkalog_spark.log.format import layout
@@ -52,6 +54,7 @@ from kafkalog_spark.log.format import layout
 FIRST_BATCH_VERSION = 4
 _FIRST_SESSION_VERSION = 7
 _FIRST_TOPIC_ID_VERSION = 13
+_LAST_REPLICA_ID_VERSION = 14  # then it is in the replica state
 
 
 @api(1, 0, 18)
@@ -66,16 +69,22 @@ async def handle(request: Request, broker: Broker) -> Encoded:
     def find_log(partition: FetchPartition) -> Log:
         topic = partition.topic
         if isinstance(topic, str):
+            if request.access is not None:
+                _check(request, topic)
             return broker.log(topic, partition.partition)
         known = broker.topics.by_id(topic)  # type: ignore[arg-type]  # a UUID: the request is of version 13 or later
         if known is None:
             raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
+        if request.access is not None:
+            _check(request, known.name)
         return broker.log(known.name, partition.partition)
 
     if request.version < FIRST_BATCH_VERSION:
         read, min_bytes = _converted(request, broker, context, find_log)
     else:
         max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
+        if broker.quotas.in_use:
+            max_bytes = min(max_bytes, broker.quotas.fetch_bytes(_client(request)) or max_bytes)
         min_bytes = min(asked.min_bytes, max_bytes)  # as Kafka: more could never come
         committed = asked.isolation_level == READ_COMMITTED
 
@@ -88,7 +97,32 @@ async def handle(request: Request, broker: Broker) -> Encoded:
         if context.partitions and wait > 0:
             fetched = await _wait(request, broker.long_polls, fetched, read, min_bytes, wait)
             turn = Turn()
+    if broker.quotas.in_use and fetched.size:
+        wait_ms = broker.quotas.record_fetch(_client(request), fetched.size)
+        if wait_ms:
+            request.connection.mute(wait_ms / 1000)
+            return encode_fetch_response(request.version, [], session_id=context.session_id, throttle_ms=wait_ms)
+    if broker.traffic is not None:
+        broker.traffic.fetched(fetched.partitions)
     return await _encode(request.version, context, fetched, turn)
+
+
+def _client(request: Request) -> Client:
+    return Client.of(request.connection.principal, request.client_id)
+
+
+def _check(request: Request, topic: str) -> None:
+    """Raises BrokerError for a topic that the sender may not read."""
+    asked = request.entity
+    replica = asked.replica_id if request.version <= _LAST_REPLICA_ID_VERSION else asked.replica_state.replica_id
+    if replica < 0:
+        code = request.refused(topic)
+    elif request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return
+    else:
+        code = ErrorCode.topic_authorization_failed
+    if code is not ErrorCode.none:
+        raise BrokerError(code)
 
 
 def _converted(
@@ -99,10 +133,11 @@ def _converted(
     max_bytes = min(getattr(asked, "max_bytes", layout.MAX_INT32), broker.config.fetch_max_bytes, CONVERTED_BYTES)
 
     async def read(turn: Turn) -> Fetched:
-        return await read_converted(
-            list(context.partitions), find_log, broker.run_computing, version=request.version, max_bytes=max_bytes,
-            begin=request.correlation_id, turn=turn, is_over=lambda: connection.closed,
-        )  # fmt: skip
+        async with broker.converting:
+            return await read_converted(
+                list(context.partitions), find_log, broker.run_computing, version=request.version,
+                max_bytes=max_bytes, begin=request.correlation_id, turn=turn, is_over=lambda: connection.closed,
+            )  # fmt: skip
 
     return read, min(asked.min_bytes, max_bytes)
 
@@ -123,6 +158,11 @@ async def _context(request: Request, broker: Broker, turn: Turn) -> FetchContext
             known = broker.topics.by_id(name) if by_id else broker.topics.get(name)
             code = ErrorCode.unknown_topic_id if by_id and known is None else ErrorCode.unknown_topic_or_partition
             count = 0 if known is None else known.partitions
+            if request.access is not None and not (by_id and known is None):
+                try:
+                    _check(request, topic.topic if known is None else known.name)
+                except BrokerError as error:
+                    code, count = error.code, 0
         for some in taken(topic.partitions, TURN_EVERY):
             for partition in some:
                 index = partition.partition
@@ -137,6 +177,7 @@ async def _context(request: Request, broker: Broker, turn: Turn) -> FetchContext
                     partition.fetch_offset,
                     partition.partition_max_bytes,
                     getattr(partition, "current_leader_epoch", -1),
+                    getattr(partition, "last_fetched_epoch", -1),
                 )
             if turn.over:
                 await turn.next()
@@ -184,6 +225,8 @@ async def _wait(
     timer = loop.call_later(seconds, time_is_over)
     try:
         while True:
+            for one in fetched.partitions:  # it is read again before it is answered; nothing is held meanwhile
+                one.answer.records = ()
             poll = LongPoll(polls, min_bytes - fetched.size)
             await _woken(request, polls, poll, fetched, lambda: is_over)
             if not request.connection.closed:
@@ -233,7 +276,7 @@ async def _encode(version: int, context: FetchContext, fetched: Fetched, turn: T
                 topic,
                 asked.partition,
                 has_records=one.size > 0,
-                error=answer.error_code != 0,
+                error=answer.error_code != 0 or answer.diverging_epoch is not None,
                 high_watermark=answer.high_watermark,
                 log_start=answer.log_start_offset,
             )

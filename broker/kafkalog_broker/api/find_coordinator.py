@@ -1,7 +1,5 @@
 """10 FindCoordinator, versions 0 to 6: which broker coordinates a group or a transactional id. Creates
-__consumer_offsets or __transaction_state at the first use.
-
-Coordinators of share groups (key type 2) are not served: INVALID_REQUEST, as Kafka answers where it has none.
+__consumer_offsets, __transaction_state or __share_group_state at the first use.
 
 v1  key type; throttle time and error message in the answer
 v4  several keys at once (KIP-699)
@@ -10,18 +8,25 @@ v6  share groups (KIP-932)
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence, Set
+from typing import Any, NamedTuple, cast
 
 from kafkalog_broker.admin.nodes import this_node
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.internal_topics import internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 _SEVERAL_KEYS_FROM = 4
-_GROUP, _TRANSACTION = 0, 1
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_RESOURCES = {
+    _GROUP: ResourceType.GROUP,
+    _TRANSACTION: ResourceType.TRANSACTIONAL_ID,
+    _SHARE: ResourceType.CLUSTER,  # between brokers
+}
 _NO_NODE = -1
 
 
@@ -32,38 +37,71 @@ class _Found(NamedTuple):
     port: int = -1
     message: str | None = None
 
+    def where(self) -> dict[str, Any]:
+        """All fields of an answer but the message."""
+        return {"error_code": self.error, "node_id": self.node_id, "host": self.host, "port": self.port}
+
 
 @api(10, 0, 6)
 async def handle(request: Request, broker: Broker) -> Any:
     key_type = getattr(request.entity, "key_type", _GROUP)
-    if key_type not in (_GROUP, _TRANSACTION):
+    if key_type not in (_GROUP, _TRANSACTION, _SHARE):
         what = f"this broker does not coordinate key type {key_type}"
-        return _answer(request, _Found(ErrorCode.invalid_request, message=what))
+        return _answer(request, _Found(ErrorCode.invalid_request, message=what), set())
+    refused = _refused(request)
+    if refused.issuperset(_keys(request)):  # then nothing is created for the sender
+        return _answer(request, _Found(), refused)
     try:
         name, partitions = OFFSETS_TOPIC, broker.config.offsets_topic_num_partitions
         if key_type == _TRANSACTION:
             name, partitions = TRANSACTION_TOPIC, broker.config.transaction_state_log_num_partitions
+        elif key_type == _SHARE:
+            name, partitions = SHARE_STATE_TOPIC, broker.config.share_coordinator_state_topic_num_partitions
         await broker.ensure_topic(name, partitions, internal_topic_configs(broker.config)[name])
     except BrokerError as error:
-        return _answer(request, _Found(ErrorCode.coordinator_not_available, message=error.what))
+        return _answer(request, _Found(ErrorCode.coordinator_not_available, message=error.what), refused)
     node = this_node(broker, request.connection)
-    return _answer(request, _Found(node_id=node.node_id, host=node.host, port=node.port))
+    return _answer(request, _Found(node_id=node.node_id, host=node.host, port=node.port), refused)
+
+
+def _keys(request: Request) -> Sequence[str]:
+    asked = request.entity
+    return [asked.key] if request.version < _SEVERAL_KEYS_FROM else cast("Sequence[str]", asked.coordinator_keys)
+
+
+def _refused(request: Request) -> set[str]:
+    """The keys whose coordinator the sender may not know."""
+    if getattr(request.entity, "key_type", _GROUP) == _SHARE and request.access is not None:
+        allowed = request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        return set() if allowed else set(_keys(request))
+    resource = _RESOURCES.get(getattr(request.entity, "key_type", _GROUP))
+    if resource is None or request.access is None:
+        return set()
+    return {key for key in _keys(request) if not request.may(Operation.DESCRIBE, resource, key)}
 
 
 @on_error(10)
 def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, _Found(code))
+    return _answer(request, _Found(code), _refused(request))
 
 
-def _answer(request: Request, found: _Found) -> Any:
+def _answer(request: Request, found: _Found, refused: Set[str]) -> Any:
+    """The same for every key but those that are refused."""
     module = response_module(request)
-    where = {"error_code": found.error, "node_id": found.node_id, "host": found.host, "port": found.port}
     if request.version < _SEVERAL_KEYS_FROM:
+        if refused:
+            found = _not_allowed(request)
         # Kafka's Errors.NONE has the text NONE, and sends it.
         message = found.message if found.error is not ErrorCode.none else "NONE"
-        return entity(module.FindCoordinatorResponse, error_message=message, **where)
-    coordinators = tuple(
-        entity(module.Coordinator, key=key, error_message=found.message or "", **where)
-        for key in request.entity.coordinator_keys
-    )
-    return entity(module.FindCoordinatorResponse, coordinators=coordinators)
+        return entity(module.FindCoordinatorResponse, error_message=message, **found.where())
+    coordinators = []
+    for key in request.entity.coordinator_keys:
+        # Kafka has no text for a key that is refused here.
+        told = _not_allowed(request)._replace(message="") if key in refused else found
+        coordinators.append(entity(module.Coordinator, key=key, error_message=told.message or "", **told.where()))
+    return entity(module.FindCoordinatorResponse, coordinators=tuple(coordinators))
+
+
+def _not_allowed(request: Request) -> _Found:
+    code, text = REFUSALS[_RESOURCES[getattr(request.entity, "key_type", _GROUP)]]
+    return _Found(code, message=text)

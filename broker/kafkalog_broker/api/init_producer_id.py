@@ -32,6 +32,11 @@ async def handle(request: Request, broker: Broker) -> Any:
     )
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
         raise BrokerError(ErrorCode.invalid_request, f"one of producer id and epoch is missing: {expected}")
+    if broker.mirrored is not None:
+        # Not POLICY_VIOLATION as for Produce: librdkafka would ask again until its timeout.
+        named = asked.transactional_id is not None
+        code = ErrorCode.transactional_id_authorization_failed if named else ErrorCode.cluster_authorization_failed
+        raise BrokerError(code, f"this broker mirrors {broker.mirrored} and takes no producers")
     await broker.producer_id_is_there()
     if asked.transactional_id is None:
         return _answer(request, ErrorCode.none, ProducerIdAndEpoch(broker.producer_ids.next(), 0))

@@ -67,23 +67,24 @@ def answer_to(future: asyncio.Future[A]) -> Callable[[A], None]:
 
 @on_error(11)
 def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, JoinAnswer(code, request.entity.member_id))
+    known = "" if code is ErrorCode.group_authorization_failed else request.entity.member_id  # as Kafka
+    return _answer(request, JoinAnswer(code, known))
 
 
-def _answer(request: Request, told: JoinAnswer) -> Any:
+def _answer(request: Request, answer: JoinAnswer) -> Any:
     module = response_module(request)
-    protocol = told.protocol
+    protocol = answer.protocol
     if protocol is None and request.version < _NULL_PROTOCOL_FROM:
         protocol = ""
     return entity(
         module.JoinGroupResponse,
-        error_code=told.error,
-        generation_id=told.generation,
-        protocol_type=told.protocol_type,
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
         protocol_name=protocol,
-        leader=told.leader,
-        skip_assignment=told.skip_assignment,
-        member_id=told.member_id,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
         members=tuple(
             entity(
                 module.JoinGroupResponseMember,
@@ -91,6 +92,6 @@ def _answer(request: Request, told: JoinAnswer) -> Any:
                 group_instance_id=member.group_instance_id,
                 metadata=member.metadata,
             )
-            for member in told.members
+            for member in answer.members
         ),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from kafkalog_broker.admin.resources import ResourceType, resource_type
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 
 
@@ -24,6 +24,8 @@ async def handle(request: Request, broker: Broker) -> Any:
             found.append((str(broker.node_id), int(kind)))
     if ResourceType.TOPIC in kinds:
         found += [(topic.name, int(ResourceType.TOPIC)) for topic in broker.topics]
+    if ResourceType.GROUP in kinds:
+        found += [(group_id, int(ResourceType.GROUP)) for group_id in broker.dynamic_configs.groups]
     resource = getattr(module, "ConfigResource", None)
     return entity(
         module.ListConfigResourcesResponse,
@@ -32,3 +34,8 @@ async def handle(request: Request, broker: Broker) -> Any:
         if resource is not None
         else (),
     )
+
+
+@on_error(74)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return entity(response_module(request).ListConfigResourcesResponse, error_code=code, config_resources=())

@@ -1,11 +1,12 @@
 """16 ListGroups, versions 0 to 5: the groups that this broker coordinates.
 
 v4  filter by state, state in the answer (KIP-518)
-v5  filter by type, type in the answer (KIP-848); all groups here are classic
+v5  filter by type, type in the answer (KIP-848)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kafkalog_broker.broker import Broker
@@ -13,12 +14,18 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import ListedGroup
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.share.membership.share_group_coordinator import Listed
+from kafkalog_broker.turn import Turn
 
 
 @api(16, 0, 5)
 async def handle(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    groups = broker.groups.list_groups(getattr(asked, "states_filter", ()), getattr(asked, "types_filter", ()))
+    states, types = getattr(asked, "states_filter", ()), getattr(asked, "types_filter", ())
+    groups: list[ListedGroup | Listed] = [*broker.groups.list_groups(states, types)]
+    groups += broker.share_groups.list_groups(states, types)
+    if request.access is not None:
+        groups = [group async for group in Turn().spread(groups) if not request.refused(group.group_id, quiet=True)]
     return _answer(request, ErrorCode.none, groups)
 
 
@@ -27,7 +34,7 @@ def failed(request: Request, code: ErrorCode) -> Any:
     return _answer(request, code, [])
 
 
-def _answer(request: Request, code: ErrorCode, groups: list[ListedGroup]) -> Any:
+def _answer(request: Request, code: ErrorCode, groups: Sequence[ListedGroup | Listed]) -> Any:
     module = response_module(request)
     listed = tuple(
         entity(

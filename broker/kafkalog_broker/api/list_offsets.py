@@ -69,8 +69,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     by_time: list[tuple[Key, ByTime]] = []
     async for key, partition in turn.spread(wanted.items()):
         try:
-            if key in twice:
-                raise BrokerError(ErrorCode.invalid_request, "the partition is asked for more than once")
+            _check(request, key, twice)
             log = broker.log(*key)
             log.reader.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
             found = look_up(log, partition.timestamp, request.version, committed=committed)
@@ -95,8 +94,7 @@ async def _list_segments(
         offsets: list[int] = []
         code = ErrorCode.none
         try:
-            if key in twice:
-                raise BrokerError(ErrorCode.invalid_request, "the partition is asked for more than once")
+            _check(request, key, twice)
             offsets = await _segment_starts(broker, broker.log(*key), partition.timestamp, partition.max_num_offsets)
         except BrokerError as error:
             offline = error.code is ErrorCode.kafka_storage_error  # which these clients do not know
@@ -111,6 +109,15 @@ async def _list_segments(
             for name, partitions in topics.items()
         )
     )
+
+
+def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
+    """Raises BrokerError."""
+    code = request.refused(key[0])
+    if code is not ErrorCode.none:
+        raise BrokerError(code)
+    if key in twice:
+        raise BrokerError(ErrorCode.invalid_request, "the partition is asked for more than once")
 
 
 async def _segment_starts(broker: Broker, log: Log, timestamp: int, most: int) -> list[int]:
@@ -142,10 +149,10 @@ async def _response(request: Request, keys: Iterable[Key], answers: Mapping[Any,
     async for key in turn.spread(keys):
         code, (timestamp, offset, epoch) = answers[key]
         name, index = key
-        told = {"partition_index": index, "error_code": code, "timestamp": timestamp, "offset": offset}
+        values = {"partition_index": index, "error_code": code, "timestamp": timestamp, "offset": offset}
         if has_epoch:
-            told["leader_epoch"] = epoch
-        topics.setdefault(name, []).append(answered(**told))
+            values["leader_epoch"] = epoch
+        topics.setdefault(name, []).append(answered(**values))
     return entity(
         module.ListOffsetsResponse,
         topics=tuple(

@@ -15,6 +15,7 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
 from kafkalog_broker.transactions.transaction_state import BY_LABEL
+from kafkalog_broker.turn import Turn
 
 
 @api(66, 0, 2)
@@ -35,6 +36,8 @@ async def handle(request: Request, broker: Broker) -> Any:
     pattern = getattr(asked, "transactional_id_pattern", None)
     if pattern:
         found = _matching(found, pattern)
+    if request.access is not None:
+        found = [one async for one in Turn().spread(found) if not request.refused(one.transactional_id, quiet=True)]
     return _answer(request, ErrorCode.none, found, unknown)
 
 

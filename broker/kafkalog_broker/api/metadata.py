@@ -13,13 +13,14 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.admin.nodes import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, this_node
+from kafkalog_broker.admin.nodes import cluster_operations, this_node
 from kafkalog_broker.admin.topic_changes import create_topics
 from kafkalog_broker.admin.topic_checks import NewTopic, check_totals
 from kafkalog_broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.metadata_response import (
     OPERATIONS_NOT_ASKED_FOR,
@@ -39,13 +40,15 @@ _refused = LogRate(logging.getLogger(__name__))
 @api(3, 0, 13)
 async def handle(request: Request, broker: Broker) -> Encoded:
     asked, turn = request.entity, Turn()
-    operations = (
-        TOPIC_OPERATIONS if getattr(asked, "include_topic_authorized_operations", False) else OPERATIONS_NOT_ASKED_FOR
-    )
     if asked.topics is None or (request.version == 0 and not asked.topics):
-        topics = await _described(broker, list(broker.topics), operations, turn)
+        all_topics: Collection[Topic] = list(broker.topics)
+        if request.access is not None:
+            all_topics = [
+                topic async for topic in turn.spread(all_topics) if not request.refused(topic.name, quiet=True)
+            ]
+        topics = await _described(request, broker, all_topics, turn)
     else:
-        topics = await _asked_topics(asked, broker, operations, turn)
+        topics = await _asked_topics(request, broker, turn)
     encode = partial(
         encode_metadata_response,
         request.version,
@@ -54,7 +57,7 @@ async def handle(request: Request, broker: Broker) -> Encoded:
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS
+            cluster_operations(request)
             if getattr(asked, "include_cluster_authorized_operations", False)
             else OPERATIONS_NOT_ASKED_FOR
         ),
@@ -63,18 +66,36 @@ async def handle(request: Request, broker: Broker) -> Encoded:
     return encode() if partitions <= _ENCODE_AT_ONCE else await broker.run_computing(encode)
 
 
-async def _asked_topics(asked: Any, broker: Broker, operations: int, turn: Turn) -> list[TopicMetadata]:
-    """Those that exist first, each once."""
+def _operations(request: Request, name: str) -> int:
+    """What the sender may do with a topic, where it asks for that."""
+    if getattr(request.entity, "include_topic_authorized_operations", False):
+        return request.operations(ResourceType.TOPIC, name)
+    return OPERATIONS_NOT_ASKED_FOR
+
+
+async def _asked_topics(request: Request, broker: Broker, turn: Turn) -> list[TopicMetadata]:
+    """Those that exist first, each once; then what is missing, and what is not shown."""
+    asked = request.entity
     wanted: dict[Any, ErrorCode] = {}
     """By name, or id; what is said of it if there is no such topic."""
+    refused: dict[Any, TopicMetadata] = {}
     async for topic in turn.spread(asked.topics):
         topic_id = getattr(topic, "topic_id", None)
         if topic.name is None or topic_id is not None:
-            wanted[topic_id] = ErrorCode.unknown_topic_id
+            known = None if topic_id is None else broker.topics.by_id(topic_id)
+            if known is not None and topic_id is not None and (code := request.refused(known.name)):
+                refused[topic_id] = missing_topic(code, None, topic_id)  # as in Kafka, ids are no secret
+            else:
+                wanted[topic_id] = ErrorCode.unknown_topic_id
+        elif code := request.refused(topic.name):
+            refused[topic.name] = missing_topic(code, topic.name)._replace(is_internal=False)
         else:
             wanted[topic.name] = _code_of_missing(topic.name)
     if getattr(asked, "allow_auto_topic_creation", True) and broker.config.auto_create_topics_enable:
-        await _create_missing(broker, [name for name in wanted if isinstance(name, str)], wanted)
+        names = [name for name in wanted if isinstance(name, str)]
+        if request.access is not None:
+            names = _may_be_created(request, broker, names, wanted, refused)
+        await _create_missing(broker, names, wanted)
     found: dict[str, Topic] = {}
     missing: dict[Any, TopicMetadata] = {}
     async for key, code in turn.spread(wanted.items()):
@@ -85,10 +106,24 @@ async def _asked_topics(asked: Any, broker: Broker, operations: int, turn: Turn)
         if known is not None:
             found[known.name] = known
         elif isinstance(key, str):
-            missing[key] = missing_topic(code, key, operations=operations)
+            missing[key] = missing_topic(code, key, operations=_operations(request, key))
         else:
             missing[key] = _unknown_id(key)
-    return [*await _described(broker, found.values(), operations, turn), *missing.values()]
+    return [*await _described(request, broker, found.values(), turn), *missing.values(), *refused.values()]
+
+
+def _may_be_created(
+    request: Request, broker: Broker, names: list[str], wanted: dict[Any, ErrorCode], refused: dict[Any, TopicMetadata]
+) -> list[str]:
+    """`names` without those that are missing and that the sender may not create, which are refused."""
+    missing = [name for name in names if name not in broker.topics]
+    if not missing or request.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
+        return names
+    for name in missing:
+        if not request.may(Operation.CREATE, ResourceType.TOPIC, name):
+            refused[name] = missing_topic(ErrorCode.topic_authorization_failed, name)
+            del wanted[name]
+    return [name for name in names if name in wanted]
 
 
 def _code_of_missing(name: str) -> ErrorCode:
@@ -121,11 +156,11 @@ async def _create_missing(broker: Broker, names: list[str], codes: dict[Any, Err
             _refused.log(logging.INFO, "topic %s is not created: %s", topic.name, outcome)
 
 
-async def _described(broker: Broker, topics: Collection[Topic], operations: int, turn: Turn) -> list[TopicMetadata]:
+async def _described(request: Request, broker: Broker, topics: Collection[Topic], turn: Turn) -> list[TopicMetadata]:
     await learn_leader_epochs(broker, topics)
     described = []
     async for topic in turn.spread(topics):
-        described.append(topic_metadata(broker, topic, operations=operations))
+        described.append(topic_metadata(broker, topic, operations=_operations(request, topic.name)))
     return described
 
 

@@ -52,9 +52,14 @@ async def asked_offsets(
             topic = None if asked.topic_id is None else broker.topics.by_id(asked.topic_id)
         else:
             topic = broker.topics.get(asked.name)
+        refused = ErrorCode.none
+        if request.access is not None and not (by_id and topic is None):
+            refused = request.refused(asked.name if topic is None else topic.name)
         async for part in turn.spread(asked.partitions):
             index = part.partition_index
-            if topic is None:
+            if refused:
+                codes.append(refused)
+            elif topic is None:
                 codes.append(for_unknown)
             elif not 0 <= index < topic.partitions:
                 codes.append(ErrorCode.unknown_topic_or_partition)

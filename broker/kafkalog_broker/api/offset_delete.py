@@ -26,8 +26,13 @@ AT_ONCE = 200
 async def handle(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, Turn()
     known: dict[tuple[str, int], ErrorCode] = {}
+    refused: dict[str, ErrorCode] = {}
     async for wanted in turn.spread(asked.topics):
         topic = broker.topics.get(wanted.name)
+        code = request.refused(wanted.name)
+        if code is not ErrorCode.none:
+            refused[wanted.name] = code
+            continue
         async for part in turn.spread(wanted.partitions):
             if topic is not None and 0 <= part.partition_index < topic.partitions:
                 known[wanted.name, part.partition_index] = ErrorCode.none
@@ -42,7 +47,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 
     def of_partition(topic: Any, part: Any) -> Any:
         index = part.partition_index
-        code = known.get((topic.name, index), ErrorCode.unknown_topic_or_partition)
+        code = refused.get(topic.name) or known.get((topic.name, index), ErrorCode.unknown_topic_or_partition)
         return entity(module.OffsetDeleteResponsePartition, partition_index=index, error_code=code)
 
     def of_topic(topic: Any, partitions: Any) -> Any:

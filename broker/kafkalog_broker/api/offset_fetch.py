@@ -5,7 +5,7 @@ v2   all topics of the group when topics is null; an error of the request as a w
 v5   leader epoch (KIP-320)
 v7   require_stable: offsets in an open transaction are UNSTABLE_OFFSET_COMMIT (KIP-447)
 v8   several groups (KIP-709)
-v9   member id and epoch, which mean nothing to classic groups
+v9   member id and epoch, of members of consumer groups (KIP-848): STALE_MEMBER_EPOCH
 v10  topics by id: UNKNOWN_TOPIC_ID; of a null list, topics that do not exist any more are left out
 
 What a request names more than once, a group without topics or a partition of a group, is answered once: an answer is
@@ -24,6 +24,7 @@ from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.distinct import distinct
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.messages import NO_OFFSET, FetchedOffset, FetchedTopic
+from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.offset_fetch_response import (
     FIRST_VERSION_WITH_ERROR,
@@ -73,7 +74,11 @@ def _groups(request: Request) -> list[Any]:
 async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: bool, turn: Turn) -> GroupOffsets:
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     group_id, answers = asked.group_id, []
+    refused: Wanted = {}
     try:
+        if code := request.refused(group_id):
+            return await _failed_group(request, asked, code, turn)
+        broker.groups.check_fetch(group_id, getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if asked.topics is None:
             wanted: Wanted = {
                 topic.topic: array("i", topic.partitions) for topic in broker.groups.committed_topics(group_id)
@@ -81,6 +86,8 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
         else:
             wanted = await _wanted(asked.topics, by_id=by_id, turn=turn)
             broker.groups.fetch(group_id, [], require_stable=require_stable)  # raises for a group that is not here
+        if request.access is not None:
+            refused = _without_refused(request, broker, wanted)
         for key, indexes in wanted.items():
             if isinstance(key, str):
                 topic = broker.topics.get(key)
@@ -101,9 +108,28 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
                     one = FetchedTopic(name, some, topic_id if asked.topics is not None else None)
                     ((_, offsets),) = broker.groups.fetch(group_id, [one], require_stable=require_stable)
                     answer.add(_or_unknown(offsets) if request.version == 0 else _plain(offsets))
+        for key, indexes in refused.items() if asked.topics is not None else ():
+            name, topic_id = (key, None) if isinstance(key, str) else ("", key)
+            answers.append(answer := TopicOffsets(request.version, name, topic_id))
+            async for some in turn.spread(_parts(await _distinct(indexes, broker))):
+                answer.add(CommittedOffset(index, -1, -1, "", ErrorCode.topic_authorization_failed) for index in some)
         return GroupOffsets(group_id, answers)
     except BrokerError as error:
         return await _failed_group(request, asked, write_error(error.code), turn)
+
+
+def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted:
+    """Take the topics that the sender may not describe out of `wanted`."""
+    names: dict[Any, str] = {}
+    for key in wanted:
+        topic = None if key is None or isinstance(key, str) else broker.topics.by_id(key)
+        if isinstance(key, str) or topic is not None:
+            names[key] = key if isinstance(key, str) else topic.name  # type: ignore[union-attr]
+    return {
+        key: wanted.pop(key)
+        for key, name in names.items()
+        if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    }
 
 
 async def _wanted(topics: Sequence[Any], *, by_id: bool, turn: Turn) -> Wanted:

@@ -22,6 +22,8 @@ async def handle(request: Request, broker: Broker) -> Any:
     def of_partition(topic: Any, asked: Any) -> Any:
         code, epoch, end = ErrorCode.none, -1, -1
         try:
+            if code := request.refused(topic.topic):
+                raise BrokerError(code)
             log = broker.log(topic.topic, asked.partition)
             log.reader.check_leader_epoch(asked.current_leader_epoch)
             epoch, end = log.reader.end_offset_for_epoch(asked.leader_epoch)

@@ -23,12 +23,14 @@ v13  topics by id (KIP-516)
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.log_rate import LogRate
+from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.produce_request import ProduceRequest
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
@@ -41,6 +43,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
 from kafkalog_broker.turn import Turn
+from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.names import is_internal
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
@@ -48,6 +51,7 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 _refused = LogRate(logging.getLogger(__name__))
 
 Topics = Sequence[tuple[str | UUID, Sequence[tuple[int, memoryview | None]]]]
+Answers = list[tuple[str | UUID, list[PartitionProduceResponse]]]
 ALL, LEADER, NONE = -1, 1, 0
 _ACKS = (ALL, LEADER, NONE)
 FIRST_BATCH_VERSION = 3
@@ -67,20 +71,59 @@ _DEFECTS = frozenset(
 
 
 @api(0, 0, 13)
-async def handle(request: Request, broker: Broker) -> Encoded | None:
-    asked: ProduceRequest = request.entity
-    if len(asked.topics) == 1 and len(asked.topics[0][1]) == 1:  # nearly always
-        topic, ((index, records),) = asked.topics[0]
+def handle(request: Request, broker: Broker) -> Encoded | Coroutine[Any, Any, Encoded | None] | None:
+    """Answered at once where one batch came, nearly always, and nothing is to be waited for."""
+    topics = cast(ProduceRequest, request.entity).topics
+    if request.access is not None and _is_refused(request):
+        return _all_refused(request)
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        topic, ((index, records),) = topics[0]
         answer = _answer(request, topic, index, records, broker)
-        if not isinstance(answer, PartitionProduceResponse):
-            answer = await answer
-        answers = [(topic, [answer])]
-    else:
-        answers = await _answers(request, _once(asked.topics), broker)
-    if asked.acks != NONE:
+        if isinstance(answer, PartitionProduceResponse):
+            return _response(request, [(topic, [answer])])
+        return _one_later(request, topic, answer)
+    return _many(request, broker)
+
+
+async def _one_later(
+    request: Request, topic: str | UUID, answer: Awaitable[PartitionProduceResponse]
+) -> Encoded | None:
+    return _response(request, [(topic, [await answer])])
+
+
+async def _many(request: Request, broker: Broker) -> Encoded | None:
+    return _response(request, await _answers(request, _once(request.entity.topics), broker))
+
+
+def _is_refused(request: Request) -> bool:
+    """Whether it has transactional batches, and its sender no right to the transactional id."""
+    asked: ProduceRequest = request.entity
+    batches = (records for _, partitions in asked.topics for _, records in partitions)
+    if request.version < FIRST_BATCH_VERSION or not any(map(_is_transactional, batches)):
+        return False
+    name = asked.transactional_id
+    return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+
+
+def _is_transactional(records: memoryview | None) -> bool:
+    low = layout.ATTRIBUTES_AT + 1
+    return records is not None and len(records) > low and bool(records[low] & layout.ATTRIBUTE_TRANSACTIONAL)
+
+
+def _all_refused(request: Request) -> Encoded | None:
+    code = ErrorCode.transactional_id_authorization_failed
+    topics = _once(request.entity.topics)
+    return _response(
+        request, [(topic, [PartitionProduceResponse(index, code) for index, _ in some]) for topic, some in topics]
+    )
+
+
+def _response(request: Request, answers: Answers) -> Encoded | None:
+    """Raises BrokerError for a batch that was refused where nobody waits for the answer."""
+    if request.entity.acks != NONE:
         return encode_produce_response(request.version, answers)
-    for topic, told in answers:
-        for partition in told:
+    for topic, partitions_answered in answers:
+        for partition in partitions_answered:
             if partition.error_code:
                 code = ErrorCode(partition.error_code)
                 # the only sign for a producer that does not wait for answers
@@ -88,19 +131,17 @@ async def handle(request: Request, broker: Broker) -> Encoded | None:
     return None
 
 
-async def _answers(
-    request: Request, topics: Topics, broker: Broker
-) -> list[tuple[str | UUID, list[PartitionProduceResponse]]]:
-    answers = []
+async def _answers(request: Request, topics: Topics, broker: Broker) -> Answers:
+    answers: Answers = []
     turn = Turn()
     for topic, partitions in topics:
-        told = []
+        partitions_answered = []
         for index, records in partitions:
             if turn.over:
                 await turn.next()
             answer = _answer(request, topic, index, records, broker)
-            told.append(answer if isinstance(answer, PartitionProduceResponse) else await answer)
-        answers.append((topic, told))
+            partitions_answered.append(answer if isinstance(answer, PartitionProduceResponse) else await answer)
+        answers.append((topic, partitions_answered))
     return answers
 
 
@@ -120,39 +161,44 @@ def _answer(
     try:
         if asked.acks not in _ACKS:
             raise BrokerError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {asked.acks}")
-        log = _log(topic, index, broker)
+        log = _log(request, topic, index, broker)
         if request.version < FIRST_BATCH_VERSION:
             appended: AppendInfo | Awaitable[AppendInfo] = _append_message_set(log, records, broker, asked.acks)
         else:
             appended = _append(log, records, broker, asked.transactional_id, request.version)
     except BrokerError as error:
-        return _refusal(error, request, topic, index)
+        return _refusal(error, request, topic, index, broker)
     if isinstance(appended, AppendInfo):
         return _taken(appended, index)
-    return _answer_later(appended, request, topic, index)
+    return _answer_later(appended, request, topic, index, broker)
 
 
 async def _answer_later(
-    appended: Awaitable[AppendInfo], request: Request, topic: str | UUID, index: int
+    appended: Awaitable[AppendInfo], request: Request, topic: str | UUID, index: int, broker: Broker
 ) -> PartitionProduceResponse:
     try:
         return _taken(await appended, index)
     except BrokerError as error:
-        return _refusal(error, request, topic, index)
+        return _refusal(error, request, topic, index, broker)
 
 
 def _taken(info: AppendInfo, index: int) -> PartitionProduceResponse:
     return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 
 
-def _refusal(error: BrokerError, request: Request, topic: str | UUID, index: int) -> PartitionProduceResponse:
+def _refusal(
+    error: BrokerError, request: Request, topic: str | UUID, index: int, broker: Broker
+) -> PartitionProduceResponse:
+    if broker.traffic is not None:
+        broker.traffic.refused(request.api_key, error.code)
     level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
     _refused.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
     if isinstance(error, InvalidRecordErrors):
         return PartitionProduceResponse(
             index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
         )
-    return PartitionProduceResponse(index, _known(error.code, request.version), error_message=error.what)
+    what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as Kafka
+    return PartitionProduceResponse(index, _known(error.code, request.version), error_message=what)
 
 
 def _known(code: ErrorCode, version: int) -> ErrorCode:
@@ -162,7 +208,7 @@ def _known(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _log(topic: str | UUID, index: int, broker: Broker) -> Log:
+def _log(request: Request, topic: str | UUID, index: int, broker: Broker) -> Log:
     if isinstance(topic, UUID):
         known = broker.topics.by_id(topic)
         if known is None:
@@ -170,8 +216,12 @@ def _log(topic: str | UUID, index: int, broker: Broker) -> Log:
         name = known.name
     else:
         name = topic
+    if request.access is not None and request.refused(name):
+        raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_internal(name):
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients do not write to the internal topic {name}")
+    if broker.mirrored is not None:
+        broker.check_not_mirrored(f"records for {name} cannot be taken")
     return broker.log(name, index)
 
 

@@ -28,7 +28,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         answer = exchange.token(bytes(request.entity.auth_bytes))
     except Refused as error:
         return _answer(request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown or "")
-    lifetime = exchange.session.lifetime_ms if exchange.session is not None else 0
+    lifetime = 0 if exchange.session is None else exchange.session.lifetime_ms or 0  # 0: for ever, or ended
     return _answer(request, auth_bytes=answer, lifetime_ms=lifetime)
 
 

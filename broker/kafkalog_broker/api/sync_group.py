@@ -41,11 +41,11 @@ def failed(request: Request, code: ErrorCode) -> Any:
     return _answer(request, SyncAnswer(code))
 
 
-def _answer(request: Request, told: SyncAnswer) -> Any:
+def _answer(request: Request, answer: SyncAnswer) -> Any:
     return entity(
         response_module(request).SyncGroupResponse,
-        error_code=told.error,
-        protocol_type=told.protocol_type,
-        protocol_name=told.protocol,
-        assignment=told.assignment,
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
     )

@@ -18,29 +18,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from kafkalog_broker.config.broker_properties import (
-    MS_PER_UNIT,
-    REFUSED,
-    listed_relatives,
-    relatives,
-)
-from kafkalog_broker.config.definition import ConfigError, Property, Source, Value
+from kafkalog_broker.config.authorizer_settings import AUTHORIZER_PROPERTIES, AuthorizerSettings
+from kafkalog_broker.config.broker_properties import REFUSED, listed_relatives, relatives
+from kafkalog_broker.config.combined_properties import PARTS, combined_properties, first_value
+from kafkalog_broker.config.consumer_group_limits import check_consumer_groups
+from kafkalog_broker.config.definition import ConfigError, Property, Source
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
 from kafkalog_broker.config.listener_security import (
     LISTENER_PREFIX,
     LISTENER_PROPERTIES,
     ListenerSecurity,
     listener_property,
-    listener_security,
 )
-from kafkalog_broker.config.listeners import Listener, advertised, parse_listeners, parse_security_map, served_listeners
+from kafkalog_broker.config.listeners import Listener
 
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
 CLEANER_MAP_ENTRY_BYTES = 24
 """What a key takes in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
 """
-_PARTS = ("listener.security.protocol.map", "controller.listener.names", "broker.id")
-"""What attributes are made of besides the properties they are named after (`_combined`, `from_properties`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +53,7 @@ class BrokerConfig:
     listeners: tuple[Listener, ...]  # those that the broker opens: without the controller's
     advertised_listeners: tuple[Listener, ...]  # ports may still be 0: listeners.with_bound_ports
     listener_security: Mapping[str, ListenerSecurity]  # by listener name
+    authorizer: AuthorizerSettings | None  # None: everybody may do everything
     log_dirs: tuple[str, ...]
     log_retention_ms: int
     log_roll_ms: int
@@ -126,11 +122,52 @@ class BrokerConfig:
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_size: int
+    group_consumer_session_timeout_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_migration_policy: str
+    group_consumer_regex_refresh_interval_ms: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
     offset_metadata_max_bytes: int
     offsets_topic_num_partitions: int
     offsets_topic_segment_bytes: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
+
+    group_share_session_timeout_ms: int
+    group_share_heartbeat_interval_ms: int
+    group_share_assignment_interval_ms: int
+    group_share_initialize_retry_interval_ms: int
+    group_share_max_size: int
+    group_share_max_share_sessions: int
+    group_share_record_lock_duration_ms: int
+    group_share_delivery_count_limit: int
+    group_share_partition_max_record_locks: int
+    group_share_min_record_lock_duration_ms: int
+    group_share_max_record_lock_duration_ms: int
+    group_share_min_delivery_count_limit: int
+    group_share_max_delivery_count_limit: int
+    group_share_min_partition_max_record_locks: int
+    group_share_max_partition_max_record_locks: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_load_buffer_size: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
 
     transactional_id_expiration_ms: int
     transaction_max_timeout_ms: int
@@ -161,16 +198,19 @@ class BrokerConfig:
     @classmethod
     def _build(cls, static: Mapping[str, str], default: Mapping[str, str], broker: Mapping[str, str]) -> Self:
         layers = (broker, default, static)
+        fixed = sorted(AUTHORIZER_PROPERTIES & {*broker, *default})
+        if fixed:
+            raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]", name=fixed[0])
         for layer in layers:
             for name, text in layer.items():
                 _check(name, text)
-        texts = {name: _first(layers, name) for name in BROKER_PROPERTIES}
+        texts = {name: first_value(layers, name) for name in BROKER_PROPERTIES}
         values: dict[str, Any] = {}
         for entry in fields(cls):
             name = entry.name.replace("_", ".")
             if name in BROKER_PROPERTIES:
                 values[entry.name] = BROKER_PROPERTIES[name].parse(texts[name])
-        values.update(_combined(layers))
+        values.update(combined_properties(layers))
         made = cls(
             static=dict(static),
             dynamic_default=dict(default),
@@ -187,7 +227,7 @@ class BrokerConfig:
         for layer in (self.dynamic_broker, self.dynamic_default):
             if name not in layer and any(relative in layer for relative in listed_relatives(name)):
                 return BROKER_PROPERTIES[name].default
-        text = _first((self.dynamic_broker, self.dynamic_default, self.static), name)
+        text = first_value((self.dynamic_broker, self.dynamic_default, self.static), name)
         return BROKER_PROPERTIES[name].text_of(text)
 
     def sources(self, name: str) -> list[tuple[str, str | None, Source]]:
@@ -231,6 +271,7 @@ class BrokerConfig:
                 f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms})",
                 name="group.min.session.timeout.ms",
             )
+        check_consumer_groups(lambda name: int(getattr(self, name.replace(".", "_"))), self.group_consumer_assignors)
         if not self.log_dirs or not all(self.log_dirs):
             raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
         if len(set(self.log_dirs)) != len(self.log_dirs):
@@ -257,12 +298,12 @@ def served_properties() -> frozenset[str]:
     refuses."""
     attributes = {entry.name.replace("_", ".") for entry in fields(BrokerConfig)}
     with_relatives = {relative for name in attributes for relative in relatives(name)}
-    return frozenset({*with_relatives, *_PARTS, *LISTENER_PROPERTIES, *REFUSED} & BROKER_PROPERTIES.keys())
+    return frozenset({*with_relatives, *PARTS, *LISTENER_PROPERTIES, *REFUSED} & BROKER_PROPERTIES.keys())
 
 
 def is_served(name: str) -> bool:
     """Whether this broker acts on the property; a listener's own too."""
-    return name in served_properties() or listener_property(name) is not None
+    return name in served_properties() or name in AUTHORIZER_PROPERTIES or listener_property(name) is not None
 
 
 def definition(name: str) -> Property:
@@ -286,6 +327,8 @@ def _check(name: str, text: str) -> None:
         if own is not None:
             definition(own).parse(text)
         return
+    if name in AUTHORIZER_PROPERTIES:
+        return  # AuthorizerSettings checks them
     entry = definition(name)
     value = entry.parse(text)
     if name in REFUSED and value not in ("", (), False, None):
@@ -298,57 +341,3 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return str(value)
-
-
-def _first(layers: tuple[Mapping[str, str], ...], name: str) -> str | None:
-    for layer in layers:
-        if name in layer:
-            return layer[name]
-    return BROKER_PROPERTIES[name].default
-
-
-def _value(layers: tuple[Mapping[str, str], ...], name: str) -> Value:
-    return BROKER_PROPERTIES[name].parse(_first(layers, name))
-
-
-def _milliseconds(layers: tuple[Mapping[str, str], ...], name: str) -> tuple[int, str]:
-    """The value in ms and the property it came from: the first of the relatives that has a value."""
-    for relative in relatives(name):
-        value = _value(layers, relative)
-        if value is not None:
-            assert isinstance(value, int)
-            return value * MS_PER_UNIT.get(relative.rpartition(".")[2], 1), relative
-    raise AssertionError(f"{name} has no default")
-
-
-def _combined(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]:
-    retention, retention_name = _milliseconds(layers, "log.retention.ms")
-    if retention == 0:
-        raise ConfigError(
-            f"Invalid value 0 for configuration {retention_name}: unlimited is -1, anything else is at least 1",
-            name=retention_name,
-        )
-    roll, roll_name = _milliseconds(layers, "log.roll.ms")
-    jitter, jitter_name = _milliseconds(layers, "log.roll.jitter.ms")
-    for value, low, name in ((roll, 1, roll_name), (jitter, 0, jitter_name)):
-        if value < low:
-            raise ConfigError(
-                f"Invalid value {value} for configuration {name}: Value must be at least {low}", name=name
-            )
-    controller = _value(layers, "controller.listener.names") or ()
-    protocols = parse_security_map(str(_value(layers, "listener.security.protocol.map")))
-    listeners, named = (_value(layers, name) or () for name in ("listeners", "advertised.listeners"))
-    assert isinstance(controller, tuple)
-    assert isinstance(listeners, tuple)
-    assert isinstance(named, tuple)
-    served = served_listeners(parse_listeners("listeners", listeners), controller, protocols)
-    return {
-        "listeners": served,
-        "listener_security": listener_security(served, protocols, layers),
-        "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", named), controller),
-        "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
-        "log_retention_ms": max(retention, -1),
-        "log_roll_ms": roll,
-        "log_roll_jitter_ms": jitter,
-        "log_flush_interval_ms": _milliseconds(layers, "log.flush.interval.ms")[0],
-    }

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Set
 
 # Who sets these relies on them: running without would be worse than not starting. Name to what is missing.
 REFUSED = {
-    "authorizer.class.name": "access control is not implemented, and without it everybody may do everything",
     "create.topic.policy.class.name": "classes of Java cannot be loaded, so no topic would be refused",
     "alter.config.policy.class.name": "classes of Java cannot be loaded, so no change would be refused",
     "client.quota.callback.class": "classes of Java cannot be loaded, so no client would be held to a quota",

@@ -1,9 +1,10 @@
-"""Broker properties that were set while a broker ran, kept for its next start.
+"""Properties of brokers and groups that were set while a broker ran, kept for its next start.
 
 Kafka keeps them in its controllers' metadata log. Here it is one JSON file, `kafkalog.broker-configs.json`:
 
     {"version": 0, "generation": 3,
-     "default": {"log.retention.ms": "1000"}, "brokers": {"1": {"message.max.bytes": "9"}}}
+     "default": {"log.retention.ms": "1000"}, "brokers": {"1": {"message.max.bytes": "9"}},
+     "groups": {"readers": {"consumer.session.timeout.ms": "50000"}}}
 
 Every log directory gets a copy and the highest generation is read, as with topics: one failed directory forgets
 nothing.
@@ -36,13 +37,19 @@ class DynamicConfigs:
         self._others: dict[str, Layer] = {}
         self.default: Layer = {}
         self.broker: Layer = {}
+        self.groups: dict[str, Layer] = {}
+        """What was set for groups, by their ids."""
+
+    def of_group(self, group_id: str) -> Layer:
+        """What was set for a group; empty for most."""
+        return self.groups.get(group_id, {})
 
     def load(self) -> None:
         """Read the newest copy; none is as good as an empty one. A damaged copy is passed over with a warning. Raises
         UnsupportedFormat for the file of a later release."""
         for file in self._files:
             try:
-                generation, default, brokers = parse(file.read_bytes())
+                generation, default, brokers, groups = parse(file.read_bytes())
             except OSError:
                 continue  # no file yet, or a directory that failed: others have a copy
             except CorruptFile as error:
@@ -53,32 +60,53 @@ class DynamicConfigs:
             if generation > self._generation:
                 self._generation, self.default = generation, default
                 self.broker = brokers.pop(self._node, {})
-                self._others = brokers
+                self._others, self.groups = brokers, groups
 
     def save(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Replace both; on disk on return. Raises OSError when no directory took it."""
-        generation = self._generation + 1
-        data = dump(generation, default, {**self._others, self._node: broker})
+        self._write(default, broker, self.groups)
+        self.default, self.broker = dict(default), dict(broker)
+
+    def save_group(self, group_id: str, overrides: Mapping[str, str]) -> None:
+        """Replace what is set for a group; on disk on return. Raises OSError when no directory took it."""
+        groups = {**self.groups, group_id: dict(overrides)}
+        if not overrides:
+            del groups[group_id]
+        self._write(self.default, self.broker, groups)
+        self.groups = groups
+
+    def _write(
+        self, default: Mapping[str, str], broker: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        data = dump(self._generation + 1, default, {**self._others, self._node: broker}, groups)
         replace_files(self._files, data, private=True)  # passwords may be among the properties
-        self._generation, self.default, self.broker = generation, dict(default), dict(broker)
+        self._generation += 1
 
 
-def dump(generation: int, default: Mapping[str, str], brokers: Mapping[str, Mapping[str, str]]) -> bytes:
-    content = {
+def dump(
+    generation: int,
+    default: Mapping[str, str],
+    brokers: Mapping[str, Mapping[str, str]],
+    groups: Mapping[str, Mapping[str, str]],
+) -> bytes:
+    content: dict[str, object] = {
         "version": VERSION,
         "generation": generation,
         "default": dict(default),
         "brokers": {node: dict(layer) for node, layer in brokers.items() if layer},
     }
+    if groups:
+        content["groups"] = {group_id: dict(layer) for group_id, layer in groups.items()}
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode("ascii")
 
 
-def parse(data: bytes) -> tuple[int, Layer, dict[str, Layer]]:
+def parse(data: bytes) -> tuple[int, Layer, dict[str, Layer], dict[str, Layer]]:
     """Raises CorruptFile for anything but what `dump` writes, UnsupportedFormat for a later version."""
     try:
         content = json.loads(data)
         version = content["version"]
         generation, default, brokers = (content.get(key) for key in ("generation", "default", "brokers"))
+        groups = content.get("groups", {})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(f"this is not the JSON that was written: {error}") from None
     if version != VERSION:
@@ -86,10 +114,11 @@ def parse(data: bytes) -> tuple[int, Layer, dict[str, Layer]]:
     if (
         type(generation) is not int
         or not isinstance(brokers, dict)
-        or not all(map(_is_layer, [default, *brokers.values()]))
+        or not isinstance(groups, dict)
+        or not all(map(_is_layer, [default, *brokers.values(), *groups.values()]))
     ):
-        raise CorruptFile("expected generation, default and brokers")
-    return generation, default, brokers
+        raise CorruptFile("expected generation, default, brokers and groups")
+    return generation, default, brokers, groups
 
 
 def _is_layer(value: object) -> bool:

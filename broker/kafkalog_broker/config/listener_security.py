@@ -13,6 +13,7 @@ from typing import Self
 from kafkalog_broker.config.definition import ConfigError, Value
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
 from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.config.oauth_settings import OAUTH_PROPERTIES
 from kafkalog_broker.config.sasl_settings import HANDLER, JAAS, MAX_REAUTH, SaslSettings
 from kafkalog_broker.config.sasl_settings import SERVED as MECHANISMS_SERVED
 from kafkalog_broker.config.tls_settings import TlsSettings
@@ -29,12 +30,12 @@ LISTENER_PROPERTIES = frozenset(
         "ssl.enabled.protocols", "ssl.engine.factory.class", "ssl.key.password", "ssl.keystore.certificate.chain",
         "ssl.keystore.key", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type",
         "ssl.principal.mapping.rules", "ssl.protocol", "ssl.truststore.certificates", "ssl.truststore.location",
-        "ssl.truststore.password", "ssl.truststore.type",
+        "ssl.truststore.password", "ssl.truststore.type", *OAUTH_PROPERTIES,
     }
 )  # fmt: skip
 """What a listener's settings are made of."""
 
-MECHANISM_PROPERTIES = frozenset({JAAS, HANDLER, MAX_REAUTH})
+MECHANISM_PROPERTIES = frozenset({JAAS, HANDLER, MAX_REAUTH, *OAUTH_PROPERTIES})
 """Those that have the name of a mechanism in front: `plain.sasl.jaas.config`."""
 
 

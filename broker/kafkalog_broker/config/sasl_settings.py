@@ -9,6 +9,8 @@ from typing import Self
 from kafkalog_broker.config.definition import ConfigError, Value
 from kafkalog_broker.config.jaas import parse_jaas
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
+from kafkalog_broker.config.oauth_settings import MODULE as OAUTH_MODULE
+from kafkalog_broker.config.oauth_settings import OAuthSettings
 
 MECHANISMS = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
@@ -17,7 +19,8 @@ MAX_REAUTH = "connections.max.reauth.ms"
 
 PLAIN = "PLAIN"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-SERVED = (PLAIN, *SCRAM)
+OAUTHBEARER = "OAUTHBEARER"
+SERVED = (PLAIN, *SCRAM, OAUTHBEARER)
 
 _USER = "user_"
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -33,6 +36,8 @@ class SaslSettings:
     max_reauth_ms: Mapping[str, int]
     max_receive_bytes: int
     failed_delay_ms: int
+    oauth: OAuthSettings | None = None
+    """Where OAUTHBEARER is enabled."""
 
     @classmethod
     def of(cls, value: Callable[[str], Value], own: Callable[[str], str | None]) -> Self:
@@ -41,7 +46,7 @@ class SaslSettings:
         mechanisms = _mechanisms(value(MECHANISMS))
         for mechanism in mechanisms:
             handler = own(f"{mechanism.lower()}.{HANDLER}") or value(HANDLER)
-            if handler:
+            if handler and mechanism != OAUTHBEARER:
                 raise ConfigError(
                     f"Invalid value {str(handler)[:200]} for configuration {HANDLER}: classes of Java cannot be loaded",
                     name=HANDLER,
@@ -53,6 +58,7 @@ class SaslSettings:
             {mechanism: _max_reauth(mechanism, value, own) for mechanism in mechanisms},
             _number(value("sasl.server.max.receive.size")),
             _number(value("connection.failed.authentication.delay.ms")),
+            _oauth(value, own) if OAUTHBEARER in mechanisms else None,
         )
 
 
@@ -82,6 +88,22 @@ def _plain_users(text: str | None) -> dict[str, str]:
     if module != _PLAIN_MODULE:
         raise ConfigError(f"Invalid value [hidden] for configuration {name}: expected {_PLAIN_MODULE}", name=name)
     return {key.removeprefix(_USER): value for key, value in options.items() if key.startswith(_USER)}
+
+
+def _oauth(value: Callable[[str], Value], own: Callable[[str], str | None]) -> OAuthSettings:
+    def of_mechanism(name: str) -> Value:
+        text = own(f"{OAUTHBEARER.lower()}.{name}")
+        return value(name) if text is None else BROKER_PROPERTIES[name].parse(text)
+
+    options: dict[str, str] = {}
+    name = f"{OAUTHBEARER.lower()}.{JAAS}"
+    text = own(name)
+    if text is not None:
+        module, options = parse_jaas(text, name)
+        if module != OAUTH_MODULE:
+            raise ConfigError(f"Invalid value [hidden] for configuration {name}: expected {OAUTH_MODULE}", name=name)
+    handler = own(f"{OAUTHBEARER.lower()}.{HANDLER}") or value(HANDLER)
+    return OAuthSettings.of(of_mechanism, None if handler is None else str(handler), options)
 
 
 def _max_reauth(mechanism: str, value: Callable[[str], Value], own: Callable[[str], str | None]) -> int:

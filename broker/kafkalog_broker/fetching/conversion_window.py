@@ -63,6 +63,8 @@ def headers_of(data: memoryview) -> I64:
 
 
 def say_what_is_wrong(data: memoryview, position: int) -> None:
+    if len(data) - position <= layout.MAGIC_AT:
+        raise CorruptBatch(f"{len(data) - position} bytes come after a batch and are none")
     size, magic = parse_prefix(data, position, position)
     crc_at = layout.CRC_AT if magic == 2 else layout.LEGACY_CRC_AT
     expected = int.from_bytes(data[position + crc_at : position + crc_at + 4], "big")

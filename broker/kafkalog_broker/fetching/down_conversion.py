@@ -44,7 +44,7 @@ from kafkalog_spark.log.read.scratch import Scratch
 
 READ_BYTES = 256 << 10
 WRAPPED_BYTES = 1 << 20
-"""Bytes of messages in a wrapper: what clients of that time asked for at most unless they were told otherwise."""
+"""Bytes of messages in a wrapper: what clients of that time asked for at most by default."""
 AT_ONCE_S = 0.005
 MOST_BATCH = MAX_DECOMPRESSED
 """Bytes of a batch that is taken into memory."""
@@ -92,7 +92,7 @@ def convert(reader: LogReader, asked: Asked) -> Converted:
     except KafkalogError as error:
         if not out.pieces:
             raise _as_broker_error(error) from error
-        out.is_full = True  # it is told when it is asked for
+        out.is_full = True  # it is reported when it is asked for
         return out.converted(next_offset)
     return out.converted(found.next_offset)
 

@@ -95,6 +95,7 @@ async def read_all(
             else:
                 slices -= 1
                 left = left if slices else 0
+        errors = errors or one.answer.diverging_epoch is not None
         fetched.append(one)
     return Fetched(fetched, total, errors)
 
@@ -107,6 +108,12 @@ def _read(
     if committed:
         until = stable
     offset = asked.fetch_offset
+    if asked.last_fetched_epoch >= 0:
+        diverging = log.reader.diverging_epoch(offset, asked.last_fetched_epoch)
+        if diverging is not None:
+            answer = PartitionFetchResponse(asked.partition, 0, high_watermark, stable, log.log_start_offset)
+            answer.diverging_epoch = diverging
+            return FetchedPartition(asked, answer, 0, log, log.appended_bytes, committed)
     # asked for also where nothing is to be read: an offset out of range is an error, not the end of the log
     log.reader.check_fetch_offset(offset)
     answer = PartitionFetchResponse(asked.partition, 0, high_watermark, stable, log.log_start_offset)

@@ -38,13 +38,15 @@ PartitionKey = tuple[TopicKey, int]
 
 
 class FetchPartition(NamedTuple):
-    """What a request says of one partition. max_bytes: partition_max_bytes; current_leader_epoch: -1 unknown."""
+    """What a request says of one partition. max_bytes: partition_max_bytes; current_leader_epoch: -1 unknown;
+    last_fetched_epoch: of the batch before fetch_offset, of those who keep what they fetch, else -1 (KIP-595)."""
 
     topic: TopicKey
     partition: int
     fetch_offset: int
     max_bytes: int
     current_leader_epoch: int
+    last_fetched_epoch: int = -1
 
 
 Wanted = Mapping[PartitionKey, FetchPartition]

@@ -67,6 +67,20 @@ class Group:
         group.topics = group._subscribed_topics()
         return group
 
+    @classmethod
+    def stable(cls, group_id: str, generation: int, now_ms: Callable[[], int]) -> Group:
+        """A group of consumers to be filled by `add`, then `settle_protocol`: it was a consumer group (KIP-848)."""
+        group = cls(group_id, now_ms)
+        group.state = GroupState.STABLE
+        group.generation = generation
+        group.protocol_type = PROTOCOL_TYPE
+        return group
+
+    def settle_protocol(self) -> None:
+        """Its members are as they will be."""
+        self.protocol = self.select_protocol()
+        self.topics = self._subscribed_topics()
+
     def to_record(self, assignments: dict[str, bytes] | None = None) -> GroupMetadata:
         """What goes into the log. `assignments`: member id to assignment, instead of what the members have."""
         members = tuple(

@@ -7,8 +7,8 @@ is served from `shards.open` (or its first use, when nobody has opened it) to `c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -18,6 +18,7 @@ from kafkalog_broker.coordinators.shards import Shards
 from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_shard import GroupShard
+from kafkalog_broker.groups.group_state import GroupState
 from kafkalog_broker.groups.loading import LoadedPartition, load
 from kafkalog_broker.groups.membership import new_member_id
 from kafkalog_broker.groups.messages import (
@@ -35,6 +36,16 @@ from kafkalog_broker.groups.messages import (
     SyncRequest,
     TransactionalCommit,
 )
+from kafkalog_broker.groups.modern.group_settings import group_settings
+from kafkalog_broker.groups.modern.group_store import Background, GroupSettings
+from kafkalog_broker.groups.modern.heartbeat_checks import check_request
+from kafkalog_broker.groups.modern.heartbeat_messages import (
+    ConsumerHeartbeat,
+    DescribedConsumerGroup,
+    HeartbeatAnswer,
+)
+from kafkalog_broker.groups.modern.registry_topics import NoTopics
+from kafkalog_broker.groups.modern.topics_view import TopicsView
 from kafkalog_broker.groups.prepared_commit import PreparedCommit, PreparingCommit, prepare_commit
 from kafkalog_broker.groups.timers import Scheduler
 from kafkalog_spark.log.format.names import OFFSETS_TOPIC
@@ -58,6 +69,21 @@ Scan = Callable[[int], Iterable[OffsetsBatch]]
 """scan(partition): all its batches from the beginning. Raises BrokerError when the partition is not here."""
 
 
+def at_once(compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    """A background that is none."""
+    done(compute())
+
+
+class Neighbour(Protocol):
+    """The groups of another kind that lie in the same partitions of __consumer_offsets."""
+
+    def opened(self, partition: int, loaded: Mapping[bytes, bytes], /) -> None: ...
+
+    def closed(self, partition: int, /) -> None: ...
+
+    def has(self, group_id: str, /) -> bool: ...
+
+
 class GroupCoordinator:
     """All calls come from one thread (the event loop's). Nothing here waits: long waits end in a callback."""
 
@@ -72,11 +98,16 @@ class GroupCoordinator:
         partition_count: Callable[[], int],
         owned: Callable[[], Iterable[int]] = tuple,
         new_id: Callable[[], str] = new_member_id,
+        topics: TopicsView | None = None,
+        overrides: Callable[[str], Mapping[str, str]] = lambda group_id: {},
+        background: Background = at_once,
+        neighbour: Neighbour | None = None,
     ) -> None:
         """`partition_count`: of __consumer_offsets as it is, or offsets.topic.num.partitions before it exists.
 
         `owned`: the partitions of it that exist here. What concerns all groups (lists, expiry, deleted topics) opens
-        those of them that are not open yet.
+        those of them that are not open yet. `overrides`: properties that were set for a group. `background`: runs what
+        takes long. `neighbour`: whose groups lie in the same partitions.
         """
         self.config = config
         self._clock = clock
@@ -84,9 +115,13 @@ class GroupCoordinator:
         self._append = append
         self._partition_count = partition_count
         self._new_id = new_id
+        self._neighbour = neighbour
         self.shards: Shards[LoadedPartition, GroupShard] = Shards(
             OFFSETS_TOPIC, lambda partition: load(scan(partition)), owned, self._serve
         )
+        self._topics = NoTopics() if topics is None else topics
+        self._overrides = overrides
+        self._background = background
         self._next_expiry_ms = clock.monotonic_ms() + config.offsets_retention_check_interval_ms
 
     # partitions
@@ -98,13 +133,24 @@ class GroupCoordinator:
         def write(records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None) -> None:
             self._append(partition, records, transaction)
 
-        return GroupShard(loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id)
+        shard = GroupShard(
+            loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id, topics=self._topics,
+            settings=self._settings, current_config=lambda: self.config, background=self._background,
+        )  # fmt: skip
+        if self._neighbour is not None:
+            self._neighbour.opened(partition, loaded.share)
+        return shard
+
+    def _settings(self, group_id: str) -> GroupSettings:
+        return group_settings(self.config, self._overrides(group_id))
 
     def close_partition(self, partition: int) -> None:
         """The partition is gone, or another's: its members are sent to look for their coordinator."""
         shard = self.shards.remove(partition)
         if shard is not None:
             shard.close()
+            if self._neighbour is not None:
+                self._neighbour.closed(partition)
 
     def shutdown(self) -> None:
         """Answer everybody who waits. Afterwards all groups are COORDINATOR_NOT_AVAILABLE."""
@@ -113,7 +159,20 @@ class GroupCoordinator:
             self.close_partition(partition)
 
     def _shard(self, group_id: str) -> GroupShard:
-        return self.shards.get(self.partition_for(group_id))
+        shard = self.shards.get(self.partition_for(group_id))
+        if self._neighbour is not None and self._neighbour.has(group_id):
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
+        return shard
+
+    def check_open(self, partition: int) -> None:
+        """Read a partition that nobody has read. Raises BrokerError where it is not served."""
+        self.shards.get(partition)
+
+    def check_free(self, group_id: str) -> None:
+        """For the neighbour. Raises BrokerError group_id_not_found when there is a group of this kind."""
+        shard = self.shards.get(self.partition_for(group_id))
+        if group_id in shard.groups or shard.consumer.get(group_id) is not None:
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a share group.")
 
     def _named_shard(self, group_id: str) -> GroupShard:
         if not group_id:
@@ -133,9 +192,12 @@ class GroupCoordinator:
                     f"{request.session_timeout_ms} ms, expected {shortest} to {longest}",
                 )
         except BrokerError as error:
-            answer(JoinAnswer(write_error(error.code), request.member_id))
+            code = write_error(error.code)
+            if code is ErrorCode.group_id_not_found:
+                code = ErrorCode.inconsistent_group_protocol
+            answer(JoinAnswer(code, request.member_id))
             return
-        shard.membership.join(request, answer)
+        shard.join(request, answer)
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """`answer` is called exactly once, now or later."""
@@ -144,14 +206,14 @@ class GroupCoordinator:
         except BrokerError as error:
             answer(SyncAnswer(write_error(error.code)))
             return
-        shard.membership.sync(request, answer)
+        shard.sync(request, answer)
 
     def heartbeat(
         self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
     ) -> ErrorCode:
         """NONE, or what the member has to do: REBALANCE_IN_PROGRESS join again, and so on."""
         try:
-            self._named_shard(group_id).membership.heartbeat(group_id, member_id, generation, group_instance_id)
+            self._named_shard(group_id).heartbeat(group_id, member_id, generation, group_instance_id)
         except BrokerError as error:
             if error.code is ErrorCode.coordinator_load_in_progress:
                 return ErrorCode.none  # sessions begin again when the group is loaded
@@ -160,7 +222,28 @@ class GroupCoordinator:
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """One code a member. Raises BrokerError."""
-        return self._named_shard(group_id).membership.leave(group_id, leaving)
+        return self._named_shard(group_id).leave(group_id, leaving)
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatAnswer:
+        """A member of a consumer group (KIP-848). Raises BrokerError."""
+        self._check_served()
+        check_request(request, self.config.group_consumer_assignors)
+        return self._named_shard(request.group_id).consumer.heartbeat(request)
+
+    def _check_served(self) -> None:
+        """Raises BrokerError (UNSUPPORTED_VERSION)."""
+        if "consumer" not in self.config.group_coordinator_rebalance_protocols:
+            raise BrokerError(
+                ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols leaves the consumer protocol out"
+            )
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        """Never raises: errors are in the answer."""
+        try:
+            self._check_served()
+            return self._named_shard(group_id).consumer.describe(group_id)
+        except BrokerError as error:
+            return DescribedConsumerGroup(group_id, error=write_error(error.code))
 
     # offsets. The empty group id is allowed here: old clients use it to commit without a group.
 
@@ -178,6 +261,10 @@ class GroupCoordinator:
     ) -> list[tuple[str, tuple[FetchedOffset, ...]]]:
         """(topic, offsets), of all topics of the group when `topics` is None. Raises BrokerError."""
         return self._shard(group_id).fetch(group_id, topics, require_stable=require_stable)
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Whether a member may ask for its group's offsets. Raises BrokerError (GroupShard.check_fetch)."""
+        self._shard(group_id).check_fetch(group_id, member_id, member_epoch)
 
     def committed_topics(self, group_id: str) -> list[FetchedTopic]:
         """All topics that the group has committed offsets of, with the partitions. Raises BrokerError."""
@@ -225,6 +312,8 @@ class GroupCoordinator:
         try:
             return self._shard(group_id).describe(group_id)
         except BrokerError as error:
+            if error.code is ErrorCode.group_id_not_found:
+                return DescribedGroup(group_id, GroupState.DEAD.value, error=error.code, error_message=error.what)
             return DescribedGroup(group_id, "", error=write_error(error.code))
 
     def delete(self, group_id: str) -> ErrorCode:

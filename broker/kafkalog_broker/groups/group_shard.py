@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.record_batches import TOMBSTONES_A_WRITE, ProducerEpoch, Record
+from kafkalog_broker.coordinators.write_error import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer_protocol import PROTOCOL_TYPE
 from kafkalog_broker.groups.group import Group
@@ -24,10 +25,20 @@ from kafkalog_broker.groups.messages import (
     FetchedOffset,
     FetchedTopic,
     JoinAnswer,
+    JoinCallback,
+    JoinRequest,
+    LeavingMember,
     ListedGroup,
     SyncAnswer,
+    SyncCallback,
+    SyncRequest,
     TransactionalCommit,
 )
+from kafkalog_broker.groups.modern.consumer_commits import check_fetch
+from kafkalog_broker.groups.modern.consumer_group import ConsumerGroup, ConsumerGroupState
+from kafkalog_broker.groups.modern.consumer_groups import ConsumerGroups
+from kafkalog_broker.groups.modern.group_store import Background, GroupSettings, GroupStore
+from kafkalog_broker.groups.modern.topics_view import TopicsView
 from kafkalog_broker.groups.offset_expiry import expired_offsets
 from kafkalog_broker.groups.offset_records import OffsetKey, group_key, offset_key
 from kafkalog_broker.groups.offset_store import OffsetStore
@@ -51,7 +62,13 @@ class GroupShard:
         write: Write,
         now_ms: Callable[[], int],
         new_id: Callable[[], str] = new_member_id,
+        *,
+        topics: TopicsView,
+        settings: Callable[[str], GroupSettings],
+        current_config: Callable[[], BrokerConfig],
+        background: Background,
     ) -> None:
+        """settings: of a consumer group. current_config: properties that may change while the broker runs."""
         self.groups: dict[str, Group] = {}
         self.offsets: OffsetStore = loaded.offsets
         self._config = config
@@ -60,13 +77,22 @@ class GroupShard:
         self._timers = Timers(scheduler)
         self._rebalances = Rebalances(self.groups, config, self._timers, write)
         self.membership = Membership(self.groups, config, self._rebalances, write, now_ms, new_id)
+        store = GroupStore(
+            config=current_config, settings=settings, topics=topics, timers=self._timers, write=write, now_ms=now_ms,
+            new_id=new_id, background=background, classic=self,
+        )  # fmt: skip
+        self.consumer = ConsumerGroups(store, loaded.changes)
         self._begin(loaded)
 
     def _begin(self, loaded: LoadedPartition) -> None:
         for group_id, record in loaded.groups.items():
             self.groups[group_id] = Group.from_record(group_id, record, self._now_ms)
+        for consumer_group in self.consumer.all():
+            self.groups.pop(consumer_group.group_id, None)
         for group_id in self.offsets.group_ids() - self.groups.keys():
-            self.groups[group_id] = Group(group_id, self._now_ms)
+            if self.consumer.get(group_id) is None:
+                self.groups[group_id] = Group(group_id, self._now_ms)
+        self.consumer.begin()
         for group in self.groups.values():
             for member in group.members.values():  # they get the time of a session to be heard of
                 self._rebalances.expect_heartbeat(group, member)
@@ -84,12 +110,76 @@ class GroupShard:
                 group.answer_sync(member, SyncAnswer(ErrorCode.not_coordinator))
             self.membership.remove_group(group)
 
+    # the classic side of groups that change their kind (ClassicSide)
+
+    def forget(self, group: Group) -> None:
+        """A classic group has become a consumer group: who waits is to join again."""
+        for member in group.members.values():
+            group.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
+            group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
+        self.membership.remove_group(group)
+
+    def take_over(self, group: Group, rebalance: str | None) -> None:
+        """A consumer group has become this classic one. rebalance: why it begins with one; None: it does not."""
+        self.consumer.forget(group.group_id, list(group.members))
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._rebalances.expect_heartbeat(group, member)
+        if rebalance is not None:
+            self._rebalances.prepare(group, rebalance)
+
+    # members that speak the classic protocol, of whichever kind of group
+
+    def join(self, request: JoinRequest, answer: JoinCallback) -> None:
+        """`answer` is called once: now, or when the join phase is over."""
+        group = self.consumer.get(request.group_id)
+        if group is None:
+            self.membership.join(request, answer)
+            return
+        try:
+            if group.state is ConsumerGroupState.EMPTY:
+                self.consumer.delete(group)
+                self.membership.join(request, answer)
+            else:
+                answer(self.consumer.classic.join(group, request))
+        except BrokerError as error:
+            answer(JoinAnswer(write_error(error.code)))
+
+    def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
+        """`answer` is called once: now, or when the leader's assignment is there."""
+        group = self.consumer.get(request.group_id)
+        if group is None:
+            self.membership.sync(request, answer)
+            return
+        try:
+            answer(self.consumer.classic.sync(group, request))
+        except BrokerError as error:
+            answer(SyncAnswer(write_error(error.code)))
+
+    def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
+        """Returns when all is well. Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
+        group = self.consumer.get(group_id)
+        if group is None:
+            self.membership.heartbeat(group_id, member_id, generation, group_instance_id)
+        else:
+            self.consumer.classic.heartbeat(group, member_id, generation, group_instance_id)
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """One code a member, in their order. Raises BrokerError."""
+        group = self.consumer.get(group_id)
+        if group is None:
+            return self.membership.leave(group_id, leaving)
+        return self.consumer.classic.leave(group, leaving)
+
     # OffsetCommit and OffsetFetch
 
     def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
         """One code a partition, in their order. Raises BrokerError when the whole request is refused."""
         group = self.groups.get(request.group_id)
-        if group is None:
+        consumer_group = self.consumer.get(request.group_id)
+        if consumer_group is not None:
+            self.consumer.check_commit(consumer_group, request)
+        elif group is None:
             self._check_simple_commit(request)
         else:
             _check_commit(group, request)
@@ -108,7 +198,7 @@ class GroupShard:
         return prepared_at_once(prepare_commit(request, self._config.offset_metadata_max_bytes, self._now_ms()))
 
     def _begin_simple_group(self, group_id: str) -> None:
-        if group_id not in self.groups:
+        if group_id not in self.groups and self.consumer.get(group_id) is None:
             log.info("group %.200r: a simple group, which only commits", group_id)
             self.groups[group_id] = Group(group_id, self._now_ms)
 
@@ -122,7 +212,10 @@ class GroupShard:
         Raises BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH.
         """
         group = self.groups.get(commit.group_id)
-        if group is not None:
+        consumer_group = self.consumer.get(commit.group_id)
+        if consumer_group is not None:
+            self.consumer.check_transactional_commit(consumer_group, commit)
+        elif group is not None:
             _check_transactional_commit(group, commit)
         elif commit.generation >= 0:
             raise BrokerError(ErrorCode.illegal_generation, f"there is no group {commit.group_id!r}")
@@ -144,6 +237,13 @@ class GroupShard:
         code = ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
         raise BrokerError(code, f"there is no group {request.group_id!r}")
 
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Whether a member may ask for the offsets of its group. Raises BrokerError: UNKNOWN_MEMBER_ID,
+        STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. Members of classic groups always may."""
+        group = self.consumer.get(group_id)
+        if group is not None:
+            check_fetch(group, member_id, member_epoch)
+
     def fetch(
         self, group_id: str, topics: Iterable[FetchedTopic] | None, *, require_stable: bool
     ) -> list[tuple[str, tuple[FetchedOffset, ...]]]:
@@ -160,7 +260,7 @@ class GroupShard:
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """One code a (topic, partition). Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing(group_id)
-        if group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
+        if isinstance(group, Group) and group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
         codes, gone = [], []
         for topic, partition in partitions:
@@ -177,15 +277,16 @@ class GroupShard:
     def delete(self, group_id: str) -> None:
         """Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing(group_id)
-        if group.state is not GroupState.EMPTY:
+        if group.state not in (GroupState.EMPTY, ConsumerGroupState.EMPTY):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
         self._remove_offsets(list(self.offsets.keys(group_id)))
         self._remove_group(group)
 
     def list_groups(self) -> list[ListedGroup]:
-        return [
+        classic = [
             ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in self.groups.values()
         ]
+        return classic + self.consumer.list_groups()
 
     def describe(self, group_id: str) -> DescribedGroup:
         """An unknown group is Dead, with GROUP_ID_NOT_FOUND for versions that know it."""
@@ -195,7 +296,8 @@ class GroupShard:
                 group_id,
                 GroupState.DEAD.value,
                 error=ErrorCode.group_id_not_found,
-                error_message=f"Group {group_id} not found.",
+                error_message=f"Group {group_id} "
+                + ("not found." if self.consumer.get(group_id) is None else "is not a classic group."),
             )
         # Between two generations nobody can say which of a member's protocols counts.
         stable = group.state is GroupState.STABLE
@@ -209,8 +311,8 @@ class GroupShard:
         protocol = (group.protocol or "") if stable else ""
         return DescribedGroup(group_id, group.state.value, group.protocol_type or "", protocol, members)
 
-    def _existing(self, group_id: str) -> Group:
-        group = self.groups.get(group_id)
+    def _existing(self, group_id: str) -> Group | ConsumerGroup:
+        group = self.groups.get(group_id) or self.consumer.get(group_id)
         if group is None:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
@@ -220,11 +322,12 @@ class GroupShard:
     def expire(self) -> None:
         """Remove offsets that are too old, and groups that are empty and have none left."""
         now = self._now_ms()
-        for group in list(self.groups.values()):
+        groups: list[Group | ConsumerGroup] = [*self.groups.values(), *self.consumer.all()]
+        for group in groups:
             expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_minutes * _MINUTE_MS)
             self._remove_offsets(expired)
             left = self.offsets.of_group(group.group_id) or self.offsets.has_open_transaction(group.group_id)
-            if group.state is GroupState.EMPTY and not left:
+            if group.state in (GroupState.EMPTY, ConsumerGroupState.EMPTY) and not left:
                 self._remove_group(group)
 
     def forget_topics(self, topics: Collection[str]) -> Iterator[None]:
@@ -244,7 +347,10 @@ class GroupShard:
             for key in some:
                 self.offsets.remove(key)
 
-    def _remove_group(self, group: Group) -> None:
+    def _remove_group(self, group: Group | ConsumerGroup) -> None:
+        if isinstance(group, ConsumerGroup):
+            self.consumer.delete(group)
+            return
         self._write([(group_key(group.group_id), None)])
         self.membership.remove_group(group)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafkalog_broker.coordinators.record_batches import OffsetsBatch
+from kafkalog_broker.groups.modern.changes import Change, decode
 from kafkalog_broker.groups.offset_records import (
     GroupKey,
     GroupMetadata,
@@ -21,13 +22,20 @@ from kafkalog_spark.log.format.layout import ControlType
 
 log = logging.getLogger(__name__)
 
+FIRST_SHARE_KEY, LAST_SHARE_KEY = 10, 15
+"""Key types of share groups (KIP-932)."""
+
 
 @dataclass(slots=True)
 class LoadedPartition:
-    """What a partition holds. `skipped`: keys of protocols that are not served here (KIP-848 and others)."""
+    """What a partition holds. `changes`: of consumer groups (KIP-848). `skipped`: keys of protocols that are not served
+    here."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
+    changes: list[Change] = field(default_factory=list)
+    share: dict[bytes, bytes] = field(default_factory=dict)
+    """The last records of keys of share groups (types 10 to 15), not decoded."""
     skipped: int = 0
 
 
@@ -73,6 +81,10 @@ def _replay(loaded: LoadedPartition, key: bytes, value: bytes) -> None:
             loaded.groups[about.group_id] = decode_group_value(value)
         elif isinstance(about, OffsetKey):
             loaded.offsets.put(about, decode_offset_value(value))
+        elif FIRST_SHARE_KEY <= int.from_bytes(key[:2], "big") <= LAST_SHARE_KEY:
+            loaded.share[key] = value
+        elif (change := decode(key, value)) is not None:
+            loaded.changes.append(change)
         else:
             loaded.skipped += 1
     except KafkalogError as error:

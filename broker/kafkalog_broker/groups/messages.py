@@ -115,7 +115,7 @@ class CommitRequest:
     retention_ms: int = -1
     """v2-4 may name one; -1: the broker's."""
     knows_group_id_not_found: bool = True
-    """v9+. Before, an unknown group is ILLEGAL_GENERATION."""
+    """v9+. Before, an unknown group is ILLEGAL_GENERATION, and members of consumer groups do not commit."""
 
 
 @dataclass(frozen=True, slots=True)

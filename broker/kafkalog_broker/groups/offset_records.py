@@ -6,7 +6,8 @@
 | a group | GroupMetadataKey 2 | GroupMetadataValue 3 | 0-4 |
 
 A null value is a tombstone. A key begins with its version, which also says what it is a key of: 0 and 1 offsets, 2
-groups, 3 and more the groups of newer protocols (KIP-848, KIP-932, KIP-1071), which `decode_key` passes over.
+groups, 3 and more the groups of newer protocols, which `decode_key` passes over: KIP-848 (modern/changes.py), KIP-932
+and KIP-1071.
 Layouts: OffsetCommitKey.json and its neighbours in Kafka's group-coordinator.
 """
 
@@ -89,18 +90,18 @@ class GroupMetadata:
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    return _I16.pack(OFFSET_KEY_VERSION) + _string(group_id) + _string(topic) + _I32.pack(partition)
+    return _I16.pack(OFFSET_KEY_VERSION) + key_string(group_id) + key_string(topic) + _I32.pack(partition)
 
 
 def group_key(group_id: str) -> bytes:
-    return _I16.pack(GROUP_KEY_VERSION) + _string(group_id)
+    return _I16.pack(GROUP_KEY_VERSION) + key_string(group_id)
 
 
 def offset_value(committed: OffsetAndMetadata) -> bytes:
     if committed.expire_timestamp_ms != _NO_EXPIRY:
         head = _I16.pack(OFFSET_VALUE_WITH_EXPIRY_VERSION) + _I64.pack(committed.offset)
         times = _I64.pack(committed.commit_timestamp_ms) + _I64.pack(committed.expire_timestamp_ms)
-        return head + _string(committed.metadata) + times
+        return head + key_string(committed.metadata) + times
     metadata = committed.metadata.encode()
     parts = [
         _I16.pack(OFFSET_VALUE_VERSION),
@@ -120,7 +121,7 @@ def offset_value(committed: OffsetAndMetadata) -> bytes:
 def group_value(group: GroupMetadata) -> bytes:
     parts = [
         _I16.pack(GROUP_VALUE_VERSION),
-        _string(group.protocol_type),
+        key_string(group.protocol_type),
         _I32.pack(group.generation),
         _nullable_string(group.protocol),
         _nullable_string(group.leader),
@@ -129,10 +130,10 @@ def group_value(group: GroupMetadata) -> bytes:
     ]
     for member in group.members:
         parts += (
-            _string(member.member_id),
+            key_string(member.member_id),
             _nullable_string(member.group_instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
+            key_string(member.client_id),
+            key_string(member.client_host),
             _I32.pack(member.rebalance_timeout_ms),
             _I32.pack(member.session_timeout_ms),
             _I32.pack(len(member.subscription)),
@@ -144,7 +145,7 @@ def group_value(group: GroupMetadata) -> bytes:
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """What a record is about; None for records of protocols that are not served here.
+    """What a record is about; None for records of groups of newer protocols.
 
     Raises CorruptLog for bytes that are no key.
     """
@@ -205,7 +206,8 @@ def _decode_member(reader: MessageReader, version: int) -> MemberMetadata:
     )  # fmt: skip
 
 
-def _string(text: str) -> bytes:
+def key_string(text: str) -> bytes:
+    """As keys hold it. Raises BrokerError where it is too long."""
     data = text.encode()
     if len(data) > _LONGEST_STRING:
         # Kafka fails in the same place: its own records cannot hold what a flexible request can.
@@ -214,4 +216,4 @@ def _string(text: str) -> bytes:
 
 
 def _nullable_string(text: str | None) -> bytes:
-    return _I16.pack(-1) if text is None else _string(text)
+    return _I16.pack(-1) if text is None else key_string(text)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from kafkalog_broker.extra import what_is_missing
+from kafkalog_broker.extra import what_is_missing, without_hypothesis
 
 
 def main() -> int:
     """The exit code: that of kafkalog_broker.mirror.command.main, 2 without the packages that a mirror needs."""
     try:
-        from kafkalog_broker.mirror import command
+        with without_hypothesis():
+            from kafkalog_broker.mirror import command
     except ModuleNotFoundError as error:
         missing = what_is_missing(error)
         if missing is None:

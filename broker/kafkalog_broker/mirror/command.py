@@ -16,8 +16,6 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import os
-import re
 import signal
 import sys
 import time
@@ -27,7 +25,7 @@ from pathlib import Path
 from kafkalog_broker.clock import SystemClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
-from kafkalog_broker.mirror.client_properties import client_settings
+from kafkalog_broker.mirror.arguments import parse_bytes, parse_topics, settings_of
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
 from kafkalog_broker.mirror.progress import TICK_S, Progress
 from kafkalog_broker.mirror.source import parse_bootstrap
@@ -36,17 +34,17 @@ from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.workers import Workers
+from kafkalog_spark.commands.exits import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 _LEVELS = ("debug", "info", "warning", "error")
-_FROM_ENVIRONMENT = "env:"
 _log = logging.getLogger(__name__)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="kafkalog-mirror",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Copy topics of a Kafka cluster (0.11 to 4.x) into a log directory, batch by batch as its brokers "
@@ -66,46 +64,25 @@ in the list of processes. docs/mirror.md says more.""",
     made.add_argument("--topics", required=True, metavar="REGEX", help="topics whose whole name matches")
     made.add_argument("--internal", action="store_true", help="internal topics too, such as __consumer_offsets")
     made.add_argument("--once", action="store_true", help="stop at the ends that the topics have at the start")
-    made.add_argument("--max-bytes-per-second", type=_bytes, metavar="N", help="of records; such as 50000000 or 50M")
+    made.add_argument(
+        "--max-bytes-per-second", type=parse_bytes, metavar="N", help="of records; such as 50000000 or 50M"
+    )
     made.add_argument("-X", action="append", default=[], metavar="NAME=VALUE", help="a property of the client")
     made.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
     return made
 
 
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([kMG]?)", text)
-    if found is None or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes, such as 500k or 50M")
-    return int(found[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[found[2]]
-
-
 def options_of(arguments: argparse.Namespace) -> MirrorOptions:
     """Raises OptionError."""
-    try:
-        pattern = re.compile(arguments.topics)
-    except re.error as error:
-        raise OptionError(f"--topics {arguments.topics!r} is no regular expression: {error}") from None
-    settings = client_settings(map(_from_environment, arguments.X))
-    settings.tls_context()  # what is wrong with its files is said now
     return MirrorOptions(
         bootstrap=parse_bootstrap(arguments.bootstrap),
         directory=Path(arguments.log_dir),
-        topics=pattern,
+        topics=parse_topics("--topics", arguments.topics),
         internal=arguments.internal,
         once=arguments.once,
         max_bytes_per_second=arguments.max_bytes_per_second,
-        settings=settings,
+        settings=settings_of(arguments.X),
     )
-
-
-def _from_environment(text: str) -> str:
-    name, separator, value = text.partition("=")
-    if not value.startswith(_FROM_ENVIRONMENT):
-        return text
-    variable = value.removeprefix(_FROM_ENVIRONMENT)
-    if variable not in os.environ:
-        raise OptionError(f"-X {name}: there is no environment variable {variable}")
-    return name + separator + os.environ[variable]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

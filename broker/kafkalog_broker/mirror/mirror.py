@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,9 +30,12 @@ from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
 from kafkalog_broker.protocol.fetch_client import Key
 from kafkalog_broker.protocol.source_calls import LATEST, SourceCluster, SourceTopic
 from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.workers import Workers
 from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.format.names import is_internal
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +47,8 @@ _UNREACHABLE_S = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
     """What is mirrored, from where, to where. refresh_s: how often to look for new topics and partitions. most: the
-    highest version of APIs that is to be used, for tests."""
+    highest version of APIs that is to be used, for tests. own_internal_topics: a broker keeps its own internal topics
+    in the directory."""
 
     bootstrap: list[Address]
     directory: Path
@@ -55,11 +59,12 @@ class MirrorOptions:
     settings: ClientSettings = field(default_factory=ClientSettings)
     refresh_s: float = 10.0
     most: Mapping[int, int] = field(default_factory=dict)
+    own_internal_topics: bool = False
 
 
 class Mirror:
     """Attributes: `partitions` (all that are mirrored), `targets` (with once: the offsets to reach, None until they are
-    known)."""
+    known). on_deleted: called with the name of a topic whose copy was deleted."""
 
     def __init__(
         self,
@@ -69,6 +74,8 @@ class Mirror:
         config: BrokerConfig,
         workers: Workers,
         clock: Clock,
+        *,
+        on_deleted: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self.partitions: dict[Key, PartitionMirror] = {}
         self.targets: dict[Key, int] | None = None
@@ -78,7 +85,8 @@ class Mirror:
         self._workers = workers
         self._clock = clock
         self._source = Source(options.bootstrap, options.settings, options.most)
-        self._local = MirroredTopics(topics, logs, config, workers)
+        self._local = MirroredTopics(topics, logs, config, workers, on_deleted)
+        self._producer_ids = ProducerIds([options.directory])
         self._rate = RateLimit(options.max_bytes_per_second)
         self._fetchers: dict[int, NodeFetcher] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -145,14 +153,20 @@ class Mirror:
     async def _refresh(self) -> None:
         cluster = await self._source.metadata()
         if not self._cluster_is_known:
-            check_source(self._options.directory, cluster.cluster_id, is_empty=not len(self._topics))
+            check_source(
+                self._options.directory,
+                cluster.cluster_id,
+                is_empty=not self._local_topics(),
+                serves=self._options.own_internal_topics,
+                internal=self._options.internal,
+            )
             self._cluster_is_known = True
         wanted = {
             name: topic
             for name, topic in cluster.topics.items()
             if is_wanted(topic, self._options.topics, internal=self._options.internal)
         }
-        plan = plan_topics(self._topics.topics, wanted)
+        plan = plan_topics(self._local_topics(), wanted)
         for topic in plan.anew:
             for partition in range(self._topics.topics[topic.name].partitions):
                 self._let_go((topic.name, partition))
@@ -161,6 +175,11 @@ class Mirror:
         await self._assign(cluster, wanted)
         if self._options.once and self.targets is None:
             await self._find_targets(cluster, wanted)
+
+    def _local_topics(self) -> dict[str, Topic]:
+        """What is here of the source's."""
+        own = self._options.own_internal_topics
+        return {name: topic for name, topic in self._topics.topics.items() if not (own and is_internal(name))}
 
     def _let_go(self, key: Key) -> None:
         mirror = self.partitions.pop(key, None)
@@ -217,7 +236,9 @@ class Mirror:
 
     async def _start_fetcher(self, node: int, address: Address) -> NodeFetcher:
         connection = await self._source.connect(address)
-        fetcher = NodeFetcher(connection, self._options.settings, self._workers, self._rate, self._stale.set)
+        fetcher = NodeFetcher(
+            connection, self._options.settings, self._workers, self._rate, self._producer_ids, self._stale.set
+        )  # fmt: skip
         self._fetchers[node] = fetcher
         self._tasks[node] = asyncio.create_task(self._fetch(node, fetcher))
         return fetcher

@@ -1,14 +1,16 @@
 """The file that says of a log directory whose mirror it is: `kafkalog.mirror.json`.
 
-    {"version": 0, "cluster_id": "a3Vq..."}
+    {"version": 0, "cluster_id": "a3Vq...", "own_groups": true}
 
-Another cluster's topics of the same names are other topics: a mirror that was pointed at one would cut its logs.
+Another cluster's topics of the same names are other topics: a mirror that was pointed at one would cut its logs. So it
+would those of own_groups, with which a broker has served the mirror, whose groups are its own from then on.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
@@ -21,28 +23,58 @@ VERSION = 0
 _DETACHED = ".detached"
 
 
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """What the file says."""
+
+    cluster_id: str | None
+    own_groups: bool
+
+
 class OtherSource(KafkalogError):
     """The directory is not a mirror of this cluster."""
 
 
-def check_source(directory: Path, cluster_id: str | None, *, is_empty: bool) -> None:
-    """Raise OtherSource when the directory mirrors another cluster, or holds topics of its own; remember the cluster in
-    one that is new. cluster_id: None of a cluster that has none. Raises CorruptFile, OSError."""
+def check_source(
+    directory: Path, cluster_id: str | None, *, is_empty: bool, serves: bool = False, internal: bool = False
+) -> None:
+    """Raise OtherSource when the directory mirrors another cluster, holds topics of its own, or groups of its own where
+    the source's internal topics are asked for; remember the cluster in one that is new, and that a broker serves it.
+    cluster_id: None of a cluster that has none. Raises CorruptFile, OSError."""
     path = directory / MIRROR_FILE
     known = read_state(path, _parse)
     if known is None:
-        if not is_empty:
-            raise OtherSource(
-                "the directory holds topics, and no mirror has made them, or a broker has served it since",
-                path=str(directory),
-                hint="mirror into a directory of its own",
-            )
-        replace_file(path, json.dumps({"version": VERSION, "cluster_id": cluster_id}).encode() + b"\n")
-    elif known[0] != cluster_id:
+        check_is_mirror(directory, is_empty=is_empty)
+    elif known.cluster_id != cluster_id:
         raise OtherSource(
-            f"the directory mirrors the cluster {known[0]}, this one is {cluster_id}",
+            f"the directory mirrors the cluster {known.cluster_id}, this one is {cluster_id}",
             path=str(path),
             hint="mirror each cluster into a directory of its own",
+        )
+    elif known.own_groups and internal:
+        raise OtherSource(
+            "a broker has served the directory (kafkalog-broker --mirror-of): its groups are its own, and mirroring "
+            "the source's internal topics would replace them",
+            path=str(path),
+            hint="mirror without --internal, or into another directory",
+        )
+    state = Mirrored(cluster_id, serves or (known is not None and known.own_groups))
+    if state != known:
+        replace_file(path, json.dumps({"version": VERSION, **asdict(state)}).encode() + b"\n")
+
+
+def is_mirror(directory: Path) -> bool:
+    """Whether a mirror goes on in it."""
+    return (directory / MIRROR_FILE).exists()
+
+
+def check_is_mirror(directory: Path, *, is_empty: bool) -> None:
+    """Raise OtherSource for a directory that holds topics and is no mirror."""
+    if not is_empty and not is_mirror(directory):
+        raise OtherSource(
+            "the directory holds topics, and no mirror has made them, or a broker has served it since",
+            path=str(directory),
+            hint="mirror into a directory of its own",
         )
 
 
@@ -57,12 +89,12 @@ def detach(directory: Path) -> None:
         )
 
 
-def _parse(data: bytes) -> tuple[str | None]:
+def _parse(data: bytes) -> Mirrored:
     try:
         content = json.loads(data)
-        version, cluster_id = content["version"], content["cluster_id"]
-    except (ValueError, KeyError, TypeError) as error:
+        version, cluster_id, own_groups = content["version"], content["cluster_id"], content.get("own_groups", False)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(f"expected a JSON object with version and cluster_id: {error}") from None
     if version != VERSION:
         raise UnsupportedFormat(f"version {version} of {MIRROR_FILE}, only {VERSION} is known")
-    return (cluster_id,)
+    return Mirrored(cluster_id, bool(own_groups))

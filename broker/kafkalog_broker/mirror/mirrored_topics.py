@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,13 +27,21 @@ _NO_ID = uuid.UUID(int=0)
 
 
 class MirroredTopics:
-    """apply: what a plan says, in the thread that owns the logs."""
+    """apply: what a plan says, in the thread that owns the logs. on_deleted: called with a topic that is gone."""
 
-    def __init__(self, topics: TopicRegistry, logs: LogManager, config: BrokerConfig, workers: Workers) -> None:
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        logs: LogManager,
+        config: BrokerConfig,
+        workers: Workers,
+        on_deleted: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
         self._topics = topics
         self._logs = logs
         self._config = config
         self._workers = workers
+        self._on_deleted = on_deleted
         self._said: set[tuple[str, str]] = set()
 
     async def apply(self, plan: TopicPlan) -> None:
@@ -91,6 +99,8 @@ class MirroredTopics:
         for outcome in await self._blocking(self._topics.delete_all, [name]):
             if isinstance(outcome, Topic):
                 await self._blocking(self._logs.detach_topic(outcome).finish)
+                if self._on_deleted is not None:
+                    await self._on_deleted(name)
 
     async def _blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._workers.run_blocking(partial(function, *arguments))

@@ -21,8 +21,10 @@ from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnr
 from kafkalog_broker.mirror.source_questions import end_of_epoch, log_bounds
 from kafkalog_broker.protocol.fetch_client import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, FetchCall, Fetched, Key
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.workers import Workers
 from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
@@ -37,7 +39,8 @@ Pending = list[tuple[PartitionMirror, Received]]
 
 class NodeFetcher:
     """One connection, until it ends. partitions: whoever makes it may change what is in it at any time; those whose
-    `owner` this is are fetched. ask_again: the metadata is old."""
+    `owner` this is are fetched. producer_ids: of the directory, which gives none out that came with a batch. ask_again:
+    the metadata is old."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class NodeFetcher:
         settings: ClientSettings,
         workers: Workers,
         rate: RateLimit,
+        producer_ids: ProducerIds,
         ask_again: Callable[[], None],
     ) -> None:
         self.partitions: dict[Key, PartitionMirror] = {}
@@ -53,6 +57,7 @@ class NodeFetcher:
         self._settings = settings
         self._workers = workers
         self._rate = rate
+        self._producer_ids = producer_ids
         self._ask_again = ask_again
         version = connection.version(FETCH)
         if version is None:
@@ -65,14 +70,15 @@ class NodeFetcher:
     async def run(self) -> None:
         """Fetch and append until it is cancelled. Raises SourceUnreachable, MalformedRequest."""
         pending: Pending = []
+        answer: FetchAnswer | None = None
         sessions = {version: ClientSession(is_served=version >= SESSIONS) for version in (self._version, TOPIC_IDS - 1)}
         try:
             while True:
                 version, wanted = self._wanted()
                 session = sessions[version]
                 if not wanted:
-                    await self._append(pending)
-                    pending = []
+                    await self._append(pending, answer)
+                    pending, answer = [], None
                     await asyncio.sleep(_IDLE_S)
                     continue
                 step = session.next({key: mirror.fetch_from(self._partition_bytes()) for key, mirror in wanted.items()})
@@ -84,15 +90,15 @@ class NodeFetcher:
                 answering = asyncio.ensure_future(self._connection.fetch(call, version))
                 await asyncio.sleep(0)  # it is sent now
                 try:
-                    await self._append(pending)
-                    pending = []
+                    await self._append(pending, answer)
+                    pending, answer = [], None
                     answer = await answering
                 finally:
                     answering.cancel()
                 pending = await self._take(answer, session, wanted, asked)
                 if (pause := max(self._pause(answer), answer.throttle_ms / 1000)) > 0:
-                    await self._append(pending)
-                    pending = []
+                    await self._append(pending, answer)
+                    pending, answer = [], None
                     await asyncio.sleep(pause)
         finally:
             for mirror in self.partitions.values():
@@ -166,10 +172,17 @@ class NodeFetcher:
                     self._set_aside(mirror, error)
         return pending
 
-    async def _append(self, pending: Pending) -> None:
+    async def _append(self, pending: Pending, answer: FetchAnswer | None) -> None:
+        """What came in `answer`, whose memory is used again afterwards."""
         for mirror, received in pending:
+            largest = int(received.window.table[:, H.PRODUCER_ID].max())
+            if self._producer_ids.may_give(largest):
+                await self._workers.run_blocking(self._producer_ids.stay_above, largest)
             if mirror.owner is self:
                 await self._guarded(mirror, mirror.append(received))
+        if answer is not None:
+            pending.clear()
+            self._connection.done_with(answer)
 
     async def _guarded(self, mirror: PartitionMirror, work: object) -> None:
         """What fails, fails for one partition."""

@@ -1,17 +1,17 @@
-"""One connection to a node of the source: aiokafka's, for network, TLS and SASL; what goes over it is ours."""
+"""One connection to a node of the source: aiokafka opens it, with TLS and SASL; what goes over it then is ours."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
 from collections.abc import Mapping
-from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.errors import KafkaError
 
 from kafkalog_broker.mirror.client_properties import ClientSettings
+from kafkalog_broker.mirror.response_frames import ResponseFrames
 from kafkalog_broker.protocol.fetch_client import (
     FETCH,
     MAX_VERSION,
@@ -33,60 +33,23 @@ class SourceUnreachable(KafkalogError):
     """A node of the source cannot be reached, or ends a connection."""
 
 
-class _Header(NamedTuple):
-    """correlation_id: what aiokafka compares."""
-
-    correlation_id: int
-    data: bytes = b""
-
-    def encode(self) -> bytes:
-        return self.data
-
-
-class _Body:
-    """Stands for aiokafka's response classes: the bytes after the header, not copied."""
-
-    @staticmethod
-    def decode(frame: BytesIO) -> memoryview:
-        return memoryview(frame.getvalue())[frame.tell() :]
-
-
-class _Call:
-    """A request of our own bytes, in the shape of aiokafka's."""
-
-    RESPONSE_TYPE = _Body
-
-    def __init__(self, api_key: int, version: int, body: bytes, flexible: bool) -> None:
-        self._api_key, self._version, self._body, self._flexible = api_key, version, body, flexible
-
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> _Call:
-        return self
-
-    def build_request_header(self, correlation_id: int, client_id: str) -> _Header:
-        name = client_id.encode()
-        data = _HEADER.pack(self._api_key, self._version, correlation_id) + len(name).to_bytes(2, "big") + name
-        return _Header(correlation_id, data + (b"\0" if self._flexible else b""))
-
-    def encode(self) -> bytes:
-        return self._body
-
-    def parse_response_header(self, frame: BytesIO) -> _Header:
-        correlation_id = int.from_bytes(frame.read(4), "big", signed=True)
-        if self._flexible:
-            frame.seek(skip_tagged_fields(frame.getvalue(), frame.tell()))
-        return _Header(correlation_id)
-
-    def __repr__(self) -> str:  # aiokafka logs it
-        return f"<API {self._api_key} version {self._version}, {len(self._body)} bytes>"
-
-
 class SourceConnection:
     """Open it with `open`. Several requests may be under way; they are answered in order."""
 
-    def __init__(self, connection: AIOKafkaConnection, address: str, most: Mapping[int, int]) -> None:
-        self._connection = connection
+    def __init__(
+        self, connection: AIOKafkaConnection, address: str, settings: ClientSettings, most: Mapping[int, int]
+    ) -> None:
         self.address = address
+        self._connection = connection
         self._most = most
+        self._timeout_s = settings.timeout_ms / 1000
+        self._client_id = settings.client_id.encode()
+        self._correlation_id = 0
+        # aiokafka has opened it and logged in. From here on it would copy each response several times.
+        connection._read_task.cancel()
+        self._transport: asyncio.Transport = connection._writer.transport
+        self._frames = ResponseFrames(connection._protocol)
+        self._frames.take_over(self._transport)
 
     @classmethod
     async def open(
@@ -109,7 +72,7 @@ class SourceConnection:
             )  # fmt: skip
         except (OSError, KafkaError, TimeoutError, EOFError) as error:
             raise _unreachable(address, error) from error
-        return cls(connection, address, most or {})
+        return cls(connection, address, settings, most or {})
 
     def version(self, api_key: int) -> int | None:
         """The highest version that both sides speak; None when there is none."""
@@ -122,20 +85,35 @@ class SourceConnection:
 
     async def call(self, api_key: int, version: int, body: bytes) -> memoryview:
         """The body of the response. Raises SourceUnreachable."""
-        return await self._send(_Call(api_key, version, body, is_flexible(api_key, version)))
+        return await self._send(api_key, version, body, flexible=is_flexible(api_key, version))
 
     async def fetch(self, call: FetchCall, version: int) -> FetchAnswer:
         """Raises SourceUnreachable, MalformedRequest."""
-        body = await self._send(_Call(FETCH, version, encode_fetch(call, version), version >= 12))
+        body = await self._send(FETCH, version, encode_fetch(call, version), flexible=version >= 12)
         return decode_fetch(body, version)
 
-    async def _send(self, call: _Call) -> memoryview:
+    def done_with(self, answer: FetchAnswer) -> None:
+        """Nobody looks at the records of this answer any more: their memory may be used again."""
+        if answer.partitions:
+            self._frames.give_back(answer.partitions[0].records)
+
+    async def _send(self, api_key: int, version: int, body: bytes, *, flexible: bool) -> memoryview:
+        self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
+        name = self._client_id
+        head = _HEADER.pack(api_key, version, correlation_id) + len(name).to_bytes(2, "big") + name
+        head += b"\0" if flexible else b""
+        expected = self._frames.expect()
         try:
-            answer: memoryview = await self._connection.send(call)
-        except (OSError, KafkaError, TimeoutError, EOFError) as error:
+            self._transport.write((len(head) + len(body)).to_bytes(4, "big") + head + body)
+            async with asyncio.timeout(self._timeout_s):
+                answer = await expected
+        except (OSError, TimeoutError, RuntimeError) as error:  # RuntimeError: of a transport that is closed
             self.close()
             raise _unreachable(self.address, error) from error
-        return answer
+        if int.from_bytes(answer[:4], "big", signed=True) != correlation_id:
+            self.close()
+            raise _unreachable(self.address, ValueError("a response to another request came"))
+        return answer[skip_tagged_fields(answer, 4) if flexible else 4 :]
 
     def close(self) -> None:
         """At once, and not awaited: requests under way fail."""

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from types import CoroutineType
 from typing import Any, cast
 
 from kafkalog_broker.errors import MalformedRequest
@@ -35,6 +36,11 @@ from kafkalog_broker.protocol.memory_pool import MemoryPool
 from kafkalog_broker.turn import Line
 
 _logger = logging.getLogger(__name__)
+
+AUTHENTICATE_S = 30.0
+"""How long a peer may take until it has authenticated by SASL, the handshake of TLS included. Until then it holds its
+socket and what it has sent of one small request. (Kafka bounds it by connections.max.idle.ms, 10 minutes after each
+byte.)"""
 
 _ENDED: Any = object()
 """In place of what a request waits for: it has waited for nothing."""
@@ -72,10 +78,10 @@ class Connection(asyncio.BufferedProtocol):
         max_request_bytes: int,
         gate: Callable[[Dispatch, Callable[[str], None]], SaslGate] | None = None,
     ) -> None:
-        """gate: made for each connection of a listener with SASL, of what serves requests and what is to be told the
+        """gate: made for each connection of a listener with SASL, of what serves requests and who gets the
         principal."""
-        self.info = ConnectionInfo(listener=listener)
-        self.turn_in_s = 0.0  # until requests are handled; set when it is admitted
+        self.info = ConnectionInfo(listener=listener, mute=self._mute)
+        self.turn_in_s = 0.0  # until requests are handled, or it is closed where it is refused; set by `admit`
         self.task: asyncio.Task[None] | None = None
         """Handles its requests; None when it was not admitted."""
         self._shared, self._loop, self._line = shared, shared.loop, shared.line
@@ -91,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False  # a request is being handled
         self._waits = False  # for its turn, under max.connection.creation.rate
         self._last_read = self._loop.time()
+        self._deadline: asyncio.TimerHandle | None = None  # for its authentication
 
     # -- called by the transport
 
@@ -103,9 +110,15 @@ class Connection(asyncio.BufferedProtocol):
         refusal = self._shared.admit(self)
         if refusal is not None:
             self.requests.ended = True
-            transport.abort()
+            if self.turn_in_s:
+                transport.pause_reading()
+                self._loop.call_later(self.turn_in_s, self.abort)
+            else:
+                transport.abort()
             return
         self._waits = self.turn_in_s > 0
+        if self._dispatch is not self._shared.dispatch:
+            self._deadline = self._loop.call_later(AUTHENTICATE_S, self._not_authenticated)
         self.task = self._loop.create_task(self._serve(), name=f"connection {self.info}")
         self.task.add_done_callback(lambda _: self.requests.drop())
 
@@ -139,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated(self, principal: str) -> None:
         """The peer has shown who it is: with a certificate, without one, or by SASL."""
         self.info.principal = principal
+        self._forget_deadline()
         self.requests.assembler.allow(self._max_request_bytes)
 
     def secured(self, principal: str) -> None:
@@ -152,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.requests.ended = True
+        self._forget_deadline()
         self._transport = self.requests.transport = self._writer.transport = None
         self._shared.gone(self)
         self._shared.ends.call(self._lost)
@@ -252,17 +267,20 @@ class Connection(asyncio.BufferedProtocol):
                         writer.write_held()
                         slice_end = await line.begin()
                         now = perf_counter()
-                if not frames:  # it was told to end meanwhile
+                if not frames:  # it was asked to end meanwhile
                     continue
             frame = requests.take()
             self._busy = True
-            request = dispatch(frame, self.info)
             began = now
             waits_for = _ENDED
-            try:
-                waits_for = request.send(None)
-            except StopIteration as done:
-                pieces = done.value
+            served: Any = dispatch(frame, self.info)
+            if type(served) is CoroutineType:
+                try:
+                    waits_for = served.send(None)
+                except StopIteration as done:
+                    pieces = done.value
+            else:
+                pieces = served
             now = perf_counter()
             if waits_for is not _ENDED or now - began > NOTED_S:
                 api = bytes(frame[:2])  # not a view, which would keep the frame
@@ -271,9 +289,9 @@ class Connection(asyncio.BufferedProtocol):
             del frame  # the records in it need not stay until it is answered, or the next one comes
             if waits_for is not _ENDED:
                 writer.write_held()
-                pieces = await rest_of(request, waits_for, watch, api)
+                pieces = await rest_of(served, waits_for, watch, api)
                 slice_end = 0.0
-            del request
+            del served
             if limited:
                 requests.done()
             if pieces is not None and self._transport is not None:
@@ -282,9 +300,9 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     writer.write(pieces, frames)
                 del pieces
-                if writer.can_write is not None:
-                    await writer.can_write
-                    slice_end = 0.0
+            if writer.can_write is not None:
+                await writer.can_write
+                slice_end = 0.0
             self._busy = False
 
     def _peer_has_ended(self) -> None:
@@ -298,10 +316,23 @@ class Connection(asyncio.BufferedProtocol):
         if self._waits and self.task is not None:
             self.task.cancel()
 
+    def _mute(self, seconds: float) -> None:
+        if not self.info.closed:
+            self._writer.mute(seconds)
+
     def _tell_closed(self) -> None:
+        self._writer.unmute()
         if not self.info.closed:
             for callback in self.info.mark_closed():
                 callback()
+
+    def _not_authenticated(self) -> None:
+        self._close_at_once(f"it has not authenticated in {AUTHENTICATE_S:.0f} s", logging.WARNING)
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def _close_at_once(self, why: str, level: int) -> None:
         if self._transport is None or self._transport.is_closing():

@@ -62,10 +62,13 @@ class Listener:
 class Network:
     """All listeners and connections of a broker. To be made and used inside its event loop."""
 
-    def __init__(self, dispatch: Dispatch, limits: NetworkLimits | None = None) -> None:
+    def __init__(
+        self, dispatch: Dispatch, limits: NetworkLimits | None = None, ip_wait_ms: Callable[[str], int] = lambda ip: 0
+    ) -> None:
+        """ip_wait_ms: as Admission."""
         self.loop = loop = asyncio.get_running_loop()
         self.listeners: list[Listener] = []
-        self.admission = Admission(limits or NetworkLimits(), loop.time)
+        self.admission = Admission(limits or NetworkLimits(), loop.time, ip_wait_ms)
         self.shared = Shared(
             dispatch,
             self.admission.admit,
@@ -81,7 +84,7 @@ class Network:
             receive_buffer=receive_buffer(),
             send_buffer=SendBuffer(),
         )
-        self._tls_turns = TlsTurns(loop)
+        self.tls_turns = TlsTurns(loop, watch=self.shared.watch)
         self._bound: list[tuple[Listener, socket.socket]] = []  # not served yet
         self._acceptors: list[Acceptor] = []
         self._idle_check: asyncio.TimerHandle | None = None
@@ -143,7 +146,7 @@ class Network:
         return Connection(self.shared, listener, self.admission.limits.max_request_bytes, gate)
 
     def _secured(self, listener: str, tls: Secured, peer: socket.socket) -> TlsTransport:
-        return TlsTransport(self.loop, peer, self.new_connection(listener), self._tls_turns, tls)
+        return TlsTransport(self.loop, peer, self.new_connection(listener), self.tls_turns, tls)
 
     def close_listeners(self) -> None:
         """Give the addresses back: of listeners that were never served, too."""
@@ -163,6 +166,8 @@ class Network:
         self.close_listeners()
         for acceptor in self._acceptors:
             await acceptor.opened()
+        for connection in list(self.admission.waiting):
+            connection.abort()
         for connection in list(connections):
             ends.call(connection.stop)
         tasks = [connection.task for connection in connections if connection.task is not None]

@@ -42,8 +42,8 @@ class LoopWatch:
         return dict(sorted(self._longest.items(), key=lambda item: -item[1]))
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in list(self.longest.items())[:10])
-        return told or f"nobody more than {NOTED_S * 1000:.0f} ms"
+        shown = ", ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in list(self.longest.items())[:10])
+        return shown or f"nobody more than {NOTED_S * 1000:.0f} ms"
 
 
 @types.coroutine

@@ -32,12 +32,26 @@ SMALL_BYTES = 4096
 class ResponseWriter:
     """Writes to `transport`, the connection's while it is there, None before and after."""
 
-    __slots__ = ("_buffers", "_loop", "_unsent_bytes", "can_write", "held", "last_moved", "transport")
+    __slots__ = (
+        "_buffers",
+        "_loop",
+        "_muted",
+        "_paused",
+        "_taken",
+        "_unsent_bytes",
+        "can_write",
+        "held",
+        "last_moved",
+        "transport",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffers: SendBuffer) -> None:
         self._loop, self._buffers = loop, buffers
         self.held: list[bytes] = []
         """Responses that wait for the next one to go with."""
+        self._paused = False  # the transport holds too much
+        self._muted: asyncio.TimerHandle | None = None  # until when
+        self._taken: asyncio.Future[None] | None = None  # `stream` waits for the transport
         self._unsent_bytes = 0  # when idleness was last looked at
         self.transport: asyncio.Transport | None = None
         self.can_write: asyncio.Future[None] | None = None
@@ -52,13 +66,43 @@ class ResponseWriter:
 
     def pause(self) -> None:
         """The transport holds more than WRITE_BUFFER_BYTES."""
+        self._paused = True
         if self.can_write is None:
             self.can_write = self._loop.create_future()
 
     def resume(self) -> None:
         """The peer has read what the transport held, or will read nothing more."""
         self.last_moved = self._loop.time()
-        if self.can_write is not None:
+        self._paused = False
+        if self._taken is not None:
+            if not self._taken.done():
+                self._taken.set_result(None)
+            self._taken = None
+        self._go_on()
+
+    def _read_on(self) -> asyncio.Future[None]:
+        """Done when the peer has read what the transport held, muted or not: an answer that mutes comes at once."""
+        if self._taken is None:
+            self._taken = self._loop.create_future()
+        return self._taken
+
+    def mute(self, seconds: float) -> None:
+        """A throttled client: `can_write` is done no sooner. What is written until it is awaited goes out at once."""
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self._loop.call_later(seconds, self.unmute)
+        if self.can_write is None:
+            self.can_write = self._loop.create_future()
+
+    def unmute(self) -> None:
+        """The time is over, or the connection ends."""
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self.can_write is not None and not self._paused and self._muted is None:
             if not self.can_write.done():
                 self.can_write.set_result(None)
             self.can_write = None
@@ -74,7 +118,12 @@ class ResponseWriter:
         `waiting` soon has it."""
         held = self.held
         if len(pieces) == 1 and len(pieces[0]) <= SMALL_BYTES:
-            if waiting and len(waiting[0]) <= SMALL_BYTES and len(held) < HELD_RESPONSES - 1:
+            if (
+                waiting
+                and len(waiting[0]) <= SMALL_BYTES
+                and len(held) < HELD_RESPONSES - 1
+                and self.can_write is None  # else the next request has to wait
+            ):
                 held.append(pieces[0])  # should the next request wait for something, `write_held` is called first
             elif held:
                 held.append(pieces[0])
@@ -102,8 +151,8 @@ class ResponseWriter:
         self.write_held()
         stream = ResponseStream(pieces)
         while self.transport is not None:
-            if self.can_write is not None:
-                await self.can_write
+            if self._paused:
+                await self._read_on()
                 continue
             buffer = self._buffers.take()
             try:

@@ -14,12 +14,11 @@ from time import monotonic
 from typing import Any
 
 from kafkalog_broker.config.sasl_settings import SaslSettings
-from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame
+from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame, answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import API_VERSIONS, api_name
 from kafkalog_broker.security.refusal import Refused
-from kafkalog_broker.security.sasl_exchange import Event, SaslExchange, Session
-from kafkalog_broker.security.scram import Credential
+from kafkalog_broker.security.sasl_exchange import Event, Known, SaslExchange, Session
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 _EVENTS = {API_VERSIONS: Event.API_VERSIONS, HANDSHAKE: Event.HANDSHAKE, AUTHENTICATE: Event.TOKEN}
@@ -31,26 +30,26 @@ AGAIN_S = 1.0
 
 
 class SaslGate:
-    """Called as a Dispatch. settings: of the listener, asked at each exchange. find(mechanism, name): what is kept of a
-    user of SCRAM. authenticated: told the principal. clock: seconds."""
+    """Called as a Dispatch. settings: of the listener, asked at each exchange. authenticated: called with the
+    principal. clock: seconds."""
 
     def __init__(
         self,
         settings: Callable[[], SaslSettings],
-        find: Callable[[str, str], Credential | None],
+        known: Known,
         serve: Dispatch,
         authenticated: Callable[[str], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._settings, self._find, self._serve = settings, find, serve
+        self._settings, self._known, self._serve = settings, known, serve
         self._authenticated, self._clock = authenticated, clock
         self._free = False  # authenticated for ever
         self._session: Session | None = None
         self._ends = self._begun_again = 0.0
         self._raw = False  # tokens come as frames without a header: SaslHandshake 0
-        self._exchange: SaslExchange | None = SaslExchange(settings(), find)
+        self._exchange: SaslExchange | None = SaslExchange(settings(), known)
 
-    def __call__(self, frame: Frame, connection: ConnectionInfo) -> Coroutine[Any, Any, list[Any] | None]:
+    def __call__(self, frame: Frame, connection: ConnectionInfo) -> Answer | Coroutine[Any, Any, Answer]:
         return self._serve(frame, connection) if self._free else self._guarded(frame, connection)
 
     @property
@@ -58,28 +57,28 @@ class SaslGate:
         """What a request may have before its sender is known."""
         return self._settings().max_receive_bytes
 
-    async def _guarded(self, frame: Frame, connection: ConnectionInfo) -> list[Any] | None:
+    async def _guarded(self, frame: Frame, connection: ConnectionInfo) -> Answer:
         if self._exchange is None:
             now = self._clock()
             if frame[:2] == _HANDSHAKE and (not self._begun_again or now - self._begun_again >= AGAIN_S):
                 self._begun_again = now
-                self._exchange, self._raw = SaslExchange(self._settings(), self._find, self._session), False
+                self._exchange, self._raw = SaslExchange(self._settings(), self._known, self._session), False
             elif now >= self._ends:
                 raise ConnectionClosed("its session has expired, and it has not authenticated again", logging.INFO)
             else:
                 served = self._serve(frame, connection)
                 del frame  # as without a gate: it need not stay while it is handled
-                return await served
+                return await answer_of(served)
         return await self._authenticate(self._exchange, frame, connection)
 
-    async def _authenticate(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> list[Any] | None:
+    async def _authenticate(self, exchange: SaslExchange, frame: Frame, connection: ConnectionInfo) -> Answer:
         if self._raw:
             pieces = await self._raw_token(exchange, frame)
         else:
             event, version = _event(exchange, frame)
             connection.sasl = exchange
             try:
-                pieces = await self._serve(frame, connection)
+                pieces = await answer_of(self._serve(frame, connection))
             finally:
                 connection.sasl = None
             if event is Event.API_VERSIONS and registry()[API_VERSIONS].serves(version):
@@ -93,7 +92,7 @@ class SaslGate:
             self._let_in(exchange.session)
         return pieces
 
-    async def _raw_token(self, exchange: SaslExchange, frame: Frame) -> list[Any] | None:
+    async def _raw_token(self, exchange: SaslExchange, frame: Frame) -> Answer:
         try:
             answer = exchange.token(bytes(frame))
         except Refused:
@@ -102,8 +101,8 @@ class SaslGate:
 
     def _let_in(self, session: Session) -> None:
         self._exchange, self._session, self._raw = None, session, False
-        self._ends = self._clock() + session.lifetime_ms / 1000
-        self._free = not session.lifetime_ms
+        self._ends = self._clock() + (session.lifetime_ms or 0) / 1000
+        self._free = session.lifetime_ms is None
         self._authenticated(session.principal)
 
 

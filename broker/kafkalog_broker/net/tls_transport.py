@@ -1,8 +1,9 @@
 """A connection's transport with TLS, on a socket of Python's: what asyncio's and uvloop's have, with bounded steps.
 
 Theirs do whole handshakes whenever bytes come, and uvloop's keeps 256 kB for each connection. Here a handshake goes
-step by step in turns (`tls_turns`), and what is read goes straight into the protocol's own buffer. Until its peer has
-sent something, a connection holds a socket and no state of TLS; one that does not finish is closed after HANDSHAKE_S.
+step by step in turns (`tls_turns`), and what is decrypted goes straight into the protocol's own buffer. Until its peer
+has sent something, a connection holds a socket and no state of TLS (`tls_records`); one that does not finish is closed
+after HANDSHAKE_S.
 
 The peer may end its side and still be answered, as without TLS.
 """
@@ -14,8 +15,11 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
+from kafkalog_broker.net.tls_peer import Peer, name_of, reason
+from kafkalog_broker.net.tls_records import PIECE_BYTES, TlsRecords
 from kafkalog_broker.net.tls_turns import TlsTurns
 from kafkalog_broker.security.refusal import NotAuthenticated
 
@@ -26,30 +30,14 @@ HANDSHAKE_S = 30.0
 """A handshake takes three messages; a client that is cut off in the middle holds a socket no longer than this. Kafka
 waits for connections.max.idle.ms."""
 
-CHUNK_BYTES = 64 << 10
-"""What is encrypted at once; four records of TLS."""
-
 WRITE_ONCE_BYTES = 512 << 10
 """What one connection writes in a round of the loop, so that a fast consumer does not keep it."""
 
 JOIN_BYTES = 64 << 10
 """Pieces up to so many bytes are written as one: each would be a record, and a call, of its own."""
 
-_WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-
-class Peer(Protocol):
-    """What a connection is to this transport (`connection.Connection`)."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def get_buffer(self, sizehint: int) -> memoryview: ...
-    def buffer_updated(self, nbytes: int) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def secured(self, principal: str) -> None: ...
-    def not_secured(self, why: str) -> None: ...
+MAX_ALERTS_BYTES = 64 << 10
+"""What may wait for a peer that asks for new keys again and again and does not read the answers."""
 
 
 class TlsTransport(asyncio.Transport):
@@ -64,13 +52,14 @@ class TlsTransport(asyncio.Transport):
         tls: Callable[[], ListenerTls],
     ) -> None:
         """tls: asked when the handshake begins, so that it goes by what holds then."""
-        super().__init__({"peername": _name(peer.getpeername), "sockname": _name(peer.getsockname)})
+        super().__init__({"peername": name_of(peer.getpeername), "sockname": name_of(peer.getsockname)})
         self._loop, self._socket, self._protocol, self._turns, self._settings = loop, peer, protocol, turns, tls
         self._fd = peer.fileno()
-        self._tls: ssl.SSLSocket | None = None
+        self._tls: TlsRecords | None = None
         self._open = False  # the handshake is done
         self._reads, self._reads_wanted = False, True
         self._writes = False
+        self._sealed = memoryview(b"")  # encrypted, and not taken by the peer yet
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = self._round_bytes = 0
         self._high = self._low = 64 << 10
@@ -89,7 +78,7 @@ class TlsTransport(asyncio.Transport):
     # -- what asyncio's transports have
 
     def get_write_buffer_size(self) -> int:
-        return self._unsent_bytes
+        return self._unsent_bytes + len(self._sealed)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = 64 << 10 if high is None else high
@@ -143,7 +132,7 @@ class TlsTransport(asyncio.Transport):
             return
         self._closing = True
         self._stop_reading()
-        if not self._unsent:
+        if not self._unsent and not self._sealed:
             self._end(None, goodbye=True)
 
     def abort(self) -> None:
@@ -172,33 +161,42 @@ class TlsTransport(asyncio.Transport):
         try:
             settings = self._settings()
             if self._tls is None:
-                self._tls = settings.context.wrap_socket(
-                    self._socket, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
-                )
-                self._socket = self._tls
-            self._tls.do_handshake()
-            principal = settings.principal(self._tls.getpeercert(binary_form=True))
+                self._tls = TlsRecords(settings.context)
+            self._receive(self._tls)
+            principal = settings.principal(self._tls.handshake())
+            self._flush(self._tls)
         except ssl.SSLWantReadError:
-            self._wait_for(reading=True)
-        except ssl.SSLWantWriteError:
-            self._wait_for(reading=False)
+            self._handshake_goes_on()
         except (OSError, ValueError, NotAuthenticated) as error:
             self._fail(error)
         else:
             self._handshake_done(principal)
 
+    def _handshake_goes_on(self) -> None:
+        assert self._tls is not None
+        try:
+            self._wait_for(reading=self._flush(self._tls))
+        except OSError as error:
+            self._fail(error)
+
     def _handshake_done(self, principal: str) -> None:
         assert self._tls is not None
+        self._turns.done += 1
         self._open = True
         if self._timer is not None:
             self._timer.cancel()
-        self._extra["ssl_object"] = self._tls  # type: ignore[attr-defined]
+        self._extra["ssl_object"] = self._tls.tls  # type: ignore[attr-defined]
         self._protocol.secured(principal)
+        if self._sealed and not self._lost:
+            self._wait_to_write()
         if self._reads_wanted and not self._closing:
             self._read_on()
 
     def _fail(self, error: Exception) -> None:
-        self._protocol.not_secured(_reason(error))
+        self._turns.failed += 1
+        self._protocol.not_secured(reason(error))
+        if self._tls is not None:
+            self._try_to_send(self._tls)
         self.abort()
 
     def _too_late(self) -> None:
@@ -215,8 +213,8 @@ class TlsTransport(asyncio.Transport):
         self._read_pending()
 
     def _read_pending(self) -> None:
-        """What OpenSSL has decrypted makes no socket readable."""
-        if self._tls is not None and self._reads and self._tls.pending():
+        """What was received already makes no socket readable."""
+        if self._tls is not None and self._reads and self._tls.more:
             self._loop.call_soon(self._read_ready)
 
     def _stop_reading(self) -> None:
@@ -227,58 +225,95 @@ class TlsTransport(asyncio.Transport):
     def _read_ready(self) -> None:
         if not self._reads or self._tls is None:
             return
-        buffer = self._protocol.get_buffer(-1)
-        size, filled, ended = len(buffer), 0, False
+        tls, buffer, began = self._tls, self._protocol.get_buffer(-1), perf_counter()
+        size, filled, more = len(buffer), 0, True
         try:
-            while filled < size:
-                count = self._tls.recv_into(buffer[filled:])
-                if not count:
-                    ended = True
-                    break
-                filled += count
-        except _WAITS:
-            pass
+            if tls.more:
+                filled = tls.read(buffer)
+            while more and filled < size and not tls.more and not tls.closed:
+                more = self._receive(tls)
+                if tls.more:
+                    filled += tls.read(buffer[filled:])
+            if tls.unsent_bytes:
+                self._answer(tls)
         except (OSError, ValueError) as error:
+            self._try_to_send(tls)
             self._end(error, goodbye=False)
             return
+        self._turns.held("TLS reading", perf_counter() - began)
         if filled:
             self._protocol.buffer_updated(filled)
-        if ended and not self._closing:
+        if tls.closed and not self._closing:
             self._stop_reading()
             self._reads_wanted = False
             if not self._protocol.eof_received():
                 self.close()
-        elif filled == size:
+        else:
             self._read_pending()
+
+    def _receive(self, tls: TlsRecords) -> bool:
+        """Take what the socket has, up to PIECE_BYTES; whether there may be more of it."""
+        buffer = self._turns.received
+        try:
+            count = self._socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return False
+        if count:
+            tls.received(buffer[:count])
+        else:
+            tls.ended()
+        return count == len(buffer)
+
+    def _answer(self, tls: TlsRecords) -> None:
+        """Send what reading made necessary: the answer to a peer that wants new keys."""
+        if tls.unsent_bytes > MAX_ALERTS_BYTES:
+            raise ConnectionAbortedError(f"its peer does not read {tls.unsent_bytes} bytes of TLS's own messages")
+        if not self._writes and not self._flush(tls):
+            self._wait_to_write()
 
     # -- writing
 
     def _write_out(self) -> None:
         """Send until the peer takes no more, or the connection has had its share of this round."""
-        assert self._tls is not None
-        unsent = self._unsent
+        tls, unsent = self._tls, self._unsent
+        assert tls is not None
         try:
-            while unsent:
-                chunk = unsent[0][:CHUNK_BYTES]
-                if not self._may_write(len(chunk)):
+            while self._flush(tls) and unsent:
+                chunk = unsent[0][:PIECE_BYTES]
+                count = len(chunk)
+                if not self._may_write(count):
                     break
-                count = self._tls.send(chunk)
+                tls.write(chunk)
                 self._unsent_bytes -= count
                 if count == len(unsent[0]):
                     unsent.popleft()
                 else:
                     unsent[0] = unsent[0][count:]
-        except _WAITS:
-            pass
         except (OSError, ValueError) as error:
             self._end(error, goodbye=False)
             return
-        if unsent and not self._writes:
-            self._writes = True
-            self._loop.add_writer(self._fd, self._write_ready)
-        if self._unsent_bytes > self._high and not self._writing_paused:
+        if unsent or self._sealed:
+            self._wait_to_write()
+        if not self._writing_paused and self.get_write_buffer_size() > self._high:
             self._writing_paused = True
             self._protocol.pause_writing()
+
+    def _flush(self, tls: TlsRecords) -> bool:
+        """Send what is encrypted; whether the peer has taken all of it."""
+        while self._sealed or tls.unsent_bytes:
+            if not self._sealed:
+                self._sealed = memoryview(tls.to_send())
+            try:
+                count = self._socket.send(self._sealed)
+            except (BlockingIOError, InterruptedError):
+                return False
+            self._sealed = self._sealed[count:]
+        return True
+
+    def _wait_to_write(self) -> None:
+        if not self._writes:
+            self._writes = True
+            self._loop.add_writer(self._fd, self._write_ready)
 
     def _may_write(self, count: int) -> bool:
         if self._round_bytes >= WRITE_ONCE_BYTES or not self._turns.written(count):
@@ -297,12 +332,13 @@ class TlsTransport(asyncio.Transport):
         self._write_out()
         if self._lost:
             return
-        if not self._unsent:
+        left = self.get_write_buffer_size()
+        if not left:
             self._stop_writing()
-        if self._writing_paused and self._unsent_bytes <= self._low:
+        if self._writing_paused and left <= self._low:
             self._writing_paused = False
             self._protocol.resume_writing()
-        if self._closing and not self._unsent:
+        if self._closing and not left:
             self._end(None, goodbye=True)
 
     def _stop_writing(self) -> None:
@@ -323,31 +359,15 @@ class TlsTransport(asyncio.Transport):
         self._unsent.clear()
         self._unsent_bytes = 0
         if goodbye and self._tls is not None and self._open:
-            try:
-                self._tls.unwrap()
-            except (OSError, ValueError):
-                pass  # it is sent, and the peer's own is not waited for; or the peer is gone
+            self._tls.goodbye()
+            self._try_to_send(self._tls)
+        self._sealed = memoryview(b"")
         self._socket.close()
         self._loop.call_soon(self._protocol.connection_lost, error)
 
-
-def _name(ask: Callable[[], Any]) -> Any:
-    """None for a peer that has gone already."""
-    try:
-        return ask()
-    except OSError:
-        return None
-
-
-def _reason(error: Exception) -> str:
-    """Why a handshake failed, in one line for the log."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        text = (error.reason or str(error)).lower().replace("_", " ")
-        plain = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "BAD_RECORD_TYPE")
-        hint = ": it may speak without TLS (security.protocol)" if plain else ""
-        return f"its TLS handshake failed: {text}{hint}"
-    if isinstance(error, NotAuthenticated):
-        return str(error)
-    return f"its TLS handshake failed: {error}"
+    def _try_to_send(self, tls: TlsRecords) -> None:
+        """An alert, or a goodbye: nobody waits for it, and the peer may be gone."""
+        try:
+            self._flush(tls)
+        except OSError:
+            pass

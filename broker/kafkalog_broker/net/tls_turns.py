@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
+from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
+from kafkalog_broker.net.tls_records import PIECE_BYTES
+
 HANDSHAKES_S = 0.002
 """Time for steps of handshakes in one round; one step is always taken."""
 
@@ -20,10 +23,19 @@ WRITTEN_BYTES = 4 << 20
 
 
 class TlsTurns:
-    """For one event loop, in its thread. clock: seconds."""
+    """For one event loop, in its thread. clock: seconds. watch: where it is noted how long handshakes held the loop.
+    done, failed: handshakes so far."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = perf_counter) -> None:
-        self._loop, self._clock = loop, clock
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = perf_counter,
+        watch: LoopWatch | None = None,
+    ) -> None:
+        self._loop, self._clock, self._watch = loop, clock, watch
+        self.done = self.failed = 0
+        self.received = memoryview(bytearray(PIECE_BYTES))
+        """Where encrypted bytes are received, one connection after the other."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._left_bytes = WRITTEN_BYTES
         self._moving = False  # `_next_round` is called in the loop's next round
@@ -41,6 +53,11 @@ class TlsTurns:
         self._move()
         return True
 
+    def held(self, what: str, seconds: float) -> None:
+        """TLS has held the loop for so long."""
+        if seconds > NOTED_S and self._watch is not None:
+            self._watch.note_named(what, seconds)
+
     def _move(self) -> None:
         if not self._moving:
             self._moving = True
@@ -51,10 +68,11 @@ class TlsTurns:
         self._left_bytes = WRITTEN_BYTES
         if not self._waiting:
             return
-        end = self._clock() + HANDSHAKES_S
-        while self._waiting:
+        began = self._clock()
+        now, end = began, began + HANDSHAKES_S
+        while self._waiting and now < end:
             self._waiting.popleft()()
-            if self._clock() >= end:
-                break
+            now = self._clock()
+        self.held("TLS handshakes", now - began)
         if self._waiting:
             self._move()

@@ -14,6 +14,8 @@ A handler returns
 - `Encoded`: the response body as bytes-like pieces, written one after another without being joined, or
 - None: no response at all (Produce with acks=0).
 
+One that mostly waits for nothing may be a plain function, which returns one of these or a coroutine of it.
+
 A BrokerError that leaves a handler becomes what the API's `on_error` function returns; it may be a coroutine function
 too, where requests name many things that are each answered. Without such a function, or when
 that returns None, the connection is closed with one line in the log, as for any other exception.
@@ -26,17 +28,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import isawaitable
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.acls import OPERATIONS, Operation, ResourceType, operation_bits
 
 
 @dataclass(slots=True)
 class ConnectionInfo:
     """What handlers may know about the peer.
 
-    `principal` is what authentication sets, `sasl` the exchange under way (`security/sasl_exchange.py`). `local_host`
+    `principal` is what authentication sets, `sasl` the exchange under way (`security/sasl_exchange.py`),
+    `decisions` what was decided about it (`security/authorizer.py`). `local_host`
     and `local_port` are the address the client reached, for
     listeners that advertise it.
     """
@@ -50,7 +55,10 @@ class ConnectionInfo:
     software_version: str = "unknown"
     principal: str = "User:ANONYMOUS"
     sasl: Any = None
+    decisions: Any = None
     closed: bool = False
+    mute: Callable[[float], None] = lambda seconds: None
+    """Handle nothing more of this connection for so many seconds, once the request in work is answered."""
     _on_close: list[Callable[[], None]] = field(default_factory=list)
 
     def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -80,6 +88,22 @@ def _nothing() -> None:
     return None
 
 
+class Access(Protocol):
+    """What the sender of one request may do (`security/authorizer.py`). quiet: a refusal is no denial to be logged."""
+
+    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        """The code of a refusal to do the API's own thing with what is named, or `none`."""
+        ...
+
+    def may(self, operation: Operation, resource: ResourceType, name: str | None, *, quiet: bool = False) -> bool:
+        """Whether an operation is allowed. name None: on some resource of the type."""
+        ...
+
+    def operations(self, resource: ResourceType, name: str) -> int:
+        """Bit n: the operation n is allowed (KIP-430)."""
+        ...
+
+
 @dataclass(slots=True)
 class Request:
     """One request. `entity` is kio's request of that version, except where a hot parser has its own class (Produce).
@@ -93,6 +117,26 @@ class Request:
     client_id: str | None
     entity: Any
     connection: ConnectionInfo
+    access: Access | None = None
+    """What its sender may do; None: everything."""
+
+    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        """As Access.refused: `none` where the API's thing may be done with what is named."""
+        return ErrorCode.none if self.access is None else self.access.refused(name, quiet=quiet)
+
+    def may(self, operation: Operation, resource: ResourceType, name: str, *, quiet: bool = False) -> bool:
+        """As Access.may."""
+        return self.access is None or self.access.may(operation, resource, name, quiet=quiet)
+
+    def charge(self, partitions: int) -> None:
+        """Called for each topic once all else was checked, before so many partitions are made or removed
+        (`quotas/mutations.py`). Raises BrokerError throttling_quota_exceeded; without quotas it is free."""
+
+    def operations(self, resource: ResourceType, name: str) -> int:
+        """As Access.operations."""
+        if self.access is None:
+            return operation_bits(OPERATIONS[resource])
+        return self.access.operations(resource, name)
 
 
 class Encoded(list[Any]):
@@ -104,7 +148,7 @@ class Encoded(list[Any]):
     __slots__ = ()
 
 
-Handler = Callable[[Request, Any], Awaitable[Any]]
+Handler = Callable[[Request, Any], Any]
 ErrorAnswer = Callable[[Request, ErrorCode], Any | Awaitable[Any]]
 H = TypeVar("H", bound=Handler)
 E = TypeVar("E", bound=ErrorAnswer)
@@ -123,13 +167,18 @@ class Api:
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
 
+    async def handled(self, request: Request, broker: Any) -> Any:
+        """What the handler returns, waited for where it is something to wait for."""
+        answer = self.handler(request, broker)
+        return await answer if isawaitable(answer) else answer
+
 
 _APIS: dict[int, Api] = {}
 _ERROR_ANSWERS: dict[int, ErrorAnswer] = {}
 
 
 def api(key: int, min_version: int, max_version: int) -> Callable[[H], H]:
-    """Register the decorated coroutine function as the handler of an API key. A second one for a key: ValueError."""
+    """Register the decorated function as the handler of an API key. A second one for a key: ValueError."""
 
     def register(handler: H) -> H:
         known = _APIS.get(key)

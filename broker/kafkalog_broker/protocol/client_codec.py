@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kio.schema.create_acls.v3 import request as create_acls
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i16, i32
+from kio.static.primitive import i8, i16, i32
 
 from kafkalog_broker.protocol.codec import response_class
 
@@ -32,7 +33,12 @@ def encode_client_request(request: Any, client_id: str) -> bytes:
 
 def decode_client_response(request: Any, body: bytes) -> Any:
     """The response entity to one of kio's request entities. body: from its header on."""
-    response: Any = response_class(request.__api_key__, request.__version__)
+    return decode_response(request.__api_key__, request.__version__, body)
+
+
+def decode_response(api_key: int, version: int, body: bytes) -> Any:
+    """As decode_client_response, by API key and version."""
+    response: Any = response_class(api_key, version)
     _, start = entity_reader(response.__header_schema__)(body, 0)
     return entity_reader(response)(body, start)[0]
 
@@ -41,6 +47,19 @@ def plain_login_requests(user: str, password: str) -> tuple[Any, Any]:
     """What authenticates with the mechanism PLAIN."""
     token = f"\0{user}\0{password}".encode()
     return SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token)
+
+
+def create_acls_request(acls: Iterable[tuple[int, int, str, str, str, int, int]]) -> Any:
+    """acls: resource, pattern type, name, principal, host, operation, permission."""
+    return create_acls.CreateAclsRequest(
+        creations=tuple(
+            create_acls.AclCreation(
+                resource_type=i8(resource), resource_pattern_type=i8(pattern), resource_name=name, principal=principal,
+                host=host, operation=i8(operation), permission_type=i8(permission),
+            )
+            for resource, pattern, name, principal, host, operation, permission in acls
+        )
+    )  # fmt: skip
 
 
 def create_topic_request(name: str, partitions: int, configs: Mapping[str, object]) -> Any:

@@ -24,7 +24,7 @@ from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, registry
 from kafkalog_broker.protocol.array_lengths import array_check
 from kafkalog_broker.protocol.guide_schemas import message_class
-from kafkalog_broker.protocol.produce_request import parse_in_steps, parse_produce_request
+from kafkalog_broker.protocol.produce_request import parse_in_steps, parse_one_batch, parse_produce_request
 from kafkalog_broker.protocol.request_steps import prepare_reading, read_in_steps
 from kafkalog_broker.protocol.response_steps import prepare_writing, write_in_steps
 from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
@@ -87,6 +87,16 @@ def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Req
         except _DAMAGE as error:
             raise _malformed(request, error) from None
     return request
+
+
+def decode_one_batch(frame: Body, connection: ConnectionInfo | None = None) -> Request | None:
+    """As `decode_request`, of a Produce request with one batch; None for all others."""
+    request, codec, position = _head(frame, connection)
+    try:
+        request.entity = None if codec is None else parse_one_batch(frame, position, request.version)
+    except _DAMAGE as error:
+        raise _malformed(request, error) from None
+    return None if request.entity is None else request
 
 
 def decode_in_steps(frame: Body, connection: ConnectionInfo | None = None) -> Generator[None, None, Request]:
@@ -241,7 +251,7 @@ _loaded: set[bytes] = set()  # API key and version, as requests begin with them
 
 def is_loaded(frame: Body) -> bool:
     """Whether requests of this API and version are read and answered without loading a module."""
-    return bytes(frame[: _VERSIONED.size]) in _loaded
+    return (frame[:4] if type(frame) is bytes else bytes(frame[:4])) in _loaded  # not of a view, which may have no hash
 
 
 def load(frame: Body) -> None:

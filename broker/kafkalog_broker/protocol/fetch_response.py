@@ -75,7 +75,8 @@ class RefusedPartitions:
         return len(self.indexes)
 
     def __iter__(self) -> Iterator[PartitionFetchResponse]:
-        return (PartitionFetchResponse(index, self.error_code) for index in self.indexes)
+        # An empty list of aborted transactions, not null: as Kafka where no log was asked.
+        return (PartitionFetchResponse(index, self.error_code, aborted_transactions=()) for index in self.indexes)
 
     def __contains__(self, answer: object) -> bool:
         return any(one == answer for one in self)

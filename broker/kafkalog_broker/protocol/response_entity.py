@@ -19,6 +19,11 @@ from kafkalog_broker.protocol.guide_schemas import guide_classes
 NO_THROTTLE = i32Timedelta.parse(timedelta())
 
 
+def duration(ms: int) -> i32Timedelta:
+    """A time in a response, of so many ms."""
+    return i32Timedelta.parse(timedelta(milliseconds=ms))
+
+
 def response_module(request: Request) -> ModuleType | SimpleNamespace:
     """What holds the response class of a request's version, and those of the structs in it, by their names."""
     found = guide_classes(request.api_key, request.version, EntityType.response)

@@ -1,6 +1,6 @@
 """Keystores and truststores: PEM and PKCS12 to a private key and certificates. Bytes to values, but for `read_store`.
 
-JKS is a format of Java's own, which no library that is looked after reads; who has such a file is told how to convert
+JKS is a format of Java's own, which no library that is looked after reads; who has such a file reads how to convert
 it. Java's *type* JKS takes PKCS12 files too, so the content decides.
 """
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import base64
+import json
+import os
 import secrets
 import ssl
 import tempfile
+import time
+import weakref
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
+from typing import Any
 
 from kafkalog_broker.config.listener_security import SASL_PROTOCOLS, TLS_PROTOCOLS
-from kafkalog_broker.config.sasl_settings import PLAIN, SCRAM
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM
 from kafkalog_broker.security.authority import Authority, Issued
 from kafkalog_broker.security.scram import MIN_ITERATIONS, salted
 
@@ -18,14 +23,18 @@ ADMIN = "kafkalog-testing"
 """Whom the broker's own helpers come as: `create_topic`, `ask`."""
 
 HOSTS = ("localhost", "127.0.0.1")
+ISSUER, AUDIENCE = "https://issuer.example", "kafkalog"
+"""Of tokens."""
+TOKEN_S = 3600.0
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class SecurityForTests:
     """One listener of `protocol`: SSL, SASL_PLAINTEXT or SASL_SSL. users: name to password.
 
-    With SASL each of them may use PLAIN and both kinds of SCRAM. With SSL alone each has a certificate, without which
-    nobody is let in; the principal is `User:NAME` everywhere. SSL without users asks for no certificate.
+    With SASL each of them may use PLAIN, both kinds of SCRAM, and tokens of OAUTHBEARER. With SSL alone each has a
+    certificate, without which nobody is let in; the principal is `User:NAME` everywhere. SSL without users asks for no
+    certificate.
     """
 
     def __init__(self, protocol: str, users: Mapping[str, str] | None = None) -> None:
@@ -62,7 +71,10 @@ class SecurityForTests:
             known = {**self.users, ADMIN: self._admin_password}
             options = " ".join(f"user_{name}={_quoted(password)}" for name, password in known.items())
             found |= {
-                "sasl.enabled.mechanisms": ",".join((PLAIN, *SCRAM)),
+                "sasl.enabled.mechanisms": ",".join((PLAIN, *SCRAM, OAUTHBEARER)),
+                "sasl.oauthbearer.jwks.endpoint.url": f"file://{self._tokens.jwks}",
+                "sasl.oauthbearer.expected.issuer": ISSUER,
+                "sasl.oauthbearer.expected.audience": AUDIENCE,
                 f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config": f"{_PLAIN_MODULE} required {options};",
             }
         return found
@@ -73,10 +85,10 @@ class SecurityForTests:
             return []
         return [_scram_user(mechanism, *user) for mechanism in SCRAM for user in self.users.items()]
 
-    def client(self, user: str | None = None, mechanism: str = PLAIN) -> dict[str, str]:
-        """What librdkafka (confluent-kafka) has to be told besides `bootstrap.servers`. user: the first one by default.
+    def client(self, user: str | None = None, mechanism: str = PLAIN) -> dict[str, Any]:
+        """What librdkafka (confluent-kafka) needs besides `bootstrap.servers`. user: the first one by default.
         Raises KeyError for one that is not there."""
-        found = {"security.protocol": self.protocol}
+        found: dict[str, Any] = {"security.protocol": self.protocol}
         if self.protocol in TLS_PROTOCOLS:
             found["ssl.ca.pem"] = self.certificate
         if self._certificates_wanted:
@@ -84,7 +96,12 @@ class SecurityForTests:
             found |= {"ssl.certificate.pem": own.chain, "ssl.key.pem": own.key}
         if self.protocol in SASL_PROTOCOLS:
             name = self._name(user)
-            found |= {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": self.password(name)}
+            found["sasl.mechanism"] = mechanism
+            if mechanism == OAUTHBEARER:
+                self.password(name)
+                found["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_S)
+            else:
+                found |= {"sasl.username": name, "sasl.password": self.password(name)}
         return found
 
     def ssl_context(self, user: str | None = None) -> ssl.SSLContext | None:
@@ -99,6 +116,16 @@ class SecurityForTests:
                 file.flush()
                 context.load_cert_chain(file.name)
         return context
+
+    def token(self, user: str, seconds: float = TOKEN_S, **claims: Any) -> str:
+        """A token of OAUTHBEARER that holds so long. claims: others than usual; None: without that one."""
+        now = time.time()
+        usual = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "iat": int(now), "exp": now + seconds}
+        return self._tokens.signed({**usual, **claims})
+
+    @cached_property
+    def _tokens(self) -> _SignedTokens:
+        return _SignedTokens()
 
     def issued(self, user: str) -> Issued:
         """The certificate of a user, and its key."""
@@ -120,6 +147,25 @@ class SecurityForTests:
 
     def _name(self, user: str | None) -> str:
         return next(iter(self.users)) if user is None else user
+
+
+class _SignedTokens:
+    """A key for tokens. `jwks`: the path of a file with its public half, there as long as this is."""
+
+    def __init__(self) -> None:
+        from joserfc.jwk import ECKey
+
+        self._key = ECKey.generate_key("P-256", auto_kid=True)
+        descriptor, self.jwks = tempfile.mkstemp(suffix=".jwks.json")
+        weakref.finalize(self, os.unlink, self.jwks)
+        with open(descriptor, "w", encoding="ascii") as file:
+            json.dump({"keys": [self._key.as_dict(private=False)]}, file)
+
+    def signed(self, claims: Mapping[str, Any]) -> str:
+        from joserfc import jwt
+
+        present = {name: value for name, value in claims.items() if value is not None}
+        return jwt.encode({"alg": "ES256", "kid": self._key.kid}, present, self._key)
 
 
 def _scram_user(mechanism: str, name: str, password: str) -> str:

@@ -8,7 +8,7 @@ class NotAuthenticated(Exception):
 
 
 class Refused(NotAuthenticated):
-    """An exchange of SASL that failed. `shown`: what the client is told; None: no more than that it failed, so that a
+    """An exchange of SASL that failed. `shown`: what the client reads; None: no more than that it failed, so that a
     stranger does not learn whether there is such a user."""
 
     def __init__(self, shown: str | None, why: str) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkalog_broker.config.sasl_settings import PLAIN, SCRAM, SaslSettings
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
+from kafkalog_broker.security.oauth_tokens import Token
+from kafkalog_broker.security.oauthbearer import OAuthServer
 from kafkalog_broker.security.plain import PlainServer
 from kafkalog_broker.security.refusal import Refused
 from kafkalog_broker.security.scram import Credential, ScramServer
@@ -53,25 +55,30 @@ class Mechanism(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What the broker knows of users. find(mechanism, name): what is kept of a user of SCRAM. check: what a token of
+    OAUTHBEARER says; raises InvalidToken. now_ms: since 1970, for when tokens end."""
+
+    find: Callable[[str, str], Credential | None]
+    check: Callable[[str], Token]
+    now_ms: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
-    """Who the peer is. `lifetime_ms`: how long until it has to prove it again; 0: never."""
+    """Who the peer is. `lifetime_ms`: how long until it has to prove it again; None: never; 0: what
+    was shown has ended, within what clocks may differ by, and no request is taken."""
 
     mechanism: str
     principal: str
-    lifetime_ms: int
+    lifetime_ms: int | None
 
 
 class SaslExchange:
     """`session` is there when it has succeeded. again: the session that a re-authentication is to renew (KIP-368)."""
 
-    def __init__(
-        self,
-        settings: SaslSettings,
-        find: Callable[[str, str], Credential | None],
-        again: Session | None = None,
-    ) -> None:
-        """find(mechanism, name): what is kept of a user of SCRAM."""
-        self._settings, self._find, self._again = settings, find, again
+    def __init__(self, settings: SaslSettings, known: Known, again: Session | None = None) -> None:
+        self._settings, self._known, self._again = settings, known, again
         self._state = State.BEGIN
         self._mechanism = ""
         self._server: Mechanism | None = None
@@ -110,7 +117,7 @@ class SaslExchange:
             return False
         self._state = NEXT[self._state, Event.HANDSHAKE]
         self._mechanism = mechanism
-        self._server = _server(mechanism, self._settings, self._find)
+        self._server = _server(mechanism, self._settings, self._known)
         return True
 
     def token(self, token: bytes) -> bytes:
@@ -126,7 +133,7 @@ class SaslExchange:
                 )
             answer = self._server.evaluate(token)
             if self._server.done:
-                self._complete(self._server.user)
+                self._complete(self._server.user, getattr(self._server, "expires_ms", None))
         except Refused as error:
             self._state = State.FAILED
             self.refused = f"{self._mechanism}: {error}"
@@ -139,18 +146,25 @@ class SaslExchange:
             raise
         return answer
 
-    def _complete(self, user: str) -> None:
+    def _complete(self, user: str, expires_ms: int | None) -> None:
+        """expires_ms: when what was shown ends, since 1970; None: never."""
         principal, again = f"User:{user}", self._again
         if again is not None and principal != again.principal:
             one, other = (text.replace(":", ".", 1) for text in (again.principal, principal))
             raise Refused(f"Cannot change principals during re-authentication from {one}: {other}", "another principal")
         self._state = State.DONE
-        lifetime = max(0, self._settings.max_reauth_ms[self._mechanism])
+        bound = self._settings.max_reauth_ms[self._mechanism]
+        lifetime = bound if bound > 0 else None
+        if expires_ms is not None:
+            left = max(0, expires_ms - self._known.now_ms())
+            lifetime = left if lifetime is None else min(lifetime, left)
         self.session = Session(self._mechanism, principal, lifetime)
 
 
-def _server(mechanism: str, settings: SaslSettings, find: Callable[[str, str], Credential | None]) -> Mechanism:
+def _server(mechanism: str, settings: SaslSettings, known: Known) -> Mechanism:
     if mechanism == PLAIN:
         return PlainServer(settings.plain_users)
+    if mechanism == OAUTHBEARER:
+        return OAuthServer(known.check)
     assert mechanism in SCRAM
-    return ScramServer(mechanism, lambda name: find(mechanism, name))
+    return ScramServer(mechanism, lambda name: known.find(mechanism, name))

@@ -11,56 +11,44 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.security.kept_copies import KeptCopies
 from kafkalog_broker.security.scram import Credential
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.durable import read_state, replace_files
 
 FILE = "kafkalog.scram-credentials.json"
 VERSION = 0
 
-_log = logging.getLogger(__name__)
 Users = dict[str, dict[str, Credential]]
 """Mechanism to name to what is kept."""
 
 
 class ScramUsers:
-    """`load` and `save` are for another thread than the event loop's; `find` sees a change when `use` was called."""
+    """`load` and `save` are for another thread than the event loop's; `find` sees a change when `use` was called.
+
+    A damaged file is an error where there is no other copy: a broker that forgets its users shuts everybody out.
+    """
 
     def __init__(self, directories: Iterable[Path]) -> None:
-        self._files = [Path(directory) / FILE for directory in directories]
-        self._generation = 0
+        self._kept = KeptCopies(FILE, directories, parse, dump)
         self.users: Mapping[str, Mapping[str, Credential]] = {mechanism: {} for mechanism in SCRAM}
 
     def find(self, mechanism: str, name: str) -> Credential | None:
         return self.users[mechanism].get(name)
 
     def load(self) -> None:
-        """Read the newest copy; none is as good as an empty one. Raises CorruptFile for one that is damaged where there
-        is no other: a broker that forgets its users shuts everybody out. UnsupportedFormat: of a later release."""
-        damaged: CorruptFile | None = None
-        for file in self._files:
-            try:
-                found = read_state(file, parse)
-            except CorruptFile as error:
-                _log.warning("%s", error)
-                damaged = error
-                continue
-            if found is not None and found[0] > self._generation:
-                self._generation, self.users = found
-        if damaged is not None and not self._generation:
-            raise damaged
+        """As KeptCopies.load."""
+        found = self._kept.load()
+        if found is not None:
+            self.users = found
 
     def save(self, users: Users) -> None:
-        """On disk on return. Raises OSError when no directory took it."""
-        generation = self._generation + 1
-        replace_files(self._files, dump(generation, users), private=True)
-        self._generation = generation
+        """As KeptCopies.save."""
+        self._kept.save(users)
 
     def use(self, users: Users) -> None:
         """From now on."""

@@ -20,7 +20,7 @@ class Tls:
 
     def __init__(self) -> None:
         self._listeners: Mapping[str, ListenerTls] = {}
-        self._refused: dict[str, FileStates] = {}  # files that were told to be unusable, as they were then
+        self._refused: dict[str, FileStates] = {}  # files that were reported as unusable, as they were then
 
     def of(self, listener: str) -> ListenerTls:
         """What a connection that comes now gets."""

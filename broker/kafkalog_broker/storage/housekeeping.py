@@ -24,7 +24,7 @@ from kafkalog_broker.storage.retention_check import may_be_due
 
 _log = logging.getLogger(__name__)
 
-_RETENTION_CHECKS_PER_TICK = 100
+RETENTION_CHECKS_PER_TICK = 100
 """Logs looked at in one tick: 50 us each, so that a tick with thousands of partitions holds nobody up."""
 
 
@@ -130,7 +130,7 @@ class Housekeeping:
         self.deletions.run(monotonic_ms)
 
     def _check_retention(self, now_ms: int) -> None:
-        for _ in range(min(_RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):
+        for _ in range(min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):
             entry = self._table.entries.get(self._retention_queue.popleft())
             if entry is None or not entry.is_online:
                 continue

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -30,9 +31,25 @@ _log = logging.getLogger(__name__)
 _MEGABYTE = 1 << 20
 
 
+@dataclass(slots=True)
+class CleanerTotals:
+    """What was done since the start. With several threads a sum may miss one now and then: they are for people."""
+
+    runs: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
+
+    def add(self, found: CleanerStatistics, seconds: float) -> None:
+        self.runs += 1
+        self.bytes_read += found.bytes_read
+        self.bytes_written += found.bytes_written
+        self.seconds += seconds
+
+
 class LogCleaner:
     """schedule_removal: given files, renamed `.deleted`, and after how many ms they may be removed; called in the
-    thread that owns the logs. `manager`: its state."""
+    thread that owns the logs. `manager`: its state. `totals`: what it has done."""
 
     def __init__(self, table: LogTable, schedule_removal: Callable[[Path, int], None]) -> None:
         self._table = table
@@ -47,6 +64,7 @@ class LogCleaner:
         self._is_started = False
         self._changed = threading.Condition()
         self.manager = CleanerManager(table, self._owner)
+        self.totals = CleanerTotals()
 
     # ---- threads
 
@@ -153,7 +171,9 @@ class LogCleaner:
             ),
             _Host(chosen, self._table, self._owner, self._throttler, self._schedule_removal),
         )
-        _say(chosen, end, statistics, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self.totals.add(statistics, seconds)
+        _say(chosen, end, statistics, seconds)
         return end
 
     def _failed(self, chosen: LogToClean, error: OSError) -> None:

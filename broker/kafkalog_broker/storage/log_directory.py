@@ -22,6 +22,7 @@ from kafkalog_spark.log.format.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     TopicPartition,
 )
+from kafkalog_spark.log.format.durable import DIRECTORY_MODE
 from kafkalog_spark.log.format.meta_properties import (
     META_PROPERTIES_FILE,
     VERSION_KRAFT,
@@ -147,7 +148,7 @@ def open_log_dirs(
         metas: dict[Path, MetaProperties] = {}
         for log_dir in opened:
             try:
-                log_dir.path.mkdir(parents=True, exist_ok=True)
+                log_dir.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
                 log_dir.lock = LogDirLock.acquire(log_dir.path)
                 meta = _read(log_dir.path)
                 if meta is not None:

@@ -9,6 +9,7 @@ After a clean shutdown a log is opened when it is first asked for: starting cost
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -44,7 +45,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.load_progress import LoadProgress
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_spark.log.format.durable import fsync_directory
+from kafkalog_spark.log.format.durable import DIRECTORY_MODE, fsync_directory
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +112,11 @@ class LogManager:
         """
         return self._table.get(topic, partition)
 
+    def if_open(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition where it is open and works; opens nothing."""
+        entry = self._table.entries.get((topic, partition))
+        return entry.log if entry is not None and entry.is_online else None
+
     def logs(self) -> Iterator[Log]:
         """Those that are open."""
         return self._table.logs()
@@ -154,6 +160,18 @@ class LogManager:
         """What DescribeLogDirs says of each log directory."""
         return self._table.usage()
 
+    def usable_bytes(self) -> list[tuple[Path, int | None]]:
+        """Free bytes of each log directory's file system; None: it is offline. Any thread; may wait for a disk."""
+        found: list[tuple[Path, int | None]] = []
+        for log_dir in self._table.dirs.all:
+            try:
+                facts = os.statvfs(log_dir.path)
+            except OSError:
+                found.append((log_dir.path, None))
+            else:
+                found.append((log_dir.path, facts.f_bavail * facts.f_frsize if log_dir.is_online else None))
+        return found
+
     # ---- creating and deleting
 
     def place_all(self, keys: Iterable[Key]) -> NewPartitions:
@@ -187,7 +205,7 @@ class LogManager:
                     places.take(key)
                 else:
                     log_dir.forget_checkpointed([key])
-                    path.mkdir()
+                    path.mkdir(DIRECTORY_MODE)
                     fsync_directory(log_dir.path)
                 is_ours = True
                 log = Log.create(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.log_table import Key
-from kafkalog_spark.log.format.durable import fsync_directory
+from kafkalog_spark.log.format.durable import DIRECTORY_MODE, fsync_directory
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class NewPartitions:
         names. Any thread. What fails shows in `take`."""
         for partition in self._log_dirs:
             try:
-                self._path(partition).mkdir()
+                self._path(partition).mkdir(DIRECTORY_MODE)
                 self._unused.add(partition)
             except OSError as error:
                 self._errors[partition] = error

@@ -57,6 +57,19 @@ class ProducerIds:
         self._next += 1
         return self._next - 1
 
+    def may_give(self, producer_id: int) -> bool:
+        """Whether `next` might give out this id, or did."""
+        return producer_id >= self._next
+
+    def stay_above(self, producer_id: int) -> None:
+        """Somebody else has given out this id, and may give out others of its block: none of them is given out here.
+        On disk on return. Blocks; any thread, while nobody calls `next`. Raises OSError."""
+        with self._fetching:
+            if producer_id >= self._next:
+                end = (producer_id // BLOCK + 2) * BLOCK
+                replace_files(self._paths, f"{_VERSION}\n{end}\n".encode("ascii"))
+                self._next = self._end = end
+
     def fetch(self) -> None:
         """Put the next block on disk, unless there are enough ids. Blocks; any thread. Raises OSError (no directory
         took it)."""

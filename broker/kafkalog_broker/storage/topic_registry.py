@@ -49,6 +49,8 @@ class TopicRegistry:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._folded: dict[str, set[str]] = {}
         self._lines: dict[str, str] = {}
+        self.created_generation = 0
+        """The generation in which topics were last added."""
         self.was_read = False
         """False after `load` found no file, or none it could read: topics then come from the partition directories."""
 
@@ -58,6 +60,11 @@ class TopicRegistry:
     def topics(self) -> Mapping[str, Topic]:
         """All topics by name; a snapshot that later changes do not touch."""
         return self._state.topics
+
+    @property
+    def generation(self) -> int:
+        """Another number after any change."""
+        return self._state.generation
 
     @property
     def deleted(self) -> frozenset[uuid.UUID]:
@@ -234,6 +241,8 @@ class TopicRegistry:
             raise BrokerError(ErrorCode.kafka_storage_error, f"no log directory took {TOPICS_FILE}")
         self._lines = lines
         before = self._state.topics
+        if any(topic.name not in before for topic in changed):
+            self.created_generation = state.generation
         for topic in changed:
             if (other := before.get(topic.name)) is not None and other.id != topic.id:
                 self._by_id.pop(other.id, None)
@@ -254,6 +263,7 @@ class TopicRegistry:
         for name in state.topics:
             self._folded.setdefault(metrics_name(name), set()).add(name)
         self._state = state
+        self.created_generation = state.generation
 
 
 def _outcome(make: Callable[[_T], Topic], of: _T) -> Outcome:

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from kafkalog_broker.api import load_all
+from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.errors import ErrorCode
-from tests.broker.api.helpers.group_calls import FIND, FakeBroker, call, error_answer, versions
+from kafkalog_broker.security.acls_for_tests import allow
+from kafkalog_broker.security.authorizer import Authorizer
+from tests.broker.api.helpers.group_calls import FIND, FakeBroker, call, decoded, error_answer, read, versions
 
 
 def values(key_type: int = 0) -> dict[str, object]:
@@ -43,6 +49,27 @@ def test_this_broker_coordinates_every_transactional_id(version: int) -> None:
 
 
 def test_other_coordinators_are_refused() -> None:
-    answer = call(FakeBroker(), FIND, 6, **values(2))  # type: ignore[arg-type]
+    answer = call(FakeBroker(), FIND, 6, **values(3))  # type: ignore[arg-type]
     assert {told["error_code"] for told in answer["coordinators"]} == {"invalid_request"}
     assert error_answer(FIND, 0, ErrorCode.not_controller, **values())["error_code"] == "not_controller"
+
+
+@pytest.mark.parametrize("version", versions(FIND))
+def test_who_may_know_no_coordinator_creates_no_topic(version: int) -> None:
+    broker, rights = FakeBroker(), Authorizer(AuthorizerSettings())
+    seen = []
+    for _ in range(2):
+        request = decoded(FIND, version, values())
+        request.access = rights.access(request)
+        answer = read(request, asyncio.run(load_all()[FIND].handled(request, broker)))
+        seen.append(([told["error_code"] for told in answer.get("coordinators", [answer])], len(broker.created)))
+        rights.acls.change((), allow("ANONYMOUS", "DESCRIBE", group="g"))
+    refused = "group_authorization_failed"
+    keys = 2 if version >= 4 else 1
+    assert seen == [([refused] * keys, 0), (["none", refused][:keys], 1)]
+
+
+def test_without_a_key_no_topic_is_created() -> None:
+    broker = FakeBroker()
+    assert call(broker, FIND, 6, key_type=0, coordinator_keys=[]) == {"coordinators": []}
+    assert broker.created == []

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafkalog_broker import api
+from kafkalog_broker.config.authorizer_settings import STANDARD
 from kafkalog_broker.errors import BrokerError, MalformedRequest
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
+from kafkalog_broker.security.acl import Acl, Pattern
+from kafkalog_broker.security.guard import admit
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.protocol.helpers.request_fuzz import header
 from tests.broker.protocol.helpers.request_tokens import damaged, joined, tokens_of
@@ -48,7 +53,7 @@ async def handled(broker: Any, frame: bytes, threads: InThreads) -> str:
         request = decode_request(frame)
     except MalformedRequest:
         return "malformed"
-    handler = asyncio.ensure_future(api.load_all()[request.api_key].handler(request, broker))
+    handler = asyncio.ensure_future(api.load_all()[request.api_key].handled(request, broker))
     rounds = 0
     while not handler.done() and rounds < ROUNDS:
         rounds += threads.count == 0
@@ -90,3 +95,53 @@ def test_handlers_answer_whatever_a_request_says(seed: int, count: int, tmp_path
             found[became] = found.get(became, 0) + 1
     assert found.keys() >= {"malformed", "answered"}
     assert found["answered"] > count / 10, found
+
+
+async def refused(broker: Any, frame: bytes) -> str:
+    """What the sender without rights is answered, as it can be encoded."""
+    try:
+        request = decode_request(frame)
+    except MalformedRequest:
+        return "malformed"
+    served = api.load_all()[request.api_key]
+    try:
+        admit(request, broker.authorizer)
+        handler = asyncio.ensure_future(served.handled(request, broker))
+        done, _ = await asyncio.wait([handler], timeout=0.01)
+        if not done:
+            handler.cancel()
+            return "waits"
+        response = await handler
+    except BrokerError as error:
+        response = None if served.on_error is None else served.on_error(request, error.code)
+        if isawaitable(response):
+            response = await response
+    if response is not None:
+        encode_response(request, response)
+    return "answered"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("only", ["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER", None])
+def test_whoever_may_little_is_answered_whatever_a_request_says(only: str | None, tmp_path: Path) -> None:
+    """only: the kind of resource that everybody may do everything with."""
+    draw = random.Random(5)
+    served = [
+        (key, version) for key, known in api.load_all().items() for version in (known.min_version, known.max_version)
+    ]
+    properties = {**PROPERTIES, "authorizer.class.name": STANDARD}
+    with BrokerInProcess(tmp_path / "data", properties) as running:
+        assert running.broker.authorizer is not None
+        if only is not None:
+            resource = ResourceType[only]
+            pattern = Pattern(resource, PatternType.LITERAL, CLUSTER_NAME if only == "CLUSTER" else "*")
+            everything = Acl(pattern, "User:*", "*", Operation.ALL, Permission.ALLOW)
+            running.broker.authorizer.acls.change((), [everything])
+        for place in range(5_000):
+            key, version = served[place] if place < len(served) else draw.choice(served)
+            tokens = tokens_of(request_class(key, version), draw)
+            body = joined(tokens) if draw.random() < 0.7 else damaged(tokens, draw)
+            try:
+                running.run(refused(running.broker, header(key, version) + body))
+            except Exception as error:
+                raise AssertionError(f"API key {key} version {version}, body {body.hex()}") from error

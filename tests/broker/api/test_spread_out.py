@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +11,12 @@ from kafkalog_broker import turn as turn_module
 from kafkalog_broker.api import (
     add_partitions_to_txn,
     alter_partition_reassignments,
+    describe_topic_partitions,
     elect_leaders,
+    list_groups,
+    list_transactions,
+    load_all,
+    metadata,
     offset_commit,
     offset_delete,
     txn_offset_commit,
@@ -20,7 +25,10 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.offset_records import OffsetKey
 from kafkalog_broker.groups.prepared_commit import AT_ONCE
-from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
+from kafkalog_broker.protocol.api_registry import Access, ConnectionInfo
+from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.testing import frame_of
+from kafkalog_spark.log.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, error_answer
@@ -47,8 +55,8 @@ def turns(monkeypatch):
                 found.do()
 
     for module in (
-        add_partitions_to_txn, alter_partition_reassignments, elect_leaders, offset_commit, offset_delete,
-        txn_offset_commit,
+        add_partitions_to_txn, alter_partition_reassignments, describe_topic_partitions, elect_leaders, list_groups,
+        list_transactions, metadata, offset_commit, offset_delete, txn_offset_commit,
     ):  # fmt: skip
         monkeypatch.setattr(module, "Turn", Short)
     return found
@@ -172,3 +180,39 @@ def test_reassignments_are_looked_at_in_many_turns(process, turns):
     (told,) = process.ask(request_entity(45, 1, asked, {})).responses
     assert {one.error_code.name for one in told.partitions} == {"none"}
     assert len(turns) == (MANY + 1)
+
+
+class Nothing:
+    """The access of who may do nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        self.asked.append(name)
+        return ErrorCode.topic_authorization_failed
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "values"),
+    [
+        (3, 8, {"topics": None, "allow_auto_topic_creation": False, "include_cluster_authorized_operations": False,
+                "include_topic_authorized_operations": False}),
+        (16, 5, {"states_filter": [], "types_filter": []}),
+        (66, 0, {"state_filters": [], "producer_id_filters": []}),
+        (75, 0, {"topics": [], "response_partition_limit": 100, "cursor": None}),
+    ],
+)  # fmt: skip
+def test_rights_to_all_there_is_are_looked_at_in_many_turns(process, turns, key, version, values):
+    process.run(process.broker.ensure_topic(TRANSACTION_TOPIC, 50, {}))
+    process.run(process.broker.ensure_topic(OFFSETS_TOPIC, 50, {}))
+    process.run(process.broker.producer_id_is_there())
+    process.broker.transactions.init_producer_id("x", 60_000, None)
+    process.broker.groups.commit(CommitRequest("g", (CommittedPartition("t", 0, 77),)))
+    request = decode_request(frame_of(request_entity(key, version, values, {})), ConnectionInfo())
+    access = Nothing()
+    request.access = cast(Access, access)
+    process.run(load_all()[key].handled(request, process.broker))
+    wanted = {16: ["g"], 66: ["x"]}.get(key, [OFFSETS_TOPIC, TRANSACTION_TOPIC, "t"])
+    assert sorted(access.asked) == wanted
+    assert len(turns) == len(wanted)

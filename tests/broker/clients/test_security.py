@@ -9,22 +9,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
+from kafkalog_broker.security.authority import Issued
 from kafkalog_broker.testing import RunningBroker, running_broker
 
 kafka = pytest.importorskip("kafka")
+pytest.importorskip("kafka.net.sasl.oauth")
 aiokafka = pytest.importorskip("aiokafka")
 
 WAIT = 30
 USERS = {"alice": "alice's secret", "bob": 'with "quotes", commas = \\ and more'.replace('"', "'")}
-SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 KINDS: dict[str, dict[str, Any]] = {
     "SSL": {"security": "SSL"},
     "mutual SSL": {"security": "SSL", "users": USERS},
@@ -49,21 +53,42 @@ class Cell:
         own = self.broker.client(user, self.mechanism)
         return {"bootstrap.servers": self.broker.bootstrap, "log_level": 0, **own, **changed}
 
-    def python(self, user: str | None = None, password: str | None = None) -> dict[str, Any]:
-        """The words of kafka-python and aiokafka."""
+    def python(self, user: str | None = None, password: str | None = None, *, aio: bool = False) -> dict[str, Any]:
+        """The words of kafka-python and aiokafka. password: another one, and a token that is none."""
+        Provider = AioProvider if aio else PythonProvider
         own = self.broker.client(user, self.mechanism)
         found: dict[str, Any] = {
             "bootstrap_servers": self.broker.bootstrap,
             "security_protocol": own["security.protocol"],
             "ssl_context": self.broker.ssl_context(user),
         }
-        if self.mechanism:
+        if self.mechanism == "OAUTHBEARER":
+            token = "x.y.z" if password else self.broker.token(user)
+            found |= {"sasl_mechanism": self.mechanism, "sasl_oauth_token_provider": Provider(token)}
+        elif self.mechanism:
             found |= {
                 "sasl_mechanism": self.mechanism,
                 "sasl_plain_username": own["sasl.username"],
                 "sasl_plain_password": own["sasl.password"] if password is None else password,
             }
         return found
+
+
+class PythonProvider(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc, name-defined]
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
+
+
+class AioProvider(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc, name-defined]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +123,11 @@ def consumed(cell: Cell, group: str, wanted: int, **changed: str) -> list[bytes]
     consumer.subscribe([cell.topic])
     try:
         while len(found) < wanted and time.monotonic() < end:
-            found += [message.value() for message in consumer.consume(1000, 1) if message.error() is None]
+            for message in consumer.consume(1000, 1):
+                if message.error() is None:
+                    found.append(message.value())
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    return found
         return found
     finally:
         consumer.close()
@@ -121,9 +150,11 @@ def test_confluent_kafka_and_its_transactions(cell: Cell) -> None:
 
 @pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
 def test_confluent_kafka_is_refused(cell: Cell) -> None:
-    changed: list[dict[str, str]] = [{"ssl.certificate.pem": "", "ssl.key.pem": ""}]
+    changed: list[dict[str, Any]] = [{"ssl.certificate.pem": "", "ssl.key.pem": ""}]
     if cell.mechanism:
         changed = [{"sasl.password": "x"}, {"sasl.username": "carol"}]
+    if cell.mechanism == "OAUTHBEARER":
+        changed = [{"oauth_cb": lambda config: ("x.y.z", time.time() + 60)}]
     for settings in changed:
         given = {name: text for name, text in cell.librdkafka(**settings).items() if text != ""}
         errors: list[KafkaError] = []
@@ -154,10 +185,10 @@ def test_kafka_python(cell: Cell) -> None:
     assert found == VALUES
 
 
-def refused(cell: Cell) -> dict[str, Any]:
-    """A wrong password, or no certificate where one is asked for."""
+def refused(cell: Cell, *, aio: bool = False) -> dict[str, Any]:
+    """A wrong password or token, or no certificate where one is asked for."""
     if cell.mechanism:
-        return cell.python(password="x")
+        return cell.python(password="x", aio=aio)
     assert cell.broker.security is not None
     context = ssl.create_default_context(cadata=cell.broker.security.certificate)
     return {**cell.python(), "ssl_context": context}
@@ -173,7 +204,7 @@ def test_kafka_python_is_refused(cell: Cell) -> None:
 @pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # aiokafka leaves the one that was refused
 def test_aiokafka_is_refused(cell: Cell) -> None:
     async def test() -> None:
-        producer = aiokafka.AIOKafkaProducer(**refused(cell))
+        producer = aiokafka.AIOKafkaProducer(**refused(cell, aio=True))
         try:
             with pytest.raises(aiokafka.errors.KafkaError):
                 await asyncio.wait_for(producer.start(), WAIT)
@@ -186,12 +217,14 @@ def test_aiokafka_is_refused(cell: Cell) -> None:
 
 def test_aiokafka(cell: Cell) -> None:
     async def test() -> list[bytes]:
-        async with aiokafka.AIOKafkaProducer(**cell.python("bob" if cell.kind != "SSL" else None)) as producer:
+        async with aiokafka.AIOKafkaProducer(
+            **cell.python("bob" if cell.kind != "SSL" else None, aio=True)
+        ) as producer:
             for value in VALUES:
                 await producer.send_and_wait(cell.topic, b"aio " + value)
         found: list[bytes] = []
         async with aiokafka.AIOKafkaConsumer(
-            cell.topic, **cell.python(), group_id="aiokafka", auto_offset_reset="earliest"
+            cell.topic, **cell.python(aio=True), group_id="aiokafka", auto_offset_reset="earliest"
         ) as consumer:
             while len(found) < len(VALUES):
                 message = await asyncio.wait_for(consumer.getone(), WAIT)
@@ -200,6 +233,83 @@ def test_aiokafka(cell: Cell) -> None:
         return found
 
     assert asyncio.run(test()) == VALUES
+
+
+def committed(cell: Cell, group: str, start: bytes) -> list[bytes]:
+    found = consumed(cell, group, 10_000, **{"isolation.level": "read_committed", "enable.partition.eof": "true"})
+    return [value for value in found if value.startswith(start)]
+
+
+def test_transactions_of_kafka_python(cell: Cell) -> None:
+    producer = kafka.KafkaProducer(**cell.python(), transactional_id="kafka-python")
+    producer.init_transactions()
+    for value, ends in ((b"ptx kept", producer.commit_transaction), (b"ptx dropped", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.send(cell.topic, value).get(WAIT)
+        ends()
+    producer.close()
+    assert committed(cell, "after kafka-python", b"ptx") == [b"ptx kept"]
+
+
+def test_transactions_of_aiokafka(cell: Cell) -> None:
+    async def test() -> None:
+        async with aiokafka.AIOKafkaProducer(**cell.python(aio=True), transactional_id="aiokafka") as producer:
+            async with producer.transaction():
+                await producer.send_and_wait(cell.topic, b"atx kept")
+            await producer.begin_transaction()
+            await producer.send_and_wait(cell.topic, b"atx dropped")
+            await producer.abort_transaction()
+
+    asyncio.run(test())
+    assert committed(cell, "after aiokafka", b"atx") == [b"atx kept"]
+
+
+def unknown(cell: Cell, *, aio: bool = False) -> dict[str, Any]:
+    """Somebody who is not there; of tokens, one of another issuer."""
+    found = cell.python(aio=aio)
+    if cell.mechanism == "OAUTHBEARER":
+        provider = AioProvider if aio else PythonProvider
+        return {**found, "sasl_oauth_token_provider": provider(cell.broker.token("carol", iss="https://other.example"))}
+    return {**found, "sasl_plain_username": "carol"}
+
+
+def with_an_expired_certificate(broker: RunningBroker) -> tuple[Issued, ssl.SSLContext]:
+    assert broker.security is not None
+    issued = broker.security._authority.issue("alice", ends=datetime.now(UTC) - timedelta(minutes=1))
+    context = ssl.create_default_context(cadata=broker.security.certificate)
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(issued.key + issued.chain)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return issued, context
+
+
+@pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # aiokafka leaves the one that was refused
+def test_unknown_users_and_expired_certificates(cell: Cell) -> None:
+    settings, aio = unknown(cell), unknown(cell, aio=True)
+    if not cell.mechanism:
+        issued, context = with_an_expired_certificate(cell.broker)
+        settings = aio = {**cell.python(), "ssl_context": context}
+        errors: list[KafkaError] = []
+        own = {**cell.librdkafka(), "ssl.certificate.pem": issued.chain, "ssl.key.pem": issued.key}
+        producer, end = Producer({**own, "error_cb": errors.append}), time.monotonic() + WAIT
+        while not errors and time.monotonic() < end:
+            producer.poll(0.1)
+        assert errors[0].code() in (KafkaError._SSL, KafkaError._TRANSPORT)
+    with pytest.raises(kafka.errors.KafkaError):
+        kafka.KafkaProducer(**settings, bootstrap_timeout_ms=2000).close()
+
+    async def test() -> None:
+        refused = aiokafka.AIOKafkaProducer(**aio)
+        try:
+            with pytest.raises(aiokafka.errors.KafkaError):
+                await asyncio.wait_for(refused.start(), WAIT)
+        finally:
+            await refused.stop()
+
+    asyncio.run(test())
+    gc.collect()
 
 
 @pytest.mark.parametrize("mechanism", SASL)
@@ -219,3 +329,19 @@ def test_sessions_are_renewed_in_the_middle_of_traffic(mechanism: str) -> None:
         assert failed == []
         assert "its session has expired" not in broker.log()
         assert sent > 20
+
+
+def test_sessions_of_kafka_python_are_renewed() -> None:
+    """As above. (aiokafka does not renew them: it connects again.)"""
+    with running_broker(
+        {"connections.max.reauth.ms": 1500}, topics={"t": 1}, security="SASL_PLAINTEXT", users=USERS
+    ) as broker:
+        producer = kafka.KafkaProducer(**Cell(broker, "SASL_PLAINTEXT", "SCRAM-SHA-256").python())
+        end, sent = time.monotonic() + 4, []
+        while time.monotonic() < end:
+            sent.append(producer.send("t", b"x"))
+            sent[-1].get(WAIT)
+            time.sleep(0.02)
+        producer.close()
+        assert len(sent) > 20
+        assert "its session has expired" not in broker.log()

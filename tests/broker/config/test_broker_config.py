@@ -129,7 +129,7 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
         ({"log.roll.ms": "0"}, "log.roll.ms", "at least 1"),
         ({"log.dirs": "/a,/a"}, "log.dirs", "twice"),
         ({"log.dirs": "", "log.dir": ""}, "log.dirs", "at least one directory"),
-        ({"authorizer.class.name": "org.Some"}, "authorizer.class.name", "everybody may do everything"),
+        ({"authorizer.class.name": "org.Some"}, "authorizer.class.name", "classes of Java cannot be loaded"),
         ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable", "tiered storage"),
         (
             {"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"},

@@ -131,7 +131,15 @@ def test_every_property_says_what_it_does_in_one_sentence():
 
 
 def test_attributes_of_the_configurations_are_properties():
-    combined = {"static", "dynamic_default", "dynamic_broker", "listeners", "advertised_listeners", "listener_security"}
+    combined = {
+        "static",
+        "dynamic_default",
+        "dynamic_broker",
+        "listeners",
+        "advertised_listeners",
+        "listener_security",
+        "authorizer",
+    }
     for field in dataclasses.fields(BrokerConfig):
         assert field.name in combined or field.name.replace("_", ".") in BROKER_PROPERTIES
     for field in dataclasses.fields(LogConfig):
@@ -156,7 +164,7 @@ def names_read(files):
 def test_every_attribute_of_the_configurations_is_read_by_the_broker():
     """Or its property would be accepted as if it had an effect (`BrokerConfig.without_effect`)."""
     package = Path(kafkalog_broker.__file__).parent
-    definitions = {"broker_config.py", "broker_properties.py"}
+    definitions = {"broker_config.py", "broker_properties.py", "combined_properties.py"}
     read = set(names_read(file for file in package.rglob("*.py") if file.name not in definitions))
     topics = {field.name for field in dataclasses.fields(LogConfig)}
     assert topics - read == set()
@@ -171,11 +179,8 @@ def test_every_attribute_of_the_configurations_is_read_by_the_broker():
 # Of the audit of what was accepted in silence, and read by nobody.
 SILENT = [
     "log.initial.task.delay.ms",
-    "group.consumer.session.timeout.ms",
-    "group.consumer.assignors",
-    "group.consumer.max.size",
-    "group.consumer.migration.policy",
-    "group.coordinator.rebalance.protocols",
+    "group.streams.session.timeout.ms",
+    "group.streams.max.size",
     "offsets.load.buffer.size",
     "offsets.commit.timeout.ms",
     "offsets.topic.compression.codec",
@@ -184,7 +189,7 @@ SILENT = [
     "transaction.state.log.replication.factor",
     "unclean.leader.election.enable",
     "group.coordinator.threads",
-    "quota.window.num",
+    "replication.quota.window.num",
 ]
 
 

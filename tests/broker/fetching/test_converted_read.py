@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafkalog_broker.api import fetch
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.fetching import converted_read, down_conversion
 from kafkalog_broker.fetching.converted_read import CONVERTED_BYTES, read_converted
-from kafkalog_broker.fetching.fetch_session import FetchPartition
+from kafkalog_broker.fetching.fetch_session import FetchContext, FetchPartition
 from kafkalog_broker.turn import Turn
 from kafkalog_spark.log.format.layout import ControlType
 from tests.broker.fetching.helpers.converted_logs import (
@@ -159,4 +161,41 @@ def test_nothing_is_read_for_who_has_gone(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     append(log, some(1))
     assert read(log, 1, is_over=lambda: True).size == 0
+    log.discard()
+
+
+def test_only_so_many_answers_are_converted_at_once(tmp_path: Path) -> None:
+    """Each may hold CONVERTED_BYTES: with 30 clients there are never more than the bound says."""
+    log = new_log(tmp_path)
+    append(log, some(5))
+    assert data_of(log, 2)  # Numba is loaded now
+    now = most = 0
+
+    async def run(function: Any, *arguments: Any) -> Any:
+        nonlocal now, most
+        now += 1
+        most = max(now, most)
+        await asyncio.sleep(0)
+        now -= 1
+        return function(*arguments)
+
+    async def all_of_them() -> list[Any]:
+        broker: Any = SimpleNamespace(
+            config=SimpleNamespace(fetch_max_bytes=1 << 20), run_computing=run, converting=asyncio.Semaphore(3)
+        )
+        context = FetchContext([FetchPartition("t", 0, 0, 1 << 20, -1)])
+        entity = SimpleNamespace(max_bytes=1 << 20, min_bytes=1)
+        no_turns: Any = SimpleNamespace(over=False)  # which would let one after the other go
+        reads = []
+        for number in range(30):
+            connection = SimpleNamespace(closed=False)
+            request: Any = SimpleNamespace(entity=entity, version=2, correlation_id=number, connection=connection)
+            read_one, _ = fetch._converted(request, broker, context, lambda _: log)
+            reads.append(read_one(no_turns))
+        return await asyncio.gather(*reads)
+
+    found = asyncio.run(all_of_them())
+    assert len({one.size for one in found}) == 1
+    assert found[0].size > 0
+    assert most == 3
     log.discard()

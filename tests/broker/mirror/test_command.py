@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalog_broker.mirror import command
+from kafkalog_broker.mirror.arguments import parse_bytes
 from kafkalog_broker.mirror.progress import Progress, summary
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +54,7 @@ def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys
 @pytest.mark.parametrize("text", ["0", "-1", "5x", "M"])
 def test_rates_that_are_none(text):
     with pytest.raises(argparse.ArgumentTypeError, match="expected a number of bytes"):
-        command._bytes(text)
+        parse_bytes(text)
 
 
 def test_the_command_is_installed_and_its_help_has_examples():

@@ -202,6 +202,15 @@ def test_a_directory_mirrors_one_cluster(tmp_path):
         check_source(tmp_path, "two", is_empty=False)
 
 
+def test_internal_topics_are_not_mirrored_over_groups_of_a_broker_that_served(tmp_path):
+    check_source(tmp_path, "one", is_empty=True, internal=True)
+    check_source(tmp_path, "one", is_empty=False, serves=True)
+    for _ in range(2):
+        with pytest.raises(OtherSource, match="its groups are its own"):
+            check_source(tmp_path, "one", is_empty=False, internal=True)
+        check_source(tmp_path, "one", is_empty=False)
+
+
 def test_the_rate_is_kept_over_many_answers():
     limit, now, size = RateLimit(1000), 50.0, 0
     for _ in range(100):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,10 +28,10 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def produce(broker: RunningBroker, topic: str, count: int, *, partition=0, first=0, **config) -> None:
+def produce(broker: RunningBroker, topic: str, count: int, *, partition=0, first=0, value=b"value", **config) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1, "batch.num.messages": 10, **config})
     for number in range(first, first + count):
-        producer.produce(topic, b"value %d" % number, b"key %d" % (number % 7), partition=partition)
+        producer.produce(topic, b"%s %d" % (value, number), b"key %d" % (number % 7), partition=partition)
     assert producer.flush(60) == 0
 
 
@@ -155,3 +156,15 @@ def test_only_what_is_asked_for_is_copied(broker, tmp_path):
     mirror_once(broker.bootstrap, tmp_path / "mirror", "clicks.*")
     found = sorted(path.name for path in Path(tmp_path / "mirror").iterdir() if path.is_dir())
     assert found == ["clicks-0", "clicks2-0"]
+
+
+@pytest.mark.end_to_end
+def test_no_more_than_so_many_bytes_a_second(broker, tmp_path):
+    """What comes after the first answer waits for its time: the whole takes at least that long."""
+    broker.create_topic("orders", 1)
+    produce(broker, "orders", 300, value=b"x" * 1000)
+    size = len(log_data(broker.log_dir, "orders"))
+    begun = time.monotonic()
+    mirror_once(broker.bootstrap, tmp_path / "mirror", max_bytes_per_second=size // 4)
+    assert time.monotonic() - begun > 2  # four answers of a second each, the last of which nobody waits for
+    assert log_data(tmp_path / "mirror", "orders") == log_data(broker.log_dir, "orders")

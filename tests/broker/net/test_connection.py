@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.response_writer import HELD_RESPONSES, SMALL_BYTES, WRITE_BUFFER_BYTES
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
@@ -50,6 +53,35 @@ async def test_a_response_in_pieces_is_written_in_order() -> None:
     peer.send(framed(b"x"))
     await settle()
     assert peer.responses == [b"abcdef"]
+
+
+@in_a_loop
+async def test_an_answer_that_mutes_comes_at_once_and_the_next_request_waits(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 2400  # three times what is read and written at once
+    (tmp_path / "segment").write_bytes(data)
+    records = FileSlice(FileHandle(str(tmp_path / "segment")), 0, len(data))
+    seen = []
+
+    async def handler(frame: bytes | memoryview, connection: ConnectionInfo) -> list[Any]:
+        seen.append(bytes(frame))
+        connection.mute(3600)
+        return [struct.pack(">i", 4 + len(data)), b"head", records]
+
+    peer = Peer(network(handler))
+    peer.transport.peer_reads = False
+    peer.send(framed(b"one") + framed(b"two"))
+    await settle()
+    for _ in range(3):
+        assert peer.transport.unsent
+        peer.transport.read_all()
+        await settle()
+    assert peer.responses == [b"head" + data]
+    assert seen == [b"one"]
+    peer.connection._writer.unmute()
+    await settle()
+    assert seen == [b"one", b"two"]
+    peer.connection.abort()
+    await settle()
 
 
 @in_a_loop

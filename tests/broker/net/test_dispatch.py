@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
-from kafkalog_broker.net.dispatch import ConnectionClosed, dispatcher
+from kafkalog_broker.net.dispatch import ConnectionClosed, answer_of, dispatcher
 from kafkalog_broker.protocol import api_registry, codec
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api, on_error
 from kafkalog_broker.protocol.codec import response_class
@@ -25,8 +25,12 @@ def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
 
 
-async def dispatch(frame: bytes, broker: Any = None) -> list[Any] | None:
-    return await dispatcher(broker)(frame, ConnectionInfo())
+def heartbeat() -> Request:
+    return Request(12, 0, 7, None, None, ConnectionInfo())
+
+
+async def dispatch(frame: bytes | memoryview, broker: Any = None) -> list[Any] | None:
+    return await answer_of(dispatcher(broker)(frame, ConnectionInfo()))
 
 
 def heartbeat_answer(request: Request, code: ErrorCode) -> Any:
@@ -40,6 +44,29 @@ async def test_a_handler_gets_request_and_broker_and_its_answer_is_framed() -> N
 
     api(12, 0, 4)(handle)
     assert await dispatch(HEARTBEAT, "the broker: ") == [b"\0\0\0\x11\0\0\0\x07the broker: g"]
+
+
+@in_a_loop
+async def test_a_handler_that_waits_for_nothing_may_be_a_plain_function() -> None:
+    async def later(answer: Any) -> Any:
+        return answer
+
+    def handle(request: Request, broker: Any) -> Any:
+        if isinstance(broker, BrokerError):
+            raise broker
+        return broker
+
+    api(12, 0, 4)(handle)
+    on_error(12)(heartbeat_answer)
+    await dispatch(HEARTBEAT, None)  # it is loaded from here on
+    framed = [b"\0\0\0\5\0\0\0\7a"]
+    assert dispatcher(Encoded([b"a"]))(HEARTBEAT, ConnectionInfo()) == framed  # without a coroutine
+    assert dispatcher(None)(HEARTBEAT, ConnectionInfo()) is None
+    assert await dispatch(memoryview(HEARTBEAT), Encoded([b"a"])) == framed
+    assert await dispatch(HEARTBEAT, later(Encoded([b"a"]))) == framed
+    assert await dispatch(HEARTBEAT, heartbeat_answer(heartbeat(), ErrorCode.none)) == [struct.pack(">iih", 6, 7, 0)]
+    refused = [struct.pack(">iih", 6, 7, ErrorCode.unknown_member_id)]
+    assert await dispatch(HEARTBEAT, BrokerError(ErrorCode.unknown_member_id, "no such member")) == refused
 
 
 @in_a_loop

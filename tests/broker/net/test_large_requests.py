@@ -13,7 +13,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.idle_trim import IdleTrim
 from kafkalog_broker.net import dispatch as dispatch_module
 from kafkalog_broker.net import large_requests
-from kafkalog_broker.net.dispatch import dispatcher
+from kafkalog_broker.net.dispatch import answer_of, dispatcher
 from kafkalog_broker.net.large_requests import IN_WORK_BYTES, LARGE_BYTES, LargeRequests
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
@@ -97,8 +97,8 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     # What comes after a body is ignored, as in Kafka.
     frame = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0) + bytes(2 * LARGE_BYTES)
     dispatch = dispatcher(None)
-    tasks = [asyncio.ensure_future(dispatch(frame, ConnectionInfo())) for _ in range(50)]
-    small = asyncio.ensure_future(dispatch(frame[:100], ConnectionInfo()))
+    tasks = [asyncio.ensure_future(answer_of(dispatch(frame, ConnectionInfo()))) for _ in range(50)]
+    small = asyncio.ensure_future(answer_of(dispatch(frame[:100], ConnectionInfo())))
     while in_work < (51 if waits else 1 + IN_WORK_BYTES // len(frame)):
         await asyncio.sleep(0)
     await settle()

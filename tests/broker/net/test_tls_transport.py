@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -20,7 +21,9 @@ from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.net.response_stream import BUFFER_BYTES
+from kafkalog_broker.net.tls_records import PIECE_BYTES
 from kafkalog_broker.net.tls_turns import WRITTEN_BYTES, TlsTurns
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.security.authority import Issued
@@ -337,6 +340,28 @@ def test_a_handshake_of_random_bytes_never_holds_or_breaks_the_listener(run: Run
     run(test)
 
 
+def test_a_peer_that_asks_for_new_keys_and_reads_nothing_is_closed(run: Run) -> None:
+    """TLS answers a request for new keys by itself; here with bytes that were never asked for, as no client of Python's
+    can ask."""
+
+    async def test() -> None:
+        async with listening(Handler()) as (network, listener):
+            reader, writer = await connect(listener)
+            writer.write(framed(b"12"))
+            assert await response(reader) == b"12"
+            (connection,) = network.admission.open
+            transport = cast(tls_transport.TlsTransport, connection._transport)
+            assert transport._tls is not None
+            for _ in range(1 + tls_transport.MAX_ALERTS_BYTES // PIECE_BYTES):
+                transport._tls.write(memoryview(bytes(PIECE_BYTES)))
+            writer.write(framed(b"34"))
+            while network.admission.open:
+                await asyncio.sleep(0.001)
+            await closed(writer)
+
+    run(test)
+
+
 def test_handshakes_go_in_turns_and_writing_has_a_bound() -> None:
     """A round takes steps until their time is over, at least one; nobody is passed over."""
 
@@ -361,3 +386,21 @@ def test_handshakes_go_in_turns_and_writing_has_a_bound() -> None:
         assert turns.written(1)
 
     asyncio.run(test())
+
+
+def test_handshakes_that_hold_the_loop_are_seen_and_stop_after_their_share_of_a_round() -> None:
+    times = iter([0.0, 0.0015, 0.003, 0.003, 0.0035])
+
+    async def go() -> tuple[list[int], dict[str, float]]:
+        watch, steps = LoopWatch(), list[int]()
+        turns = TlsTurns(asyncio.get_running_loop(), lambda: next(times), watch)
+        for number in range(3):
+            turns.handshake(partial(steps.append, number))
+        await asyncio.sleep(0)
+        first = list(steps)
+        await asyncio.sleep(0)
+        assert steps == [0, 1, 2]
+        turns.held("TLS reading", 0.0001)
+        return first, dict(watch.longest)
+
+    assert asyncio.run(go()) == ([0, 1], {"TLS handshakes": 0.003})

@@ -42,13 +42,15 @@ def test_the_registry_is_told_in_the_order_of_keys(version: int) -> None:
 def test_features_are_believed_because_their_epoch_is_not_negative() -> None:
     response, _ = answer(3, **SOFTWARE)
     assert response.finalized_features_epoch == 0
-    ((name, highest, lowest),) = [
+    assert [
         (feature.name, feature.max_version_level, feature.min_version_level) for feature in response.finalized_features
-    ]
-    assert (name, highest, lowest) == ("transaction.version", 2, 2)
+    ] == [("group.version", 1, 1), ("share.version", 1, 1), ("transaction.version", 2, 2)]
 
 
-@pytest.mark.parametrize(("version", "told"), [(3, []), (4, [("transaction.version", 0, 2)])])
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(3, []), (4, [("group.version", 0, 1), ("share.version", 0, 1), ("transaction.version", 0, 2)])],
+)
 def test_supported_features_from_level_0_are_told_from_version_4_on(version: int, told: list[Any]) -> None:
     response, _ = answer(version, **SOFTWARE)
     assert [(one.name, one.min_version, one.max_version) for one in response.supported_features] == told
@@ -79,8 +81,10 @@ def test_version_3_to_the_byte() -> None:
     response, request = answer(3, **SOFTWARE)
     (frame,) = encode_response(request, response)
     apis = b"".join(struct.pack(">hhhb", *served, 0) for served in ((0, 0, 13), (3, 0, 13), (18, 0, 4)))
-    # Tag 1, 8 bytes: the epoch of the finalized features. Tag 2: one of them, its levels from 2 to 2.
-    feature = b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
-    tagged = b"\2\1\x08" + bytes(8) + bytes((2, 1 + len(feature), 2)) + feature
+    # Tag 1, 8 bytes: the epoch of the finalized features. Tag 2: three of them, with their levels.
+    features = b"\x0egroup.version" + struct.pack(">hhb", 1, 1, 0)
+    features += b"\x0eshare.version" + struct.pack(">hhb", 1, 1, 0)
+    features += b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
+    tagged = b"\2\1\x08" + bytes(8) + bytes((2, 1 + len(features), 4)) + features
     body = struct.pack(">hb", 0, 4) + apis + struct.pack(">i", 0) + tagged
     assert frame == struct.pack(">ii", 4 + len(body), 1) + body

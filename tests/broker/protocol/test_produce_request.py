@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
@@ -70,6 +71,50 @@ def test_records_are_views_into_the_frame() -> None:
     assert records.readonly
     buffer[-5:] = b"BATCH"
     assert bytes(records) == b"BATCH"
+
+
+def one_batch(version: int, name: bytes, index: int, records: bytes) -> bytes:
+    """The body of a request with one batch, as the guide writes it."""
+    if version >= 9:
+        topic = uvarint(len(name) + 1) + name + b"\2" + struct.pack(">i", index) + uvarint(len(records) + 1) + records
+        return b"\0" + struct.pack(">hi", 1, 1000) + b"\2" + topic + b"\0\0\0"
+    topic = struct.pack(">h", len(name)) + name + struct.pack(">iii", 1, index, len(records)) + records
+    return struct.pack(">hhii", -1, 1, 1000, 1) + topic
+
+
+@given(
+    version=st.integers(3, 12),
+    name=st.text(max_size=150),
+    records=st.binary(max_size=300),
+    flip=st.none() | st.tuples(st.integers(0, 40), st.integers(1, 255)),
+    after=st.sampled_from([b"", b"\0", b"more"]),
+)
+@example(version=9, name="t", records=b"r" * 20_000, flip=None, after=b"")
+@example(version=9, name="t", records=b"r" * 0x7E, flip=None, after=b"")
+@example(version=9, name="n" * 0x7F, records=b"", flip=None, after=b"")
+def test_a_request_with_one_batch_is_read_as_one_with_many_whatever_is_wrong(
+    version: int, name: str, records: bytes, flip: tuple[int, int] | None, after: bytes
+) -> None:
+    body = bytearray(one_batch(version, name.encode(), 3, records) + after)
+    if flip is not None:
+        body[min(flip[0], len(body) - 1)] ^= flip[1]
+    frame = bytes(body)
+
+    def in_steps() -> ProduceRequest:
+        steps = parse_in_steps(frame, 0, version)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return cast(ProduceRequest, done.value)
+
+    def outcome(read: Callable[[], ProduceRequest]) -> Any:
+        try:
+            return as_bytes(read())
+        except MalformedRequest as error:
+            return str(error)
+
+    assert outcome(lambda: parse_produce_request(frame, 0, version)) == outcome(in_steps)
 
 
 LEGACY_HEAD = struct.pack(">hhi", -1, 1, 1000)

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.describe_client_quotas.v1 import response as quotas_module
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v2 import response as response_module
 from kio.schema.types import TopicName
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
-from kio.static.primitive import i32, i64
+from kio.static.primitive import f64, i32, i64
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.codec import decode_in_steps, decode_request, request_class, response_class
@@ -174,3 +175,31 @@ def test_a_large_response_is_cut_into_many_steps() -> None:
     assert is_large(response(LARGE_ELEMENTS))
     _, steps = all_steps(write_in_steps(response(2000), BytesIO()))
     assert steps == 2000 // STEP_ELEMENTS
+
+
+@pytest.mark.usefixtures("everything_served")
+def test_a_list_in_a_large_response_is_taken_apart_while_it_is_written() -> None:
+    """To free the answer about 50,000 quotas at once took 11 ms, in which nobody was served."""
+
+    def response(kind: Any) -> Any:
+        entries = kind(
+            quotas_module.EntryData(
+                entity=(quotas_module.EntityData(entity_type="user", entity_name=f"u{number}"),),
+                values=(quotas_module.ValueData(key="producer_byte_rate", value=f64(float(number))),),
+            )
+            for number in range(1000)
+        )
+        return quotas_module.DescribeClientQuotasResponse(
+            throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message="", entries=entries
+        )
+
+    as_tuple, as_list = BytesIO(), BytesIO()
+    all_steps(write_in_steps(response(tuple), as_tuple))
+    answer = response(list)
+    left = []
+    for _ in write_in_steps(answer, as_list):
+        left.append(len(answer.entries))
+    assert as_list.getvalue() == as_tuple.getvalue()
+    assert answer.entries == []
+    assert left == sorted(left, reverse=True)
+    assert len(set(left)) == 1000 // STEP_ELEMENTS

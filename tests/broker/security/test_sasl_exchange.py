@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.config.sasl_settings import SaslSettings
+from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 from kafkalog_broker.security.plain import PlainServer
 from kafkalog_broker.security.refusal import Refused
-from kafkalog_broker.security.sasl_exchange import Event, SaslExchange, Session
+from kafkalog_broker.security.sasl_exchange import Event, Known, SaslExchange, Session
 from kafkalog_broker.security.scram import Credential
 
 USERS = {"alice": "secret", "bob": "other"}
@@ -18,10 +19,17 @@ def nobody(mechanism: str, name: str) -> Credential | None:
     return None
 
 
+def no_token(text: str) -> Token:
+    raise InvalidToken("there are none here")
+
+
+KNOWN = Known(nobody, no_token, lambda: 0)
+
+
 def exchange(again: Session | None = None, reauth_ms: int = 0) -> SaslExchange:
     mechanisms = ("PLAIN", "SCRAM-SHA-256")
     settings = SaslSettings(mechanisms, USERS, dict.fromkeys(mechanisms, reauth_ms), 1000, 100)
-    return SaslExchange(settings, nobody, again)
+    return SaslExchange(settings, KNOWN, again)
 
 
 def plain(user: str = "alice", password: str = "secret", authzid: str = "") -> bytes:
@@ -41,7 +49,7 @@ def test_requests_come_in_order():
     assert allowed(one) == [TOKEN]
     assert one.token(plain()) == b""
     assert allowed(one) == []
-    assert one.session == Session("PLAIN", "User:alice", 0)
+    assert one.session == Session("PLAIN", "User:alice", None)
 
 
 def test_a_mechanism_that_is_not_enabled_is_the_end():

@@ -79,7 +79,7 @@ def test_no_password_is_in_the_text_of_a_configuration():
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({}, "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are served"),  # Kafka's default is GSSAPI
+        ({}, "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER are served"),  # Kafka's default is GSSAPI
         ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI"}, "are served"),
         ({"sasl.enabled.mechanisms": ""}, "are served"),
         ({"sasl.enabled.mechanisms": "PLAIN"}, "the mechanism PLAIN needs its users"),

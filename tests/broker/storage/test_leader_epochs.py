@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
+from tests.broker.storage.helpers.loaded_logs import records
+from tests.broker.storage.helpers.stored_logs import NOW, new_log
 
 END = 100
 
@@ -95,3 +99,30 @@ def test_entries_that_go_back_are_dropped_on_reading(tmp_path):
     assert made.entries == (EpochEntry(1, 5), EpochEntry(2, 7))
     made.clear()
     assert made.latest == -1
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "expected"),
+    [
+        (5, 0, None),  # all of it can be common
+        (10, 0, None),
+        (11, 0, (0, 10)),  # epoch 0 ended earlier here
+        (15, 1, (0, 10)),  # there was no epoch 1: what comes after epoch 0 is another log's
+        (15, 2, None),
+        (20, 2, None),
+        (21, 2, (2, 20)),
+        (20, 3, "unknown"),
+    ],
+)
+def test_where_a_clients_log_is_another_one(tmp_path, offset, last_epoch, expected):
+    """As Partition.readRecords; tests/interop/test_diverging_epochs.py asks a Kafka."""
+    log = new_log(tmp_path)
+    data = records(0, 10, leader_epoch=0) + records(10, 10, leader_epoch=2)
+    log.follow().append(fetched_batches(memoryview(data)), NOW)
+    if expected == "unknown":
+        with pytest.raises(BrokerError) as caught:
+            log.reader.diverging_epoch(offset, last_epoch)
+        assert caught.value.code is ErrorCode.offset_out_of_range
+    else:
+        assert log.reader.diverging_epoch(offset, last_epoch) == expected
+    log.discard()

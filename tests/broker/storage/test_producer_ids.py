@@ -60,3 +60,16 @@ def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     with pytest.raises(CorruptFile, match="producer id"):
         ProducerIds([tmp_path])
+
+
+def test_ids_that_somebody_else_has_given_out_are_not_given_again(tmp_path):
+    """A mirror's: the whole block is left to whoever gave it out, and that survives a crash."""
+    ids = ProducerIds([tmp_path])
+    assert not ids.may_give(-1)
+    assert ids.may_give(4321)
+    ids.stay_above(4321)
+    assert not ids.may_give(4999)
+    ids.stay_above(3)  # nothing new
+    again = ProducerIds([tmp_path])
+    again.fetch()
+    assert again.next() == 6000

@@ -38,7 +38,7 @@ def never_longer(leader, directory, end):
     return log
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 20))])
 def test_a_truncated_log_is_one_that_never_had_the_rest(seed, tmp_path):
     chance = random.Random(seed)
     leader = Leader(tmp_path / "leader", chance)
@@ -149,7 +149,7 @@ def test_who_reads_meanwhile_sees_the_old_log_or_the_new_one(tmp_path):
     assert set(reads) == {len(read_all(log))}  # it is over for readers before the first file changes
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_a_kill_at_any_step_leaves_a_beginning_of_the_log(seed, tmp_path):
     """Appending, truncating and beginning anew; each copy is recovered, then goes on following."""
     chance = random.Random(seed)

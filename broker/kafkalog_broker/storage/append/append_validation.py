@@ -30,7 +30,7 @@ from kafkalog_broker.storage.append.record_walk import (
 )
 from kafkalog_broker.storage.append.validation_cost import PACKED_AT_ONCE, PIECES_AT_ONCE
 from kafkalog_broker.storage.append.walk_fields import Refusal
-from kafkalog_spark.errors import CorruptBatch, UnfoldsTooFar
+from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import BatchHeader
 from kafkalog_spark.log.format.layout import Codec
@@ -123,7 +123,7 @@ def validate_batch(
             records = unpacked(codec, records, MAX_DECOMPRESSED, MOST_PIECES)
         facts = walk_records(records, count, base_timestamp, at_once=at_once is not None)
     except CorruptBatch as error:
-        if isinstance(error, UnfoldsTooFar) and at_once is not None:
+        if isinstance(error, DecompressesTooFar) and at_once is not None:
             raise TakesTooLong from None
         raise _invalid(error.what) from error
     _check_records(records, count, base_timestamp, attributes, facts, config, now_ms, is_compacted)

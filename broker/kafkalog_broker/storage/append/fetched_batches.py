@@ -52,8 +52,8 @@ def _swept(data: memoryview) -> Iterator[Table]:
     at, status = 0, SweepStatus.TABLE_FULL
     while status == SweepStatus.TABLE_FULL:
         table = np.empty((_TABLE_ROWS, len(H)), np.int64)
-        rows, behind, status = sweep(frozen, at, len(data), table, CRC32C_TABLE, CRC32_TABLE)
-        at = int(behind)
+        rows, swept_to, status = sweep(frozen, at, len(data), table, CRC32C_TABLE, CRC32_TABLE)
+        at = int(swept_to)
         wrong: KafkalogError | None
         good, wrong = check_large(table[:rows], data, 0)
         if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):

@@ -31,6 +31,7 @@ from kafkalog_broker.storage.append.append_validation import (
     MOST_PIECES,
     validate_batch,
 )
+from kafkalog_broker.storage.append.lz4_header import check_lz4_header
 from kafkalog_broker.storage.append.message_set_fields import R, S, SetFault
 from kafkalog_broker.storage.append.recompression import packed, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
@@ -123,6 +124,8 @@ def _opened(wrapper: memoryview, magic: int) -> tuple[int, memoryview]:
         raise BrokerError(ErrorCode.unsupported_compression_type, f"codec {codec} is not known (0 none ... 3 lz4)")
     try:
         value_at = wrapper_value_at(wrapper, magic)
+        if codec == Codec.LZ4 and magic > 0:
+            check_lz4_header(wrapper[value_at:])
         return codec, unpacked(codec, wrapper[value_at:], MAX_DECOMPRESSED, MOST_PIECES)
     except CorruptBatch as error:
         raise BrokerError(_INVALID, error.what) from error

@@ -44,7 +44,7 @@ def target_codec(compression_type: str, source: int) -> int:
 def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pieces: int = MAX_PIECES) -> memoryview:
     """The uncompressed records; the view is good until the same thread calls again.
 
-    Raises CorruptBatch for a broken stream, UnfoldsTooFar for one that decompresses to more than `limit` bytes or
+    Raises CorruptBatch for a broken stream, DecompressesTooFar for one that decompresses to more than `limit` bytes or
     consists of more than `pieces` (see decompress).
     """
     scratch: Scratch | None = getattr(_threads, "scratch", None)

@@ -85,8 +85,8 @@ def cleanable(log: LogFacts, policy: Policy, now_ms: int) -> Cleanable:
             if segment.largest_timestamp() > now_ms - policy.min_lag_ms:
                 bound = min(bound, segment.base_offset)
                 break
-    behind = _inactive_from(log.segments, max(first_dirty, bound))
-    first_uncleanable = behind[0].base_offset if behind else active.base_offset
+    inactive = _inactive_from(log.segments, max(first_dirty, bound))
+    first_uncleanable = inactive[0].base_offset if inactive else active.base_offset
     return Cleanable(
         first_dirty,
         first_uncleanable,

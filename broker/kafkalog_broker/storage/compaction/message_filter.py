@@ -49,8 +49,8 @@ class MessageFilter:
             return
         stays = self._keep[:seen] != 0
         out = np.empty(end - start, np.uint8)
-        behind = int(copy_messages(payload, start, end, magic, 0, 0, self._keep, out, 0)[0])
-        yield Piece(out.data[:behind], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
+        filled_to = int(copy_messages(payload, start, end, magic, 0, 0, self._keep, out, 0)[0])
+        yield Piece(out.data[:filled_to], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
 
     def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[Piece]:
         """A compressed message set: whole, or with fewer messages in it."""
@@ -66,12 +66,12 @@ class MessageFilter:
             yield Piece(window.batch(row), batches)
             return
         out = np.empty(wrapper.end, np.uint8)
-        behind, _, last_offset, largest = copy_messages(
+        filled_to, _, last_offset, largest = copy_messages(
             payload, 0, wrapper.end, magic, wrapper.add, int(magic == 1), self._keep, out, 0
         )
         if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
             largest = int(header[H.MAX_TIMESTAMP])
-        data = _wrapped(header, wrapper, out.data[:behind], int(last_offset), int(largest))
+        data = _wrapped(header, wrapper, out.data[:filled_to], int(last_offset), int(largest))
         yield Piece(data, np.array([[len(data), last_offset, largest]], np.int64))
 
     def _chosen(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import SegmentFull
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import descriptor, write_all
+from kafkalog_spark.log.format.durable import FILE_MODE, descriptor, write_all
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE, H
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction
@@ -49,7 +49,7 @@ class CleanedSegment:
         self._indexes = IndexBuilder(base_offset, index_interval_bytes)
         for suffix in names.SEGMENT_SUFFIXES:
             self.path(suffix).unlink(missing_ok=True)
-        self._fd = os.open(self.path(names.LOG_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._fd = os.open(self.path(names.LOG_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
 
     def path(self, suffix: str, transient: str = names.CLEANED_SUFFIX) -> Path:
         return self.directory / (names.segment_name(self.base_offset) + suffix + transient)
@@ -69,7 +69,7 @@ class CleanedSegment:
         last_offset = int(batches[-1, 1])
         if self.size + len(data) > MAX_SEGMENT_SIZE or last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise SegmentFull(
-                f"{len(data)} bytes up to offset {last_offset} do not fit behind {self.size}",
+                f"{len(data)} bytes up to offset {last_offset} do not fit after {self.size}",
                 path=str(self.path(names.LOG_SUFFIX)),
                 hint="lower segment.bytes of the topic",
             )

@@ -79,7 +79,7 @@ class FileSlice:
         return self.handle.read(self.position, self.size)
 
     def read_into(self, buffer: memoryview, at: int) -> int:
-        """Fill `buffer` with what begins `at` bytes behind the slice's start; how many bytes came, 0 only at the end of
+        """Fill `buffer` with what begins `at` bytes past the slice's start; how many bytes came, 0 only at the end of
         the file. Raises OSError."""
         left = self.size - at
         return os.preadv(self.handle.fd, [buffer[:left] if left < len(buffer) else buffer], self.position + at)

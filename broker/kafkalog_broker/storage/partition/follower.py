@@ -17,6 +17,7 @@ from kafkalog_broker.storage.partition.availability import Availability
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LocalLog
 from kafkalog_broker.storage.partition.log_removal import LogRemoval
+from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_broker.storage.partition.subscribers import Subscribers
 from kafkalog_broker.storage.partition.truncation import Truncation, TruncationPoint
@@ -45,7 +46,7 @@ class Follower:
         local: LocalLog,
         epochs: LeaderEpochs,
         producers: ProducerState,
-        truncation: Truncation,
+        snapshots: ProducerSnapshots,
         removal: LogRemoval,
         availability: Availability,
         subscribers: Subscribers,
@@ -56,7 +57,7 @@ class Follower:
         self._local = local
         self._epochs = epochs
         self._producers = producers
-        self._truncation = truncation
+        self._truncation = Truncation(local, epochs, producers, snapshots, removal, availability)
         self._removal = removal
         self._availability = availability
         self._subscribers = subscribers

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition import log_read
@@ -24,6 +25,14 @@ from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.rolling import should_roll
+
+
+class LogWork(NamedTuple):
+    """records: offsets given out. flushes: how many, and what they took together."""
+
+    records: int
+    flushes: int
+    flush_seconds: float
 
 
 class LocalLog:
@@ -43,7 +52,7 @@ class LocalLog:
         self.directory = loaded.directory
         self.config = config
         self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
+        self.log_end_offset = self._opened_at = loaded.log_end_offset
         self.swaps = 0
         self._is_abandoned = False
         self.flushing = Flushing(loaded.directory, loaded.recovery_point)
@@ -68,6 +77,12 @@ class LocalLog:
             created_ms=now_ms,
             jitter_ms=self._jitter.randrange(most) if most > 0 else 0,
         )
+
+    @property
+    def work(self) -> LogWork:
+        """Of the time since it was opened."""
+        records = max(0, self.log_end_offset - self._opened_at)
+        return LogWork(records, self.flushing.count, self.flushing.seconds)
 
     @property
     def active(self) -> LogSegment:

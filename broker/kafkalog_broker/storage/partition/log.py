@@ -21,7 +21,7 @@ from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.follower import Follower, follows_another
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog, LogIdentity
-from kafkalog_broker.storage.partition.local_log import LocalLog
+from kafkalog_broker.storage.partition.local_log import LocalLog, LogWork
 from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND
 from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_broker.storage.partition.log_removal import LogRemoval
@@ -31,7 +31,6 @@ from kafkalog_broker.storage.partition.producer import Marker
 from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_broker.storage.partition.subscribers import Subscribers
-from kafkalog_broker.storage.partition.truncation import Truncation
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import BatchHeader
@@ -107,9 +106,6 @@ class Log:
         )  # fmt: skip
         return cls(identity, config, loaded, now_ms, **options)  # type: ignore[arg-type]
 
-    def __repr__(self) -> str:
-        return f"<Log {self.name} {self._local.log_start_offset}..{self._local.log_end_offset}>"
-
     # ---- what it is
 
     @property
@@ -149,6 +145,11 @@ class Log:
         return max(self._epochs.latest, 0)
 
     @property
+    def work(self) -> LogWork:
+        """What was done since it was opened."""
+        return self._local.work
+
+    @property
     def recovery_point(self) -> int:
         """Everything below is on disk."""
         return self._local.flushing.recovery_point
@@ -170,16 +171,17 @@ class Log:
     # ---- following another broker's log
 
     def follow(self) -> Follower:
-        """From now on, and for good, the log takes what a leader elsewhere has; `append` and its like are refused. The
-        high watermark moves only as it is handed in."""
+        """From now on the log takes what a leader elsewhere has, its high watermark too; `append` is refused."""
         self._follows = True
-        truncation = Truncation(
-            self._local, self._epochs, self._producers, self._snapshots, self._removal, self._availability
-        )
         return Follower(
-            self.name, self, self._local, self._epochs, self._producers, truncation, self._removal,
+            self.name, self, self._local, self._epochs, self._producers, self._snapshots, self._removal,
             self._availability, self._subscribers, self._roll,
         )  # fmt: skip
+
+    def lead(self, leader_epoch: int) -> None:
+        """Follow nobody any more, and write with this epoch; all there is is replicated. Blocks. Raises OSError."""
+        self._epochs.assign(max(leader_epoch, self.leader_epoch), self._local.log_end_offset)
+        self._follows, self.high_watermark = False, self._local.log_end_offset
 
     # ---- appending
 
@@ -383,8 +385,7 @@ class Log:
             self.discard()
 
     def discard(self) -> None:
-        """Let go of the files as they are: the partition is deleted, or its directory has failed. Idempotent; waits for
-        nothing."""
+        """Let go of the files as they are: it is deleted, or its disk has failed. Idempotent; waits for nothing."""
         self._availability.is_closed = True
         self._local.abandon()
         self._subscribers.wake()

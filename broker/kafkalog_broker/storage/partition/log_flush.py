@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer import ProducerPicture
@@ -21,11 +22,12 @@ EVERY_APPEND = 1
 
 
 class Flushing:
-    """State of one log. recovery_point: everything below is on disk."""
+    """State of one log. recovery_point: everything below is on disk. count, seconds: flushes so far, their time."""
 
     def __init__(self, directory: Path, recovery_point: int) -> None:
         self.recovery_point = recovery_point
         self.lock = threading.RLock()
+        self.count, self.seconds = 0, 0.0
         self._directory = directory
         self._names_changed = True  # files made or renamed since the directory was last synced
         self._snapshots: dict[Path, ProducerPicture] = {}
@@ -94,7 +96,7 @@ class Flushing:
         Of the active segment only the .log is synced, unless `whole`: recovery makes the indexes of segments at and
         above the recovery point again. Raises OSError; nothing counts as flushed then.
         """
-        appended_until = self._last_append_ms
+        appended_until, began = self._last_append_ms, perf_counter()
         self._close_removed()
         for path, picture in tuple(self._snapshots.items()):
             write_producer_snapshot(path, picture.entries(), sync=False)
@@ -120,6 +122,8 @@ class Flushing:
         # What was appended since has been waiting since then at the earliest.
         self._unflushed_since_ms = appended_until if self._last_append_ms > appended_until else None
         self.recovery_point = max(self.recovery_point, end)
+        self.count += 1
+        self.seconds += perf_counter() - began
 
     def abandon(self) -> None:
         """The log is let go of."""

@@ -16,14 +16,14 @@ partition go on without a search."""
 
 
 class FoundRange(NamedTuple):
-    """slices: where whole batches lie. next_offset: the offset behind them; the one asked for when there are none."""
+    """slices: where whole batches lie. next_offset: the offset after them; the one asked for when there are none."""
 
     slices: list[FileSlice]
     next_offset: int
 
 
 class ReadResult(NamedTuple):
-    """chunks: whole batches. next_offset: the offset behind them; the one asked for when there are none."""
+    """chunks: whole batches. next_offset: the offset after them; the one asked for when there are none."""
 
     chunks: list[bytes]
     next_offset: int
@@ -86,7 +86,7 @@ def find_range(
 def _find_in_segment(
     segment: LogSegment, positions: ReadPositions, offset: int, max_bytes: int, up_to: int, at_least_one: bool
 ) -> FoundRange | None:
-    """None when the segment holds nothing at or behind `offset`."""
+    """None when the segment holds nothing at or past `offset`."""
     end, next_offset = segment.end
     if up_to < next_offset:
         bound = segment.locate(up_to)

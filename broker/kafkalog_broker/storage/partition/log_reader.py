@@ -110,6 +110,20 @@ class LogReader:
         """(epoch, end offset), (-1, -1) when it is not known: OffsetForLeaderEpoch's answer."""
         return self._epochs.end_offset_for(epoch, self._local.log_end_offset)
 
+    def diverging_epoch(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) of the last epoch here that a log can have in common with this one which holds, before
+        `offset`, a batch of `last_epoch`; None where all of it can be common (Partition.readRecords). Raises
+        BrokerError offset_out_of_range, also for an epoch of which nothing is known."""
+        self._availability.check()
+        epoch, end = self.end_offset_for_epoch(last_epoch)
+        if min(epoch, end) < 0 or offset < self._local.log_start_offset:
+            raise BrokerError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset} after a batch of leader epoch {last_epoch}, of which nothing is known here",
+                topic_partition=self._name, offset=offset,
+            )  # fmt: skip
+        return (epoch, end) if epoch < last_epoch or end < offset else None
+
     def epoch_of(self, offset: int) -> int:
         """The leader epoch that wrote `offset`; -1 when it is not known."""
         return self._epochs.epoch_of(offset)

@@ -29,7 +29,7 @@ from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 _SCAN_READ = 8192
-"""Bytes read at once in the search for a batch: index.interval.bytes, and a batch of a usual size behind it."""
+"""Bytes read at once in the search for a batch: index.interval.bytes, and a batch of a usual size after it."""
 
 _serials = itertools.count()  # tell the segments of a process apart, for their file handles
 
@@ -58,7 +58,7 @@ class ActiveSegment(SegmentWriter):
 class LogSegment:
     """A segment.
 
-    `end`: (bytes of whole batches, the offset behind them), which readers may see: one tuple, so that another thread
+    `end`: (bytes of whole batches, the offset after them), which readers may see: one tuple, so that another thread
     never sees the one without the other. `created_ms`: when this broker made or loaded it. `jitter_ms`: taken off
     segment.ms. `transient`: the suffix of its files, `.swap` while it takes the place of others, else empty.
     """
@@ -292,7 +292,7 @@ class LogSegment:
         return header_at(self.handle().fd, 0, self.size).max_timestamp if self.size else layout.NO_TIMESTAMP
 
     def locate(self, offset: int) -> BatchBounds | None:
-        """The first batch that ends at or behind `offset`: the one that holds it, or the next one; None behind all."""
+        """The first batch that ends at or past `offset`: the one that holds it, or the next one; None behind all."""
         position = self._index_floor(offset - self.base_offset, 0)
         for bounds in self.bounds_from(position):
             if bounds.last_offset >= offset:
@@ -315,7 +315,7 @@ class LogSegment:
         return position, offset
 
     def bounds_from(self, position: int, limit: int | None = None) -> Iterator[BatchBounds]:
-        """The batches from `position` on, up to the first that begins at or behind `limit`. Raises CorruptBatch."""
+        """The batches from `position` on, up to the first that begins at or past `limit`. Raises CorruptBatch."""
         handle = self.handle()
         size = self.size
         end = size if limit is None else min(limit, size)
@@ -343,7 +343,7 @@ class LogSegment:
 
     def _index_floor(self, target: int, field: int) -> int:
         """Position of the last batch in the offset index whose relative offset (field 0) or position (field 1) is not
-        above `target`; 0 when the index names none, or is missing. Zeros behind the entries are padding."""
+        above `target`; 0 when the index names none, or is missing. Zeros after the entries are padding."""
         try:
             handle = self._open(names.OFFSET_INDEX_SUFFIX, self.index_path)
         except FileNotFoundError:

@@ -9,6 +9,7 @@ from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log_segment import ActiveSegment
 from kafkalog_broker.storage.partition.producer_state import ProducerState
+from kafkalog_spark.log.format.durable import DIRECTORY_MODE
 from kafkalog_spark.log.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
@@ -20,7 +21,7 @@ def create_log_files(
     directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int, max_index_size: int, sync: bool
 ) -> LoadedLog:
     """Make `directory` and the files of an empty log in it. As Log.create."""
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id), sync=sync)
     epochs = LeaderEpochs(directory)
     epochs.assign(leader_epoch, log_start_offset, sync=sync)

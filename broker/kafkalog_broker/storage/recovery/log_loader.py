@@ -66,7 +66,7 @@ def bytes_to_recover(directory: Path, recovery_point: int) -> int:
 
 
 def load_log(request: LoadRequest, on_bytes: Callable[[int], None] | None = None) -> LoadedLog:
-    """Make the directory whole and say what it holds. on_bytes: told of the bytes that recovery has scanned.
+    """Make the directory whole and say what it holds. on_bytes: called with the bytes that recovery has scanned.
 
     Raises CorruptLog for damage in a segment that was flushed and that nothing asks to cut, OSError.
     """
@@ -103,8 +103,10 @@ class _Loader:
         if not self._bases or end < start:
             end = self._start_over(start, end)
         # A leader that has not written yet has its epoch begin at the log end. Kafka drops such an entry here and gets
-        # it from its controllers again; here the file is all that remembers it.
-        self._epochs.truncate_from_end(end if self._recovered else end + 1, sync=True)
+        # it from its controllers again; here the file is all that remembers it, unless its
+        # batches were cut off just now.
+        cut = any(segment.damage is not None for segment in self._recovered)
+        self._epochs.truncate_from_end(end if cut else end + 1, sync=True)
         self._epochs.truncate_from_start(start, sync=True)
         self._restore_producers(start, end)
         return LoadedLog(

@@ -40,6 +40,15 @@ class Groups:
         yield
 
 
+class NoShareGroups:
+    """What is told of deleted topics."""
+
+    def forget_topics(self, topics: object) -> None: ...
+
+    def on_topics_deleted(self, topics: object) -> Iterator[None]:
+        return iter(())
+
+
 class AdminBroker:
     """Use as a context manager; `ask` runs a handler and gives the answer as its bytes say it."""
 
@@ -55,6 +64,7 @@ class AdminBroker:
         self.described: tuple[BrokerConfig, dict[Any, bytes]] = (self.config, {})
         self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
         self.groups = Groups()
+        self.deliveries = self.share_groups = self.share_coordinator = NoShareGroups()
         self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
         self.dynamic_configs = DynamicConfigs(directories, self.node_id)
         self.tls = Tls()
@@ -71,6 +81,9 @@ class AdminBroker:
         self.logs.shutdown()
         self._dirs.close()
         self._loop.close()
+
+    def check_not_mirrored(self, what: str) -> None:
+        """It mirrors nobody."""
 
     async def run_blocking(self, function: Any, *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
@@ -94,7 +107,7 @@ class AdminBroker:
         found = api.load_all()[key]
         request = Request(key, version, 1, "tests", entity, ConnectionInfo())
         try:
-            answer = self._loop.run_until_complete(found.handler(request, self))  # type: ignore[arg-type]
+            answer = self._loop.run_until_complete(found.handled(request, self))  # type: ignore[arg-type]
         except BrokerError as error:
             if found.on_error is None:
                 raise

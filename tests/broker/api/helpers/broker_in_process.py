@@ -16,6 +16,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
 from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
+from kafkalog_broker.security.guard import admit
 from kafkalog_broker.server import Server
 from kafkalog_broker.testing import frame_of
 from tests.broker.loop_watch import loop_watched
@@ -65,19 +66,22 @@ class BrokerInProcess:
         self.broker.groups.tick()
         self.broker.transactions.tick(now_ms)
 
-    def ask(self, entity: Any, read: Callable[[bytes], Any] | None = None) -> Any:
-        """The response entity, through decoding and encoding; what `read` makes of the body where kio cannot."""
-        request = decode_request(frame_of(entity), ConnectionInfo())
+    def ask(self, entity: Any, read: Callable[[bytes], Any] | None = None, *, principal: str = "User:ANONYMOUS") -> Any:
+        """The response entity, through decoding and encoding; what `read` makes of the body where kio cannot; None
+        where the connection would be closed."""
+        request = decode_request(frame_of(entity), ConnectionInfo(principal=principal))
         found = api.load_all()[request.api_key]
         try:
-            answer = self.run(found.handler(request, self.broker))
+            if self.broker.authorizer is not None:
+                admit(request, self.broker.authorizer)
+            answer = self.run(found.handled(request, self.broker))
         except BrokerError as error:
             if found.on_error is None:
                 raise
             answer = found.on_error(request, error.code)
             if isawaitable(answer):
                 answer = self.run(answer)
-        return _decoded(request, answer, read)
+        return None if answer is None else _decoded(request, answer, read)
 
 
 def _decoded(request: Request, answer: Any, read: Callable[[bytes], Any] | None) -> Any:

@@ -44,6 +44,10 @@ class FakeBroker:
     refuses: ErrorCode | None = None
     flushed: list[str] = field(default_factory=list)
 
+    share_groups: Any = field(
+        default_factory=lambda: SimpleNamespace(has=lambda group_id: False, list_groups=lambda states, types: [])
+    )
+
     @property
     def groups(self) -> Any:
         return self.world.coordinator
@@ -59,6 +63,8 @@ class FakeBroker:
             offsets_topic_segment_bytes=104_857_600,
             transaction_state_log_num_partitions=50,
             transaction_state_log_segment_bytes=104_857_600,
+            share_coordinator_state_topic_num_partitions=50,
+            share_coordinator_state_topic_segment_bytes=104_857_600,
         )
     )
 
@@ -110,7 +116,7 @@ def call(broker: FakeBroker, api: int, version: int, /, advance_ms: int = 0, **v
     request = decoded(api, version, values)
 
     async def run() -> Any:
-        task = asyncio.ensure_future(load_all()[api].handler(request, broker))
+        task = asyncio.ensure_future(load_all()[api].handled(request, broker))
         await asyncio.sleep(0)
         broker.world.time.advance(advance_ms)
         return await asyncio.wait_for(task, 5)

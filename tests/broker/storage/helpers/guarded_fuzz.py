@@ -34,6 +34,7 @@ from kafkalog_spark.log.read import (
 )
 from kafkalog_spark.log.read.wanted_records import WantedRecords
 from kafkalog_spark.log.write import segment_recovery
+from tests.broker.storage.helpers import guarded_messages
 from tests.broker.storage.helpers.cleaned_logs import clean, compacted_log
 from tests.broker.storage.helpers.stored_logs import NOW, reopened
 from tests.log.helpers.damaged_log import read_all, write_segments
@@ -140,7 +141,7 @@ def main(seed: int, count: int, directory: Path) -> None:
     row_buffers.HEADERS = 4
     row_buffers.FIRST_BATCH_ROWS = 3
     record_walk.load_kernel()
-    install(*ALLOCATING)
+    install(*ALLOCATING, *guarded_messages.ALLOCATING)
     draw, note = random.Random(seed), os.open(directory / "note", os.O_RDWR | os.O_CREAT)
     together: list[bytes] = []
     for place in range(count):
@@ -151,6 +152,12 @@ def main(seed: int, count: int, directory: Path) -> None:
             one_payload(decompress(data[22] & 7, data[61:]), announced)
         except Malformed:
             pass  # no records to look at
+        guarded_messages.converted_down(data, draw)
+        for magic in (0, 1):
+            lying = guarded_messages.lying_set(draw, magic)
+            os.pwrite(note, lying.hex().encode() + b"\n", 0)
+            guarded_messages.converted_up(lying, magic)
+            guarded_messages.converted_down(lying, draw)
         together.append(data)
         if place % FILES == FILES - 1:
             in_a_file(data, directory / f"file-{place}")

@@ -1,0 +1,74 @@
+"""49 AlterClientQuotas, versions 0 and 1: quotas of users, client ids and addresses set and removed; on disk before it
+is answered. Entities are altered one by one: one that is refused says nothing of the others."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import TEXTS
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.quotas.quota_changes import Operation, altered
+from kafkalog_broker.quotas.throttled_handlers import throttled
+from kafkalog_broker.served_apis import Layer
+from kafkalog_broker.turn import Turn
+
+_logger = logging.getLogger(__name__)
+
+_LOGGED = 30
+"""Entities that a line of the log names."""
+
+
+@api(49, 0, 1)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked, module, turn = request.entity, response_module(request), Turn()
+    answers, done = [], {}
+    async with broker.changes.altering:
+        quotas = dict(broker.quotas.quotas)
+        async for entry in turn.spread(asked.entries):
+            named = [(one.entity_type, one.entity_name) for one in entry.entity]
+            code, text = ErrorCode.none, None
+            try:
+                operations = [Operation(one.key, None if one.remove else float(one.value)) for one in entry.ops]
+                whose, values = altered(quotas, named, operations)
+                if not asked.validate_only:
+                    quotas[whose] = done[whose] = values
+            except BrokerError as error:
+                code, text = error.code, error.what
+            parts = tuple(
+                entity(module.EntityData, entity_type=kind, entity_name=name) for kind, name in dict(named).items()
+            )
+            answers.append(entity(module.EntryData, error_code=code, error_message=text, entity=parts))
+        if done:
+            try:
+                await broker.run_blocking(broker.quota_file.save, quotas)
+            except OSError as error:
+                raise BrokerError(ErrorCode.kafka_storage_error, f"quotas could not be written: {error}") from None
+            async for whose, values in turn.spread(done.items()):
+                broker.quotas.change(whose, values)
+            keep_to_quotas(broker)
+            named_first = [whose.named() for whose in islice(done, _LOGGED)]
+            _logger.info("the quotas of %d entities are changed: %.1000r", len(done), named_first)
+    return entity(module.AlterClientQuotasResponse, entries=tuple(answers))
+
+
+@on_error(49)
+def failed(request: Request, code: ErrorCode) -> Any:
+    """Each entry is refused, with the parts of its entity."""
+    module, text = response_module(request), TEXTS.get(code)
+    answers = []
+    for entry in request.entity.entries:
+        named = {one.entity_type: one.entity_name for one in entry.entity}
+        parts = tuple(entity(module.EntityData, entity_type=kind, entity_name=name) for kind, name in named.items())
+        answers.append(entity(module.EntryData, error_code=code, error_message=text, entity=parts))
+    return entity(module.AlterClientQuotasResponse, entries=tuple(answers))
+
+
+def keep_to_quotas(broker: Broker) -> None:
+    """Handlers keep to the quotas from now on; they are not looked at while there are none."""
+    broker.apis.wrap(Layer.QUOTAS, partial(throttled, broker.quotas) if broker.quotas.in_use else None)

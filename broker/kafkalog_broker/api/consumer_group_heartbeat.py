@@ -1,0 +1,115 @@
+"""68 ConsumerGroupHeartbeat, versions 0 to 1: a member of a consumer group joins, goes on or leaves (KIP-848).
+
+The answer says its epoch, and which partitions are its own from now on.
+
+v1  the client makes the member id (KIP-1082); regular expressions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.coordinators.subscription_bounds import MOST_NAMES
+from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.heartbeat_messages import ConsumerHeartbeat, HeartbeatAnswer
+from kafkalog_broker.protocol.acls import Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import duration, entity, response_module
+from kafkalog_broker.turn import Turn
+
+_CLIENTS_MAKE_IDS_FROM = 1
+_MS = timedelta(milliseconds=1)
+_AT_ONCE = 10_000  # partitions
+
+
+@api(68, 0, 1)
+async def handle(request: Request, broker: Broker) -> Any:
+    """Also offsets that are committed belong to topics: who may not see one of them does not join for it."""
+    asked, turn = request.entity, Turn()
+    names = asked.subscribed_topic_names or ()
+    if len(names) > MOST_NAMES:
+        return _failed(request, ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+    if request.access is not None:
+        async for name in turn.spread(names):
+            if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                return failed(request, ErrorCode.topic_authorization_failed)
+    owned = None if asked.topic_partitions is None else await _owned(asked.topic_partitions, turn)
+    try:
+        return _answer(request, broker.groups.consumer_heartbeat(_heartbeat(request, owned)))
+    except BrokerError as error:
+        return _failed(request, write_error(error.code), error.what)
+
+
+async def _owned(topics: Sequence[Any], turn: Turn) -> dict[UUID, set[int]]:
+    """The partitions that the member says it has. Others go in between: a client may say anything."""
+    owned: dict[UUID, set[int]] = {}
+    async for topic in turn.spread(topics):
+        found = owned.setdefault(topic.topic_id or UUID(int=0), set())
+        async for at in turn.spread(range(0, len(topic.partitions), _AT_ONCE)):
+            found.update(topic.partitions[at : at + _AT_ONCE])
+    return owned
+
+
+def _heartbeat(request: Request, owned: dict[UUID, set[int]] | None) -> ConsumerHeartbeat:
+    asked, access = request.entity, request.access
+    names = asked.subscribed_topic_names
+    return ConsumerHeartbeat(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        member_epoch=asked.member_epoch,
+        instance_id=asked.instance_id,
+        rack_id=asked.rack_id,
+        rebalance_timeout_ms=asked.rebalance_timeout // _MS,
+        topics=None if names is None else tuple(names),
+        regex=getattr(asked, "subscribed_topic_regex", None),
+        assignor=asked.server_assignor,
+        owned=owned,
+        client_id=request.client_id or "",
+        client_host=f"/{request.connection.host}",
+        needs_member_id=request.version >= _CLIENTS_MAKE_IDS_FROM,
+        may_describe=None
+        if access is None
+        else lambda name: access.may(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True),
+    )
+
+
+def _answer(request: Request, answer: HeartbeatAnswer) -> Any:
+    module = response_module(request)
+    assignment = None
+    if answer.assignment is not None:
+        parts = tuple(
+            entity(module.TopicPartitions, topic_id=topic, partitions=tuple(partitions))
+            for topic, partitions in answer.assignment.items()
+        )
+        assignment = entity(module.Assignment, topic_partitions=parts)
+    return entity(
+        module.ConsumerGroupHeartbeatResponse,
+        error_code=ErrorCode.none,
+        error_message=None,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval=duration(answer.interval_ms),
+        assignment=assignment,
+    )
+
+
+@on_error(68)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return _failed(request, code, None)
+
+
+def _failed(request: Request, code: ErrorCode, message: str | None) -> Any:
+    return entity(
+        response_module(request).ConsumerGroupHeartbeatResponse,
+        error_code=code,
+        error_message=message,
+        member_id=None,
+        member_epoch=0,
+        heartbeat_interval=duration(0),
+        assignment=None,
+    )

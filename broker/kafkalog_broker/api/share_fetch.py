@@ -1,0 +1,181 @@
+"""78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member (KIP-932).
+
+Waits up to max_wait_ms for min_bytes, woken by appends and by records that others give back. The acknowledgements that
+it brings are carried out first. Sessions remember the partitions (`share/fetching/share_sessions.py`).
+
+v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.admin.share_acknowledgements import (
+    FIRST_RENEWING_VERSION,
+    Said,
+    acknowledge_all,
+    check_member_id,
+    topic_refusal,
+)
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
+from kafkalog_broker.protocol.share_fetch_response import ShareFetchPartition, encode_share_fetch
+from kafkalog_broker.quotas.client_quotas import Client
+from kafkalog_broker.share.fetching.share_fetch import Answers, Asked, Given, share_fetch
+from kafkalog_broker.share.fetching.share_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    Partition,
+    SessionKey,
+    ShareSession,
+)
+from kafkalog_broker.share.state.state_records import NO_TOPIC, SharePartitionKey
+from kafkalog_broker.turn import Turn, in_turns
+
+_RECORD_LIMIT = 1  # ShareAcquireMode
+
+
+@api(78, 1, 2)
+async def handle(request: Request, broker: Broker) -> Encoded:
+    asked, turn = request.entity, Turn()
+    if asked.group_id is None:
+        raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
+    check_member_id(asked.member_id)
+    is_renewing = request.version >= FIRST_RENEWING_VERSION and asked.is_renew_ack
+    if is_renewing:
+        _check_asks_for_nothing(asked)
+    has_acks = any(partition.acknowledgement_batches for topic in asked.topics for partition in topic.partitions)
+    context = await _context(request, broker, has_acks)
+    said: Mapping[Partition, Said] = {}
+    if has_acks:
+        said = await acknowledge_all(request, broker, turn)
+        with_acks = _with_acks(asked)
+        said = {partition: one for partition, one in said.items() if partition in with_acks}
+    answers: Answers = {}
+    if not is_renewing:
+        answers = await _fetched(request, broker, context.partitions)
+    if context.session is not None and not context.is_first:
+        answers = _worth_saying(context.session, answers)
+    if asked.share_session_epoch == FINAL_EPOCH:
+        broker.deliveries.end_session(SessionKey(asked.group_id, asked.member_id))
+    return await _encoded(request, broker, answers, said)
+
+
+class _Context(NamedTuple):
+    partitions: Sequence[Partition]
+    session: ShareSession | None = None
+    is_first: bool = False
+
+
+def _check_asks_for_nothing(asked: Any) -> None:
+    named = {
+        "maxBytes": asked.max_bytes, "minBytes": asked.min_bytes, "maxRecords": asked.max_records,
+        "maxWaitMs": asked.max_wait.total_seconds(),
+    }  # fmt: skip
+    wrong = "".join(f"{name} must be set to 0, " for name, value in named.items() if value)
+    if wrong:
+        raise BrokerError(ErrorCode.invalid_request, f"{wrong}if isRenewAck is true.")
+
+
+async def _context(request: Request, broker: Broker, has_acks: bool) -> _Context:
+    """Raises BrokerError (SharePartitionManager.newContext)."""
+    asked, sessions = request.entity, broker.deliveries.sessions
+    key, epoch = SessionKey(asked.group_id, asked.member_id), asked.share_session_epoch
+    named = [(topic.topic_id or NO_TOPIC, one.partition_index) for topic in asked.topics for one in topic.partitions]
+    if epoch == FINAL_EPOCH:
+        sessions.get(key)
+        return _Context(())
+    if epoch == INITIAL_EPOCH:
+        if has_acks:
+            raise BrokerError(ErrorCode.invalid_request)
+        named = list(dict.fromkeys(named))  # a partition is read once, however often it is named
+        session = sessions.begin(key, named)
+        broker.deliveries.connected(id(request.connection), request.connection.on_close, session)
+        return _Context(named, session, is_first=True)
+    session = sessions.next_request(key, epoch)
+    forgotten = [
+        (topic.topic_id or NO_TOPIC, index) for topic in asked.forgotten_topics_data for index in topic.partitions
+    ]
+    session.update(named, forgotten)
+    partitions = list(session.partitions)
+    turned = epoch % len(partitions) if partitions else 0
+    return _Context(partitions[turned:] + partitions[:turned], session)
+
+
+def _with_acks(asked: Any) -> set[Partition]:
+    return {(topic.topic_id or NO_TOPIC, one.partition_index) for topic in asked.topics for one in topic.partitions}
+
+
+async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> Answers:
+    asked, refused = request.entity, Answers()
+    keys: list[SharePartitionKey] = []
+    async for topic_id, index in Turn().spread(partitions):
+        key = SharePartitionKey(asked.group_id, topic_id, index)
+        known = broker.topics.by_id(topic_id)
+        code = ErrorCode.unknown_topic_id if known is None else topic_refusal(request, known.name)
+        if code is ErrorCode.none and known is not None and not 0 <= index < known.partitions:
+            code = ErrorCode.unknown_topic_or_partition
+        if code is ErrorCode.none:
+            keys.append(key)
+        else:
+            refused[key] = Given(code)
+    max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
+    if broker.quotas.in_use:
+        max_bytes = min(max_bytes, broker.quotas.fetch_bytes(_client(request)) or max_bytes)
+    wanted = Asked(
+        asked.member_id, asked.max_records, asked.batch_size, min(asked.min_bytes, max_bytes), max_bytes,
+        asked.max_wait.total_seconds(), getattr(asked, "share_acquire_mode", 0) == _RECORD_LIMIT,
+    )  # fmt: skip
+    connection = request.connection
+    answers = await share_fetch(broker.deliveries, keys, wanted, connection.on_close, lambda: connection.closed)
+    return {**answers, **refused}
+
+
+def _client(request: Request) -> Client:
+    return Client.of(request.connection.principal, request.client_id)
+
+
+def _worth_saying(session: ShareSession, answers: Answers) -> Answers:
+    """Of a session's later answers: what has records, an error, or was not said before."""
+    told: Answers = {}
+    for key, given in answers.items():
+        place = key.topic_id, key.partition
+        must = session.partitions.get(place, False)
+        if given.acquired or given.error is not ErrorCode.none or must:
+            told[key] = given
+            if place in session.partitions:
+                session.partitions[place] = given.error is not ErrorCode.none
+    return told
+
+
+async def _encoded(request: Request, broker: Broker, answers: Answers, said: Mapping[Partition, Said]) -> Encoded:
+    asked = request.entity
+    topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
+    for key, given in answers.items():
+        topics.setdefault(key.topic_id, {})[key.partition] = ShareFetchPartition(
+            key.partition, given.error, given.error_message, records=given.records, acquired=given.acquired
+        )
+    for (topic_id, index), acknowledged in said.items():
+        partition = topics.setdefault(topic_id, {}).setdefault(index, ShareFetchPartition(index))
+        partition.acknowledge_error_code = acknowledged.error
+        partition.acknowledge_error_message = acknowledged.message
+    throttle_ms = 0
+    size = sum(given.size for given in answers.values())
+    if broker.quotas.in_use and size:
+        throttle_ms = broker.quotas.record_fetch(_client(request), size)
+        if throttle_ms:
+            request.connection.mute(throttle_ms / 1000)
+    lock_ms = broker.deliveries.settings_of(asked.group_id).limits.lock_ms
+    steps = encode_share_fetch(
+        [(topic_id, list(partitions.values())) for topic_id, partitions in topics.items()],
+        lock_timeout_ms=lock_ms, throttle_ms=throttle_ms,
+    )  # fmt: skip
+    return await in_turns(steps, Turn())
+
+
+@on_error(78)
+async def failed(request: Request, code: ErrorCode) -> Encoded:
+    return await in_turns(encode_share_fetch([], error_code=code), Turn())

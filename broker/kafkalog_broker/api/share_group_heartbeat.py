@@ -1,0 +1,62 @@
+"""76 ShareGroupHeartbeat, version 1: a member of a share group joins, stays, subscribes anew or leaves (KIP-932)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from kafkalog_broker.admin.share_acknowledgements import check_member_id
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.coordinators.subscription_bounds import MOST_NAMES
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.share.membership.heartbeat import Heartbeat
+from kafkalog_broker.turn import Turn
+
+
+@api(76, 1, 1)
+async def handle(request: Request, broker: Broker) -> Any:
+    asked, module = request.entity, response_module(request)
+    try:
+        check_member_id(asked.member_id)
+        names = asked.subscribed_topic_names
+        if names and len(names) > MOST_NAMES:
+            raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+        if names and request.access is not None:
+            async for name in Turn().spread(set(names)):
+                if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                    raise BrokerError(ErrorCode.topic_authorization_failed)
+        said = Heartbeat(
+            asked.group_id, asked.member_id, asked.member_epoch, asked.rack_id, names, request.client_id or "",
+            f"/{request.connection.host}",
+        )  # fmt: skip
+        beaten = broker.share_groups.heartbeat(said)
+        await broker.flush_offsets(asked.group_id)
+    except BrokerError as error:
+        message = None if error.what == error.code.name else error.what
+        return entity(
+            module.ShareGroupHeartbeatResponse, error_code=error.code, error_message=message, member_id=None,
+            member_epoch=0, heartbeat_interval=timedelta(0), assignment=None,
+        )  # fmt: skip
+    assignment = None
+    if beaten.assigned is not None:
+        topics = tuple(
+            entity(module.TopicPartitions, topic_id=topic, partitions=partitions)
+            for topic, partitions in beaten.assigned.items()
+        )
+        assignment = entity(module.Assignment, topic_partitions=topics)
+    interval = broker.share_groups.heartbeat_interval_ms(asked.group_id) if asked.member_epoch >= 0 else 0
+    return entity(
+        module.ShareGroupHeartbeatResponse, error_code=ErrorCode.none, member_id=asked.member_id,
+        member_epoch=beaten.member_epoch, heartbeat_interval=timedelta(milliseconds=interval), assignment=assignment,
+    )  # fmt: skip
+
+
+@on_error(76)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return entity(
+        response_module(request).ShareGroupHeartbeatResponse, error_code=code, member_id=None, member_epoch=0,
+        heartbeat_interval=timedelta(0), assignment=None,
+    )  # fmt: skip

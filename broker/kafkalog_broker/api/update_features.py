@@ -1,0 +1,77 @@
+"""57 UpdateFeatures, versions 0 to 2: levels of features (KIP-584), as kafka-features.sh asks for them.
+
+All features are at their highest level here and stay there: asking for that is fine, anything else is refused.
+
+v1  dry runs, and which kind of change is meant (KIP-778)
+v2  one error for all features; no results
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalog_broker.answers import needs_text
+from kafkalog_broker.api.api_versions import FEATURES
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.turn import Turn
+
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+@api(57, 0, 2)
+async def handle(request: Request, broker: Broker) -> Any:
+    updates = request.entity.feature_updates
+    try:
+        async for update in Turn().spread(updates):
+            _check(update, broker.node_id)
+    except BrokerError as error:
+        what = f"The update failed for all features since the following feature had an error: {error.what}"
+        return _answer(request, error.code, what, ())
+    return _answer(request, ErrorCode.none, None, updates)
+
+
+def _check(update: Any, node_id: int) -> None:
+    """Raises BrokerError (INVALID_UPDATE_VERSION), in the order and words of Kafka's FeatureControlManager."""
+    name, level = update.feature, update.max_version_level
+    kind = getattr(update, "upgrade_type", None)
+    if kind is None:
+        kind = _SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE
+    highest = FEATURES.get(name)
+    why = None
+    if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        why = "The controller does not support the given upgrade type."
+    elif level < 0:
+        why = "A feature version cannot be less than 0."
+    elif highest is None:
+        why = f"Local controller {node_id} does not support this feature."
+    elif level > highest:
+        why = f"Local controller {node_id} only supports versions 0-{highest}"
+    elif level < highest and kind == _UPGRADE:
+        why = (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    elif level < highest:
+        why = f"This broker has no other level than {highest}."
+    if why is not None:
+        raise BrokerError(ErrorCode.invalid_update_version, f"Invalid update version {level} for feature {name}. {why}")
+
+
+@on_error(57)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return _answer(request, code, needs_text(request, code), ())
+
+
+def _answer(request: Request, code: ErrorCode, message: str | None, updates: tuple[Any, ...]) -> Any:
+    module = response_module(request)
+    result = getattr(module, "UpdatableFeatureResult", None)
+    results = ()
+    if result is not None:
+        results = tuple(
+            entity(result, feature=update.feature, error_code=ErrorCode.none, error_message="NONE")
+            for update in updates
+        )
+    return entity(module.UpdateFeaturesResponse, error_code=code, error_message=message, results=results)

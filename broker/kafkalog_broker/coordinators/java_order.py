@@ -1,0 +1,147 @@
+"""The order in which Java goes through a hash map.
+
+Kafka's assignors, of share groups too, go through maps of members, topics and partitions, so which member gets which
+partition depends on that order. Here it is part of the contract: the same members get the same partitions from this
+broker as from Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import lru_cache
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from kafkalog_broker.coordinators.partition_for import java_hash
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+_DEFAULT_CAPACITY = 16
+_HALVES = struct.Struct(">qq")
+_FIBONACCI = -7046029254386353131 & 0xFFFFFFFFFFFFFFFF  # BaseHashTable.findSlot
+
+
+def uuid_hash(value: UUID) -> int:
+    """Kafka's Uuid.hashCode."""
+    high, low = _HALVES.unpack(value.bytes)
+    mixed = (high ^ low) & 0xFFFFFFFFFFFFFFFF
+    return int((mixed >> 32) ^ (mixed & 0xFFFFFFFF))
+
+
+def uuid_order(value: UUID) -> tuple[int, int]:
+    """A key that sorts as Kafka's Uuid.compareTo: two signed numbers."""
+    return _HALVES.unpack(value.bytes)
+
+
+def grown(count: int, capacity: int = _DEFAULT_CAPACITY) -> int:
+    """Buckets of a HashMap that began with `capacity` and holds `count` entries: it doubles above three quarters."""
+    while count > capacity * 0.75:
+        capacity *= 2
+    return capacity
+
+
+def copied(count: int) -> int:
+    """Buckets of a HashSet that was made of a collection of `count`."""
+    return max(_DEFAULT_CAPACITY, 1 << int(count / 0.75).bit_length())
+
+
+@lru_cache(1 << 16)
+def text_hash(text: str) -> int:
+    """String.hashCode, remembered: members are put in order again and again."""
+    return java_hash(text)
+
+
+def in_map_order(items: Iterable[T], hash_of: Callable[[T], int], capacity: int) -> list[T]:
+    """As a HashMap of so many buckets gives back what was put into it in this order."""
+
+    def bucket(item: T) -> int:
+        code = hash_of(item) & 0xFFFFFFFF
+        return (code ^ code >> 16) & (capacity - 1)
+
+    return sorted(items, key=bucket)
+
+
+def expected_of(count: int) -> int:
+    """What Kafka's AssignorHelpers.newHashMap asks for, for so many keys."""
+    return int((count + 1) / 0.75 + 1)
+
+
+class HashOrder(Generic[K]):
+    """Keys in the order of a HashMap or HashSet. expected: as its constructor is given, 0 for none. hash_of: their
+    hashCode, of which 32 bits count."""
+
+    def __init__(self, hash_of: Callable[[K], int], keys: Iterable[K] = (), expected: int = 0) -> None:
+        self._hash_of = hash_of
+        self._keys: dict[K, None] = {}
+        self._capacity = _DEFAULT_CAPACITY if not expected else 1 << max(0, (expected - 1).bit_length())
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: K) -> None:
+        self._keys[key] = None
+        self._capacity = grown(len(self._keys), self._capacity)
+
+    def discard(self, key: K) -> None:
+        self._keys.pop(key, None)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(in_map_order(self._keys, self._hash_of, self._capacity))
+
+
+class TopicMap:
+    """The keys of a HashMap<Uuid, ...>, where the order in which they came shows: `put` goes to the end of a bucket,
+    `compute_if_absent` to its beginning."""
+
+    def __init__(self, expected: int) -> None:
+        """expected: what the constructor is given."""
+        self._capacity = 1 << (max(expected, 1) - 1).bit_length()
+        self._keys: list[UUID] = []
+        """Bucket by bucket, once sorted by bucket, which does not change their order within one."""
+
+    def put(self, key: UUID) -> None:
+        self._keys.append(key)
+        self._grow()
+
+    def compute_if_absent(self, key: UUID) -> None:
+        if key not in self._keys:
+            self._grow()  # Java looks before it adds, not after
+            self._keys.insert(0, key)
+
+    def remove(self, key: UUID) -> None:
+        self._keys.remove(key)
+
+    def _grow(self) -> None:
+        while len(self._keys) > int(self._capacity * 0.75):
+            self._capacity *= 2
+
+    def in_order(self) -> list[UUID]:
+        return in_map_order(self._keys, uuid_hash, self._capacity)
+
+
+def set_of_partitions(partitions: Iterable[int], capacity: int | None = None) -> list[int]:
+    """The order of a HashSet of so many buckets; without, that of `new HashSet<>(partitions)`."""
+    listed = list(partitions)
+    capacity = copied(len(listed)) if capacity is None else capacity
+    if max(listed, default=0) < capacity <= 1 << 16:
+        return sorted(listed)  # each has a bucket of its own
+    return in_map_order(listed, lambda partition: partition, capacity)
+
+
+def texts_in_timeline_order(texts: Iterable[str], peak: int) -> list[str]:
+    """As a TimelineHashMap gives back what was put into it in this order. peak: the most that it ever held."""
+    capacity = 2
+    while peak * 0.75 > capacity:
+        capacity *= 2
+    shift = 65 - capacity.bit_length()
+
+    def slot(text: str) -> int:
+        return (text_hash(text) * _FIBONACCI & 0xFFFFFFFFFFFFFFFF) >> shift
+
+    return sorted(texts, key=slot)

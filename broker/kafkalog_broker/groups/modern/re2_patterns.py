@@ -1,0 +1,89 @@
+"""Regular expressions of RE2, as Kafka's brokers match them (re2j there, google-re2 here).
+
+The package is imported when the first member subscribes with an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+
+_MEGABYTE = 1 << 20
+_MEMORY = _MEGABYTE  # for one expression; with RE2's own default, 8, one that is too large takes 40 ms to be refused
+_LONGEST = 2**15 - 1  # bytes: what it matches is a record with the expression in its key
+_WORDS = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "unexpected )": "regexp/syntax: internal error",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid named capture group": "invalid named capture",
+}
+"""What RE2 says, and what re2j says instead (both after RE2's list of codes)."""
+
+
+def _re2() -> Any:
+    try:
+        import re2
+    except ImportError:
+        raise BrokerError(
+            ErrorCode.invalid_regular_expression,
+            "this broker resolves no regular expressions: the package google-re2 is missing, which comes with the "
+            "extra [broker]",
+        ) from None
+    return re2
+
+
+def _options(re2: Any) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY
+    return options
+
+
+def check(regex: str) -> None:
+    """Raises BrokerError (INVALID_REGULAR_EXPRESSION)."""
+    re2 = _re2()
+    size = len(regex.encode())
+    if size > _LONGEST:
+        raise BrokerError(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex has {size} bytes, at most {_LONGEST} are taken.",
+        )
+    try:
+        re2.compile(regex, _options(re2))
+    except re2.error as error:
+        raise BrokerError(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {_as_re2j(str(_text(error)))}.",
+        ) from None
+
+
+def _text(error: Exception) -> str:
+    said = error.args[0] if error.args else error
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+
+
+def _as_re2j(said: str) -> str:
+    code = said.partition(": ")[0]
+    return _WORDS.get(code, code)
+
+
+def matches(regexes: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:
+    """The names that each expression matches from beginning to end; none where it is no expression."""
+    re2 = _re2()
+    listed: Sequence[str] = list(names)
+    found: dict[str, list[str]] = {}
+    for regex in regexes:
+        try:
+            pattern = re2.compile(regex, _options(re2))
+        except re2.error:
+            found[regex] = []  # it was checked when a member brought it, perhaps by another version of RE2
+            continue
+        found[regex] = [name for name in listed if pattern.fullmatch(name) is not None]
+    return found

@@ -1,0 +1,1 @@
+"""What a broker tells of itself, as Prometheus text over HTTP."""

@@ -1,0 +1,203 @@
+"""The state of a broker as samples. It takes its turns like any long request: 5,000 partitions hold nobody up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.group import Group
+from kafkalog_broker.groups.group_shard import GroupShard
+from kafkalog_broker.groups.modern.consumer_group import ConsumerGroup
+from kafkalog_broker.metrics.definitions import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS
+from kafkalog_broker.metrics.exposition import Samples
+from kafkalog_broker.metrics.request_counts import RequestCounts
+from kafkalog_broker.net.listener import Network
+from kafkalog_broker.protocol.codec import api_name
+from kafkalog_broker.quotas.entities import CLIENT_KEYS, IP_KEYS
+from kafkalog_broker.share.membership.share_group import EMPTY, STABLE
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.traffic import Traffic
+from kafkalog_broker.transactions.transaction_state import TransactionState
+from kafkalog_broker.turn import Turn, in_turns
+
+
+class Collector:
+    """ready: None when the broker is, else why not; before it is, only requests and connections are in the text."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        network: Callable[[], Network],
+        requests: RequestCounts,
+        traffic: Traffic,
+        ready: Callable[[], str | None],
+        is_loaded: Callable[[], bool],
+    ) -> None:
+        self._broker, self._network, self._requests, self._traffic = broker, network, requests, traffic
+        self._ready, self._is_loaded = ready, is_loaded
+
+    async def text(self) -> bytes:
+        """What there is to tell now, as Prometheus text."""
+        samples, turn = Samples(), Turn()
+        samples.add("kafkalog_build_info", 1, _version())
+        samples.add("kafkalog_ready", self._ready() is None)
+        await self._of_requests(samples, turn)
+        await self._of_connections(samples, turn)
+        if self._is_loaded():
+            await self._of_topics(samples, turn)
+            await self._of_storage(samples)
+            await self._of_groups(samples, turn)
+            await self._of_share_groups(samples, turn)
+            self._of_quotas(samples)
+            await self._of_transactions(samples, turn)
+        return await in_turns(samples.text(), turn)
+
+    async def _of_requests(self, samples: Samples, turn: Turn) -> None:
+        async for name, counts in turn.spread(self._requests.by_api.items()):
+            samples.add_histogram("kafkalog_request_seconds", counts.buckets, counts.seconds, name)
+            samples.add("kafkalog_request_bytes_total", counts.request_bytes, name)
+            samples.add("kafkalog_response_bytes_total", counts.response_bytes, name)
+            samples.add("kafkalog_requests_closed_total", counts.closed, name)
+        for (key, code), count in list(self._traffic.errors.items()):
+            samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
+        for what, seconds in self._network().watch.longest.items():
+            samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
+
+    async def _of_connections(self, samples: Samples, turn: Turn) -> None:
+        network = self._network()
+        admission, found = network.admission, Counter({one.name: 0 for one in network.listeners})
+        async for connection in turn.spread(list(admission.open)):
+            found[connection.info.listener] += 1
+        for listener, count in found.items():
+            samples.add("kafkalog_connections", count, listener)
+        samples.add("kafkalog_connections_opened_total", admission.admitted)
+        samples.add("kafkalog_connections_refused_total", admission.refused)
+        samples.add("kafkalog_tls_handshakes_total", network.tls_turns.done, "done")
+        samples.add("kafkalog_tls_handshakes_total", network.tls_turns.failed, "failed")
+        samples.add("kafkalog_queued_request_bytes", network.shared.memory.used)
+        samples.add("kafkalog_fetch_sessions", len(self._broker.fetch_sessions))
+
+    async def _of_topics(self, samples: Samples, turn: Turn) -> None:
+        broker = self._broker
+        topics = sorted(broker.topics, key=lambda topic: topic.name)
+        total = opened = offline = 0
+        for number, topic in enumerate(topics):
+            logs = []
+            async for partition in turn.spread(range(topic.partitions)):
+                total += 1
+                offline += not broker.logs.is_online(topic.name, partition)
+                log = broker.logs.if_open(topic.name, partition)
+                if log is not None:
+                    logs.append(log)
+            opened += len(logs)
+            if number < MAX_TOPICS:
+                samples.add("kafkalog_topic_partitions", topic.partitions, topic.name)
+                samples.add("kafkalog_topic_bytes_out_total", self._traffic.bytes_out[topic.name], topic.name)
+                await _of_logs(samples, topic.name, logs, turn)
+        self._traffic.forget({topic.name for topic in topics})
+        samples.add("kafkalog_topics", len(topics))
+        samples.add("kafkalog_topics_left_out", max(0, len(topics) - MAX_TOPICS))
+        samples.add("kafkalog_partitions", total)
+        samples.add("kafkalog_partitions_open", opened)
+        samples.add("kafkalog_partitions_offline", offline)
+
+    async def _of_storage(self, samples: Samples) -> None:
+        for directory, usable in await self._broker.run_blocking(self._broker.logs.usable_bytes):
+            samples.add("kafkalog_log_dir_online", usable is not None, str(directory))
+            if usable is not None:
+                samples.add("kafkalog_log_dir_usable_bytes", usable, str(directory))
+        cleaner = self._broker.logs.cleaner
+        samples.add("kafkalog_cleaner_runs_total", cleaner.totals.runs)
+        samples.add("kafkalog_cleaner_read_bytes_total", cleaner.totals.bytes_read)
+        samples.add("kafkalog_cleaner_written_bytes_total", cleaner.totals.bytes_written)
+        samples.add("kafkalog_cleaner_seconds_total", cleaner.totals.seconds)
+        samples.add("kafkalog_cleaner_uncleanable_partitions", len(cleaner.manager.uncleanable))
+
+    async def _of_groups(self, samples: Samples, turn: Turn) -> None:
+        shards = [shard for shard in self._broker.groups.shards.served().values() if isinstance(shard, GroupShard)]
+        states: Counter[str] = Counter()
+        shown = 0
+        for shard in shards:
+            groups: list[Group | ConsumerGroup] = [*shard.groups.values(), *shard.consumer.all()]
+            async for group in turn.spread(groups):
+                states[group.state.value] += 1
+                shown += 1
+                if shown <= MAX_GROUPS:
+                    samples.add("kafkalog_group_members", len(group.members), group.group_id)
+                    await self._lag(samples, shard, group.group_id, turn)
+        for state, count in states.items():
+            samples.add("kafkalog_groups", count, state)
+        samples.add("kafkalog_groups_left_out", max(0, shown - MAX_GROUPS))
+
+    async def _of_share_groups(self, samples: Samples, turn: Turn) -> None:
+        states: Counter[str] = Counter({EMPTY: 0, STABLE: 0})
+        async for group in turn.spread(self._broker.share_groups.list_groups()):
+            states[group.state] += 1
+        for state, count in states.items():
+            samples.add("kafkalog_share_groups", count, state)
+        in_flight = 0
+        async for delivery in turn.spread(list(self._broker.deliveries.in_use())):
+            in_flight += delivery.partition.in_flight
+        samples.add("kafkalog_share_sessions", len(self._broker.deliveries.sessions))
+        samples.add("kafkalog_share_partitions", len(self._broker.deliveries))
+        samples.add("kafkalog_share_in_flight_offsets", in_flight)
+
+    def _of_quotas(self, samples: Samples) -> None:
+        quotas = self._broker.quotas
+        samples.add("kafkalog_quotas", len(quotas.quotas))
+        for key in (*CLIENT_KEYS, *IP_KEYS):
+            samples.add("kafkalog_throttled_requests_total", quotas.throttled[key], key)
+            samples.add("kafkalog_throttle_seconds_total", quotas.throttle_ms[key] / 1000, key)
+
+    async def _lag(self, samples: Samples, shard: GroupShard, group_id: str, turn: Turn) -> None:
+        for topic, partitions in list(shard.offsets.of_group(group_id).items())[:MAX_GROUP_TOPICS]:
+            lag = 0
+            async for partition, committed in turn.spread(list(partitions.items())):
+                log = self._broker.logs.if_open(topic, partition)
+                if log is not None:
+                    lag += max(0, log.high_watermark - committed.offset)
+            samples.add("kafkalog_group_lag", lag, group_id, topic)
+
+    async def _of_transactions(self, samples: Samples, turn: Turn) -> None:
+        states: Counter[str] = Counter({state.label: 0 for state in TransactionState})
+        oldest = now_ms = self._broker.clock.now_ms()
+        async for one in turn.spread(self._broker.transactions.table.served()):
+            states[one.state.label] += 1
+            if one.state is TransactionState.ONGOING or one.state.is_prepared:
+                oldest = min(oldest, one.start_ms)
+        for state, count in states.items():
+            samples.add("kafkalog_transactions", count, state)
+        samples.add("kafkalog_transaction_oldest_seconds", (now_ms - oldest) / 1000)
+
+
+@cache
+def _version() -> str:
+    """Looked up in a file, once."""
+    return metadata.version("kafkalog")
+
+
+async def _of_logs(samples: Samples, topic: str, logs: list[Log], turn: Turn) -> None:
+    bytes_in = records_in = size = segments = lag = unflushed = flushes = 0
+    seconds = 0.0
+    async for log in turn.spread(logs):
+        bytes_in += log.appended_bytes
+        work = log.work
+        records_in += work.records
+        size += log.size_bytes
+        segments += len(log.segments)
+        lag = max(lag, log.high_watermark - log.last_stable_offset)
+        unflushed += max(0, log.log_end_offset - log.recovery_point)
+        flushes += work.flushes
+        seconds += work.flush_seconds
+    samples.add("kafkalog_topic_bytes_in_total", bytes_in, topic)
+    samples.add("kafkalog_topic_records_in_total", records_in, topic)
+    samples.add("kafkalog_topic_log_size_bytes", size, topic)
+    samples.add("kafkalog_topic_segments", segments, topic)
+    samples.add("kafkalog_topic_lso_lag", lag, topic)
+    samples.add("kafkalog_topic_unflushed_records", unflushed, topic)
+    samples.add("kafkalog_topic_flushes_total", flushes, topic)
+    samples.add("kafkalog_topic_flush_seconds_total", seconds, topic)

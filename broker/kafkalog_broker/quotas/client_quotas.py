@@ -1,0 +1,211 @@
+"""The quotas of a running broker: which holds for whom, what was done under it, how long to wait. Decisions only."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha512
+
+from kafkalog_broker.quotas.entities import (
+    CONNECTION,
+    CONSUMER,
+    DEFAULT,
+    MUTATION,
+    REQUEST,
+    Entity,
+    Holder,
+    Quotas,
+    candidates,
+)
+from kafkalog_broker.quotas.least_recent import LeastRecent
+from kafkalog_broker.quotas.rates import Rate, TokenBucket, Windows
+
+KNOWN = 10_000
+"""Clients, and what they have done, that are remembered: any client can make up ids. When there are more, the one that
+was not seen for longest is forgotten. Users are remembered in a table of their own, as nobody makes them up; and so are
+addresses."""
+
+LONGEST = 64
+"""Characters of a name that is remembered as it is; of a longer one, a digest. Client ids have up to 32 KB."""
+
+
+def _brief(name: str) -> str:
+    """The name, or what stands for it: text that no client id is, being too long for one that is kept."""
+    if len(name) <= LONGEST:
+        return name
+    return "sha512:" + sha512(name.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Whom a request comes from: the name in its principal, and the client id in its header."""
+
+    user: str
+    client_id: str
+
+    @classmethod
+    def of(cls, principal: str, client_id: str | None) -> Client:
+        return cls(principal.partition(":")[2], client_id or "")
+
+
+class ClientQuotas:
+    """now_ms: a clock that only rises. throttled, throttle_ms: how often, and for how long in all, by quota."""
+
+    def __init__(self, windows: Windows, mutation_windows: Windows, now_ms: Callable[[], int]) -> None:
+        self._windows, self._now_ms = windows, now_ms
+        self.quotas: dict[Entity, Mapping[str, float]] = {}
+        self.in_use: frozenset[str] = frozenset()
+        """The quotas that somebody has."""
+        self._having: Counter[str] = Counter()  # entities, by quota
+        self._held: OrderedDict[tuple[str, Client], tuple[Holder, float] | None] = OrderedDict()
+        self._limited: OrderedDict[tuple[str, str | None], bool] = OrderedDict()
+        self._rates, self._user_rates, self._ip_rates = (
+            LeastRecent[tuple[str, Holder], Rate](KNOWN, lambda: Rate(windows)) for _ in range(3)
+        )
+        self._buckets, self._user_buckets = (
+            LeastRecent[Holder, TokenBucket](KNOWN, lambda: TokenBucket(mutation_windows)) for _ in range(2)
+        )
+        self.throttled: Counter[str] = Counter()
+        self.throttle_ms: Counter[str] = Counter()
+
+    def use(self, quotas: Quotas) -> None:
+        """From now on, instead of those there were."""
+        self.quotas = {entity: dict(values) for entity, values in quotas.items() if values}
+        self._having = Counter(key for values in self.quotas.values() for key in values)
+        self._changed()
+
+    def change(self, entity: Entity, values: Mapping[str, float]) -> None:
+        """All quotas that an entity has from now on. What was done already counts under the new limits."""
+        self._having.subtract(self.quotas.pop(entity, {}).keys())
+        if values:
+            self.quotas[entity] = dict(values)
+            self._having.update(values.keys())
+        self._changed()
+
+    def _changed(self) -> None:
+        self.in_use = frozenset(key for key, number in self._having.items() if number)
+        self._held.clear()
+        self._limited.clear()
+
+    def limits(self, principal: str, client_id: str | None) -> bool:
+        """Whether any quota holds for a client: one look-up for who was seen before, as most clients have none."""
+        known = self._limited.get((principal, client_id))
+        if known is None:
+            client = Client.of(principal, client_id)
+            known = any(self._find(key, client) is not None for key in self.in_use)
+            if len(client.client_id) <= LONGEST:
+                if len(self._limited) >= KNOWN:
+                    self._limited.popitem(last=False)
+                self._limited[principal, client_id] = known
+        return known
+
+    def limit(self, key: str, client: Client) -> tuple[Holder, float] | None:
+        """Who shares the quota that holds for a client, and what it allows; None: there is none."""
+        if key not in self.in_use:
+            return None
+        known = (key, client if len(client.client_id) <= LONGEST else Client(client.user, _brief(client.client_id)))
+        if known not in self._held:
+            if len(self._held) >= KNOWN:
+                self._held.popitem(last=False)
+            self._held[known] = self._find(key, client)
+        return self._held[known]
+
+    def _find(self, key: str, client: Client) -> tuple[Holder, float] | None:
+        for entity, holder in candidates(client.user, client.client_id):
+            values = self.quotas.get(entity)
+            if values is not None and key in values:
+                return tuple(name and _brief(name) for name in holder), values[key]  # type: ignore[return-value]
+        return None
+
+    # ---- rates
+
+    def record(self, key: str, client: Client, value: float) -> int:
+        """Note bytes, or percents of a second; how many ms the client has to wait."""
+        found = self.limit(key, client)
+        if found is None:
+            return 0
+        holder, limit = found
+        now_ms, rate = self._now_ms(), self._rate(key, holder)
+        rate.record(value, now_ms)
+        wait_ms = rate.throttle_ms(limit, now_ms)
+        if key == REQUEST:  # the others wait until the rate is what it should be; here a window is enough
+            wait_ms = min(wait_ms, self._windows.ms)
+        return self._noted(key, wait_ms)
+
+    def record_fetch(self, client: Client, size: int) -> int:
+        """As `record` for what is about to be sent; when that has to wait it is not sent, and not counted."""
+        wait_ms = self.record(CONSUMER, client, size)
+        if wait_ms:
+            self.take_back(client, size)
+        return wait_ms
+
+    def take_back(self, client: Client, size: int) -> None:
+        """A fetched answer that was recorded is not sent."""
+        found = self.limit(CONSUMER, client)
+        if found is not None:
+            self._rate(CONSUMER, found[0]).record(-size, self._now_ms())
+
+    def fetch_bytes(self, client: Client) -> int | None:
+        """What one answer may hold so that it can be sent at all: what is allowed in the windows without the current
+        one. None: there is no quota."""
+        found = self.limit(CONSUMER, client)
+        return None if found is None else int(found[1] * (self._windows.count - 1) * self._windows.ms / 1000)
+
+    def _rate(self, key: str, holder: Holder) -> Rate:
+        return (self._user_rates if holder[1] is None else self._rates)[key, holder]
+
+    # ---- changes of topics
+
+    def may_mutate(self, client: Client, partitions: int) -> bool:
+        """Note that so many partitions are made or removed, unless too many were before (then False)."""
+        found = self.limit(MUTATION, client)
+        if found is None:
+            return True
+        bucket, limit, now_ms = self._bucket(found[0]), found[1], self._now_ms()
+        if bucket.tokens(limit, now_ms) < 0:
+            return False
+        bucket.record(partitions, limit, now_ms)
+        return True
+
+    def mutate(self, client: Client, partitions: int) -> None:
+        """As `may_mutate`, for clients that cannot be refused."""
+        found = self.limit(MUTATION, client)
+        if found is not None:
+            self._bucket(found[0]).record(partitions, found[1], self._now_ms())
+
+    def mutation_wait_ms(self, client: Client) -> int:
+        """How long the client has to wait until it may change something again."""
+        found = self.limit(MUTATION, client)
+        wait_ms = 0 if found is None else self._bucket(found[0]).throttle_ms(found[1], self._now_ms())
+        return self._noted(MUTATION, wait_ms)
+
+    def _bucket(self, holder: Holder) -> TokenBucket:
+        return (self._user_buckets if holder[1] is None else self._buckets)[holder]
+
+    # ---- connections
+
+    def connection(self, ip: str) -> int:
+        """A connection comes from an address: 0, or how many ms it is kept before it is closed unserved."""
+        limit = self._ip_limit(ip)
+        if limit is None:
+            return 0
+        now_ms, rate = self._now_ms(), self._ip_rates[CONNECTION, (ip, None)]
+        rate.record(1, now_ms)
+        wait_ms = min(rate.throttle_ms(limit, now_ms), self._windows.ms)
+        if wait_ms:
+            rate.record(-1, now_ms)
+        return self._noted(CONNECTION, wait_ms)
+
+    def _ip_limit(self, ip: str) -> float | None:
+        for name in (ip, DEFAULT):
+            values: Mapping[str, float] = self.quotas.get(Entity(ip=name), {})
+            if CONNECTION in values:
+                return values[CONNECTION]
+        return None
+
+    def _noted(self, key: str, wait_ms: int) -> int:
+        if wait_ms > 0:
+            self.throttled[key] += 1
+            self.throttle_ms[key] += wait_ms
+        return wait_ms

@@ -1,0 +1,152 @@
+"""What AlterClientQuotas makes of the quotas, and what DescribeClientQuotas finds in them.
+
+As Kafka's ClientQuotaControlManager and ClientQuotasImage, with their messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from heapq import merge
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.quotas.entities import TYPES, Entity, Quotas, entity_of
+
+EXACT, OF_DEFAULT, ANY = 0, 1, 2
+"""How a component of a filter is meant (DescribeClientQuotas)."""
+
+_BITS = {"LONG": 63, "INT": 31}
+_ARTICLES = {63: "a LONG", 31: "an INT"}
+_ALMOST = 1e-6
+"""Whole numbers come as doubles: so far off is still one."""
+
+
+_SORTED_AT_ONCE = 500
+"""Entities: about half a millisecond."""
+
+
+class Operation(NamedTuple):
+    """value None: the quota is to go."""
+
+    key: str
+    value: float | None
+
+
+class Component(NamedTuple):
+    entity_type: str
+    match_type: int
+    match: str | None
+
+
+def altered(
+    quotas: Quotas, named: Iterable[tuple[str, str | None]], operations: Iterable[Operation]
+) -> tuple[Entity, dict[str, float]]:
+    """An entity, and all its quotas after the operations. Raises BrokerError invalid_request."""
+    entity = checked_entity(named)
+    values = dict(quotas.get(entity, {}))
+    for key, value in operations:
+        if key not in entity.keys:
+            raise _invalid(f"Invalid configuration key {key}")
+        if value is None:
+            values.pop(key, None)
+            continue
+        if value <= 0 or value != value:
+            raise _invalid(f"Quota {key} must be greater than 0")
+        bits = _BITS.get(entity.keys[key])
+        if bits is not None:
+            if value >= 2**bits:
+                raise _invalid(f"Proposed value for {key} is too large for {_ARTICLES[bits]}.")
+            whole = int(value + _ALMOST)
+            if abs(whole - value) > _ALMOST:
+                raise _invalid(f"{key} cannot be a fractional value.")
+            value = float(whole)
+        values[key] = value
+    return entity, values
+
+
+def checked_entity(named: Iterable[tuple[str, str | None]]) -> Entity:
+    """Of a kind that is named twice the last counts, as in Kafka. Raises BrokerError invalid_request for what is no
+    entity."""
+    found: dict[str, str | None] = {}
+    for kind, name in named:
+        if kind not in TYPES:
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise _invalid(f"Empty {kind} not supported")
+        found[kind] = name
+    if not found:
+        raise _invalid("Invalid empty client quota entity")
+    if "ip" in found and len(found) > 1:
+        raise _invalid(
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # Kafka's words
+        )
+    address = found.get("ip")
+    if address is not None:
+        try:
+            ip_address(address)
+        except ValueError:
+            raise _invalid(f"{address} is not a valid IP or resolvable host.") from None
+    return entity_of(found)
+
+
+def described(
+    quotas: Quotas, components: Iterable[Component], *, strict: bool
+) -> Generator[None, None, Iterator[Entity]]:
+    """The entities that match all components, in order; strict: and say nothing besides. A generator of steps, and what
+    it returns is another: there may be tens of thousands. Raises BrokerError invalid_request."""
+    exact, of_any = _filter(components)
+    runs: list[list[Entity]] = [[]]
+    for entity in quotas:
+        yield
+        named = entity.named()
+        if strict and len(named) != len(exact) + len(of_any):
+            continue
+        if all(kind in named and named[kind] == name for kind, name in exact.items()) and of_any <= named.keys():
+            runs[-1].append(entity)
+            if len(runs[-1]) == _SORTED_AT_ONCE:
+                runs[-1].sort(key=_order)
+                runs.append([])
+    runs[-1].sort(key=_order)
+    return merge(*runs, key=_order)
+
+
+def _order(entity: Entity) -> tuple[tuple[bool, str], ...]:
+    return tuple((name is None, name or "") for name in entity)
+
+
+def _filter(components: Iterable[Component]) -> tuple[Mapping[str, str | None], set[str]]:
+    exact: dict[str, str | None] = {}
+    of_any: set[str] = set()
+    for kind, how, match in components:
+        if not kind:
+            raise _invalid("Invalid empty entity type.")
+        if kind in exact or kind in of_any:
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
+        if how == EXACT:
+            if match is None:
+                raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+            exact[kind] = match
+        elif how in (OF_DEFAULT, ANY):
+            if match is not None:
+                name = "MATCH_TYPE_DEFAULT" if how == OF_DEFAULT else "MATCH_TYPE_SPECIFIED"
+                raise _invalid(f"Request specified {name}, but also specified a match string.")
+            if how == OF_DEFAULT:
+                exact[kind] = None
+            else:
+                of_any.add(kind)
+        else:
+            raise _invalid(f"Unknown match type {how}")
+    kinds = exact.keys() | of_any
+    if "ip" in kinds and kinds & {"user", "client-id"}:
+        raise _invalid(
+            "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
+            "filter component."
+        )
+    for kind in sorted(kinds - set(TYPES)):
+        raise BrokerError(ErrorCode.unsupported_version, f"Unsupported entity type {kind}")
+    return exact, of_any
+
+
+def _invalid(what: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_request, what)

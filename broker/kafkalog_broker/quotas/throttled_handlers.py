@@ -1,0 +1,102 @@
+"""Handlers that keep to the quotas: they take the place of the others while there are any.
+
+As in Kafka a request is handled first, and then its client has to wait: the answer, which comes at once, says how long,
+and the connection is muted for that time (KIP-219). Fetch looks for itself whether its answer may be sent.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Coroutine, Generator
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from kafkalog_broker.protocol.api_registry import Api, Request
+from kafkalog_broker.protocol.throttle_time import with_throttle_time
+from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
+from kafkalog_broker.quotas.entities import MUTATION, PRODUCER, REQUEST
+from kafkalog_broker.quotas.mutations import STRICT_FROM, charged
+
+PRODUCE = 0
+UNTHROTTLED = frozenset({17, 36})
+"""SaslHandshake and SaslAuthenticate: it is not known yet who asks."""
+
+_PRODUCE_FLEXIBLE = 9
+
+
+def throttled(quotas: ClientQuotas, api: Api) -> Api:
+    """The same API, under the quotas."""
+    return api if api.key in UNTHROTTLED else replace(api, handler=partial(_handle, quotas, api))
+
+
+def _handle(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> Any:
+    """What the handler returns, at once where it does: who has no quota loses nothing by those of others."""
+    if quotas.limits(request.connection.principal, request.client_id):
+        return _handle_limited(quotas, api, request, broker)
+    return api.handler(request, broker)
+
+
+async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> Any:
+    client = Client.of(request.connection.principal, request.client_id)
+    wait_ms, timed = 0, REQUEST in quotas.in_use
+    size = produce_bytes(request) if api.key == PRODUCE else 0
+    mutates = api.key in STRICT_FROM and MUTATION in quotas.in_use
+    handled = api.handled(charged(quotas, client, request) if mutates else request, broker)
+    if timed:
+        spent = Spent()
+        response = await spent.on(handled)
+        if response is not None:  # without an answer nobody can be told to wait: as in Kafka such requests are free
+            wait_ms = quotas.record(REQUEST, client, spent.seconds * 100)
+    else:
+        response = await handled
+    if size:
+        wait_ms = max(wait_ms, quotas.record(PRODUCER, client, size))
+    if mutates:
+        wait_ms = max(wait_ms, quotas.mutation_wait_ms(client))
+    if not wait_ms:
+        return response
+    request.connection.mute(wait_ms / 1000)
+    return None if response is None else with_throttle_time(request, response, wait_ms)
+
+
+def produce_bytes(request: Request) -> int:
+    """The size of a Produce request, header included, as Kafka counts it; lengths of flexible versions as if each took
+    one byte, so it may be some bytes less."""
+    asked = request.entity
+    flexible = request.version >= _PRODUCE_FLEXIBLE
+    length, tags = (1, 1) if flexible else (2, 0)
+    count = 1 if flexible else 4
+    size = 10 + len((request.client_id or "").encode()) + tags
+    size += (length + len((asked.transactional_id or "").encode()) if request.version >= 3 else 0) + 6 + count + tags
+    for name, partitions in asked.topics:
+        size += (length + len(name.encode()) if isinstance(name, str) else 16) + count + tags
+        size += sum(4 + count + tags + (0 if records is None else len(records)) for _, records in partitions)
+    return size
+
+
+class Spent:
+    """How long a handler kept the event loop, without what it waited for. In seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @types.coroutine
+    def on(self, handled: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """What `handled` returns."""
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            began = perf_counter()
+            try:
+                waits_for = handled.send(value) if error is None else handled.throw(error)
+            except StopIteration as done:
+                return done.value
+            finally:
+                self.seconds += perf_counter() - began
+            value = error = None
+            try:
+                value = yield waits_for
+            except BaseException as thrown:  # noqa: BLE001 - what is thrown into this is for the handler
+                error = thrown

@@ -1,0 +1,148 @@
+"""Which right each API asks for: one table, of what KafkaApis and ControllerApis check.
+
+`whole`: rights without which nothing of a request is done. `each`: the right to each thing that it names; what is
+missing is refused, or left out of the answer, by itself. The error follows from the resource
+(`protocol/acls.REFUSALS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Request
+
+_O, _R = Operation, ResourceType
+Cluster = tuple[Operation, ResourceType, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """`of`: the field of the request with the name, for a right to the whole; None: the cluster. `unless`: a right that
+    does as well, about which nothing is logged."""
+
+    operation: Operation
+    resource: ResourceType
+    of: str | None = None
+    unless: Cluster | tuple[Operation, ResourceType, None] | None = None
+
+    def name_in(self, entity: Any) -> str:
+        return CLUSTER_NAME if self.of is None else str(getattr(entity, self.of))
+
+
+Whole = tuple[Right, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What one API asks for. note: what the columns do not say."""
+
+    whole: Whole | Callable[[Request], Whole] = ()
+    each: Right | None = None
+    note: str = ""
+
+    def of(self, request: Request) -> Whole:
+        return self.whole(request) if callable(self.whole) else self.whole
+
+
+def cluster(operation: Operation) -> Cluster:
+    return operation, _R.CLUSTER, CLUSTER_NAME
+
+
+def _on_cluster(operation: Operation, unless: Operation | None = None) -> Rights:
+    return Rights((Right(operation, _R.CLUSTER, None, None if unless is None else cluster(unless)),))
+
+
+def _each(operation: Operation, resource: ResourceType, unless: Operation | None = None, note: str = "") -> Rights:
+    return Rights(each=Right(operation, resource, None, None if unless is None else cluster(unless)), note=note)
+
+
+_READ_GROUP = Right(_O.READ, _R.GROUP, "group_id")
+_WRITE_ID = Right(_O.WRITE, _R.TRANSACTIONAL_ID, "transactional_id")
+_TOPIC = {operation: Right(operation, _R.TOPIC) for operation in Operation}
+
+
+def _init_producer_id(request: Request) -> Whole:
+    if request.entity.transactional_id is not None:
+        return (_WRITE_ID,)
+    return (Right(_O.IDEMPOTENT_WRITE, _R.CLUSTER, None, (_O.WRITE, _R.TOPIC, None)),)
+
+
+def _add_partitions(request: Request) -> Whole:
+    if request.version >= 4:
+        return (Right(_O.CLUSTER_ACTION, _R.CLUSTER),)
+    return (Right(_O.WRITE, _R.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),)
+
+
+RIGHTS: Mapping[int, Rights] = {
+    0: Rights(each=_TOPIC[_O.WRITE], note="with transactional batches also WRITE TRANSACTIONAL_ID"),
+    1: Rights(each=_TOPIC[_O.READ], note="followers: CLUSTER_ACTION CLUSTER instead"),
+    2: Rights(each=_TOPIC[_O.DESCRIBE]),
+    3: Rights(each=_TOPIC[_O.DESCRIBE], note="to create one: CREATE TOPIC or CREATE CLUSTER"),
+    8: Rights((_READ_GROUP,), _TOPIC[_O.READ]),
+    9: Rights(each=Right(_O.DESCRIBE, _R.GROUP), note="and DESCRIBE TOPIC for each topic"),
+    10: Rights(note="DESCRIBE GROUP or DESCRIBE TRANSACTIONAL_ID for each key"),
+    11: Rights((_READ_GROUP,)),
+    12: Rights((_READ_GROUP,)),
+    13: Rights((_READ_GROUP,)),
+    14: Rights((_READ_GROUP,)),
+    15: _each(_O.DESCRIBE, _R.GROUP),
+    16: _each(_O.DESCRIBE, _R.GROUP, _O.DESCRIBE, "others are left out"),
+    17: Rights(),
+    18: Rights(),
+    19: _each(_O.CREATE, _R.TOPIC, _O.CREATE, "DESCRIBE_CONFIGS TOPIC to be shown its configuration"),
+    20: _each(_O.DELETE, _R.TOPIC, _O.DELETE, "by name DESCRIBE TOPIC too"),
+    21: _each(_O.DELETE, _R.TOPIC),
+    22: Rights(
+        _init_producer_id, note="WRITE TRANSACTIONAL_ID; without an id IDEMPOTENT_WRITE CLUSTER or WRITE some TOPIC"
+    ),
+    23: _each(_O.DESCRIBE, _R.TOPIC, _O.CLUSTER_ACTION),
+    24: Rights(
+        _add_partitions, _TOPIC[_O.WRITE], "WRITE TRANSACTIONAL_ID; from version 4 on CLUSTER_ACTION CLUSTER alone"
+    ),
+    25: Rights((_WRITE_ID, _READ_GROUP)),
+    26: Rights((_WRITE_ID,)),
+    27: _on_cluster(_O.CLUSTER_ACTION, _O.ALTER),
+    28: Rights((_WRITE_ID, _READ_GROUP), _TOPIC[_O.READ]),
+    29: _on_cluster(_O.DESCRIBE),
+    30: _on_cluster(_O.ALTER),
+    31: _on_cluster(_O.ALTER),
+    32: Rights(note="DESCRIBE_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else"),
+    33: Rights(note="ALTER_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else"),
+    35: _on_cluster(_O.DESCRIBE),
+    36: Rights(),
+    37: _each(_O.ALTER, _R.TOPIC),
+    42: _each(_O.DELETE, _R.GROUP),
+    43: _on_cluster(_O.ALTER),
+    44: Rights(note="as AlterConfigs"),
+    45: _on_cluster(_O.ALTER),
+    46: _on_cluster(_O.DESCRIBE),
+    47: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),), _TOPIC[_O.READ]),
+    48: _on_cluster(_O.DESCRIBE_CONFIGS),
+    49: _on_cluster(_O.ALTER_CONFIGS),
+    50: _on_cluster(_O.DESCRIBE),
+    51: _on_cluster(_O.ALTER),
+    57: _on_cluster(_O.ALTER),
+    60: Rights(note="authorized operations with DESCRIBE CLUSTER only"),
+    61: _each(_O.READ, _R.TOPIC),
+    65: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID, note="topics without DESCRIBE TOPIC are left out"),
+    66: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID, note="others are left out"),
+    68: Rights((_READ_GROUP,), note="DESCRIBE TOPIC for each topic that is subscribed to by its name"),
+    69: _each(_O.DESCRIBE, _R.GROUP, note="and DESCRIBE TOPIC for each topic that its members are assigned"),
+    74: _on_cluster(_O.DESCRIBE_CONFIGS),
+    75: _each(_O.DESCRIBE, _R.TOPIC),
+    76: Rights((_READ_GROUP,), note="DESCRIBE TOPIC for each topic it subscribes to"),
+    77: _each(_O.DESCRIBE, _R.GROUP, note="and DESCRIBE TOPIC for each topic that is assigned"),
+    78: Rights((_READ_GROUP,), _TOPIC[_O.READ]),
+    79: Rights((_READ_GROUP,), _TOPIC[_O.READ]),
+    83: _on_cluster(_O.CLUSTER_ACTION),
+    84: _on_cluster(_O.CLUSTER_ACTION),
+    85: _on_cluster(_O.CLUSTER_ACTION),
+    86: _on_cluster(_O.CLUSTER_ACTION),
+    87: _on_cluster(_O.CLUSTER_ACTION),
+    90: Rights(each=Right(_O.DESCRIBE, _R.GROUP), note="and DESCRIBE TOPIC for each topic"),
+    91: Rights((_READ_GROUP,), _TOPIC[_O.READ]),
+    92: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),), note="and READ TOPIC for each topic"),
+}

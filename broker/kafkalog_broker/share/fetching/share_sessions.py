@@ -1,0 +1,108 @@
+"""Share sessions (KIP-932): which partitions a member fetches, remembered between its requests (ShareSessionCache).
+
+A session belongs to a connection and ends with it. Its epoch counts the requests: 0 begins one, -1 ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+_LAST_EPOCH = 2**31 - 1
+
+
+class SessionKey(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+Partition = tuple[UUID, int]
+"""Topic id and partition."""
+
+
+class ShareSession:
+    """partitions: and whether the next answer has to name them, whatever there is to say."""
+
+    __slots__ = ("epoch", "key", "partitions")
+
+    def __init__(self, key: SessionKey, partitions: Iterable[Partition]) -> None:
+        self.key = key
+        self.epoch = 1
+        self.partitions: dict[Partition, bool] = dict.fromkeys(partitions, False)
+
+    def update(self, added: Iterable[Partition], forgotten: Iterable[Partition]) -> None:
+        for partition in added:
+            self.partitions.setdefault(partition, True)
+        for partition in forgotten:
+            self.partitions.pop(partition, None)
+
+    def advance(self) -> None:
+        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
+
+
+def _no_session() -> BrokerError:
+    return BrokerError(ErrorCode.share_session_not_found, "The share session was not found.")
+
+
+class ShareSessions:
+    """At most `slots` of them (group.share.max.share.sessions)."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: dict[SessionKey, ShareSession] = {}
+        self._members: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """Of all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def get(self, key: SessionKey) -> ShareSession:
+        """Raises BrokerError share_session_not_found."""
+        session = self._sessions.get(key)
+        if session is None:
+            raise _no_session()
+        return session
+
+    def begin(self, key: SessionKey, partitions: Iterable[Partition]) -> ShareSession:
+        """In the place of the one before. Raises BrokerError share_session_limit_reached."""
+        self.remove(key)
+        if len(self._sessions) >= self._slots:
+            raise BrokerError(ErrorCode.share_session_limit_reached, "The limit of share sessions has been reached.")
+        session = self._sessions[key] = ShareSession(key, partitions)
+        self._members[key.group_id] = self._members.get(key.group_id, 0) + 1
+        return session
+
+    def next_request(self, key: SessionKey, epoch: int) -> ShareSession:
+        """The session of a request that is neither its first nor its last. Raises BrokerError:
+        share_session_not_found, invalid_share_session_epoch."""
+        session = self.get(key)
+        if session.epoch != epoch:
+            raise BrokerError(
+                ErrorCode.invalid_share_session_epoch, f"share session epoch {epoch}, expected {session.epoch}"
+            )
+        session.advance()
+        return session
+
+    def remove(self, key: SessionKey) -> ShareSession | None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            left = self._members[key.group_id] - 1
+            if left:
+                self._members[key.group_id] = left
+            else:
+                del self._members[key.group_id]
+        return session
+
+    def is_current(self, session: ShareSession) -> bool:
+        return self._sessions.get(session.key) is session
+
+    def has_members(self, group_id: str) -> bool:
+        return group_id in self._members

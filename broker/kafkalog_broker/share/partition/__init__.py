@@ -1,0 +1,1 @@
+"""The records of one share partition that are in flight, as plain data and decisions (Kafka's SharePartition)."""

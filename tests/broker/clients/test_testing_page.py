@@ -1,0 +1,20 @@
+"""The examples of docs/testing.md, as they stand there: pytest collects the functions that they define."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest  # noqa: F401 - the examples use it
+
+from kafkalog_broker.pytest_plugin import kafkalog_broker  # noqa: F401 - also where the plugin is not installed
+
+PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8").split("## Examples")[1], re.DOTALL)
+
+for number, example in enumerate(EXAMPLES):
+    exec(compile(example, f"{PAGE}, example {number + 1}", "exec"), globals())
+
+
+def test_there_are_five_examples_at_least() -> None:
+    assert sum(name.startswith("test_") for name in globals()) >= 6

@@ -1,0 +1,74 @@
+"""Properties of consumer groups: which the broker starts with, and which a group may have, in Kafka's words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.group_properties import check_group_properties
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_settings import group_settings
+from kafkalog_broker.groups.modern.group_store import GroupSettings
+from tests.broker.groups.test_consumer_group_machine import Groups
+
+P = "group.consumer."
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({P + "session.timeout.ms": 44_999}, f"{P}session.timeout.ms must be greater than or equal to {P}min.session"),
+        ({P + "session.timeout.ms": 60_001}, f"{P}session.timeout.ms must be less than or equal to {P}max.session"),
+        ({P + "max.session.timeout.ms": 1}, f"{P}max.session.timeout.ms must be greater than or equal to {P}min.sess"),
+        ({P + "heartbeat.interval.ms": 4999}, f"{P}heartbeat.interval.ms must be greater than or equal to {P}min."),
+        (
+            {P + "heartbeat.interval.ms": 45_000, P + "max.heartbeat.interval.ms": 50_000},
+            f"{P}heartbeat.interval.ms must be less than {P}session.timeout.ms",
+        ),
+        ({P + "assignment.interval.ms": 15_001}, f"{P}assignment.interval.ms must be less than or equal to {P}max."),
+        ({P + "assignors": "uniform,com.example.Mine"}, "this broker has uniform and range"),
+    ],
+)
+def test_a_broker_does_not_start_with_values_that_contradict_each_other(
+    properties: dict[str, object], why: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.from_properties({"log.dirs": "/x", **properties})
+    assert why in str(refused.value)
+
+
+def test_a_groups_own_values_hold_within_the_limits_of_the_broker() -> None:
+    config = BrokerConfig.from_properties({"log.dirs": "/x"})
+    assert group_settings(config, {}) == GroupSettings(45_000, 5_000, 1_000)
+    own = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "6000"}
+    check_group_properties(own, config)
+    assert group_settings(config, own) == GroupSettings(50_000, 6_000, 1_000)
+    beyond = {"consumer.session.timeout.ms": "1", "consumer.assignment.interval.ms": "99999"}
+    assert group_settings(config, beyond) == GroupSettings(45_000, 5_000, 15_000)  # the limits were other ones
+
+
+def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:
+    configs = DynamicConfigs([tmp_path], 1)
+    configs.save({"log.retention.ms": "7"}, {})
+    configs.save_group("g", {"consumer.session.timeout.ms": "50000"})
+    again = DynamicConfigs([tmp_path], 1)
+    again.load()
+    assert again.of_group("g") == {"consumer.session.timeout.ms": "50000"}
+    assert again.default == {"log.retention.ms": "7"}
+    again.save_group("g", {})
+    last = DynamicConfigs([tmp_path], 1)
+    last.load()
+    assert last.groups == {}
+
+
+def test_without_the_protocol_its_members_are_refused() -> None:
+    world = Groups()
+    world.coordinator.config = BrokerConfig.from_properties({"group.coordinator.rebalance.protocols": "classic"})
+    with pytest.raises(BrokerError) as refused:
+        world.join("a", "orders")
+    assert refused.value.code is ErrorCode.unsupported_version
+    assert world.coordinator.describe_consumer_group("g").error is ErrorCode.unsupported_version

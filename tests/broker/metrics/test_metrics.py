@@ -1,0 +1,377 @@
+"""What --metrics tells: a whole broker is asked over sockets, and its text read by Prometheus' own parser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import struct
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+from kio.schema.metadata.v12.request import MetadataRequest
+from kio.schema.offset_commit.v8.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.types import GroupId, ProducerId, TopicName, TransactionalId
+from kio.static.primitive import i16, i32, i32Timedelta, i64
+from prometheus_client.parser import text_string_to_metric_families
+
+from kafkalog_broker.admin.topic_changes import ensure_topic
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.metrics import definitions, http_server
+from kafkalog_broker.metrics.definitions import METRICS
+from kafkalog_broker.metrics.exposition import LINES_A_STEP, Samples
+from kafkalog_broker.metrics.http_server import MAX_HEAD_BYTES, HttpServer
+from kafkalog_broker.metrics.request_counts import RequestCounts, counted
+from kafkalog_broker.net.dispatch import answer_of
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.server import Server
+from kafkalog_broker.testing import frame_of
+from kafkalog_broker.traffic import LOOKED_AT, Traffic
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.write.encoded_batch import build_batch
+
+ROOT = Path(__file__).parents[3]
+Found = dict[tuple[str, tuple[str, ...]], float]
+
+
+def port_of(server: Server) -> int:
+    assert server.metrics_address is not None
+    return server.metrics_address[1]
+
+
+async def get(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
+    return await raw(port, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+
+async def raw(port: int, sent: bytes) -> tuple[int, bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]) if head else 0, body
+
+
+def parsed(text: bytes) -> Found:
+    found: Found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            key = (sample.name, tuple(value for _, value in sorted(sample.labels.items())))
+            assert key not in found, f"{key} is there twice"
+            found[key] = sample.value
+    return found
+
+
+async def ask(writer: asyncio.StreamWriter, reader: asyncio.StreamReader, frame: bytes) -> bytes:
+    writer.write(struct.pack(">i", len(frame)) + frame)
+    size = struct.unpack(">i", await reader.readexactly(4))[0]
+    return await reader.readexactly(size)
+
+
+def produce_frame(topic: str, records: bytes) -> bytes:
+    """Produce 3: no transactional id, acks 1, one partition."""
+    name = topic.encode()
+    return (
+        struct.pack(">hhih", 0, 3, 1, -1)
+        + struct.pack(">hhi", -1, 1, 1000)
+        + struct.pack(">ih", 1, len(name)) + name
+        + struct.pack(">iii", 1, 0, len(records)) + records
+    )  # fmt: skip
+
+
+def fetch_frame(topic: str) -> bytes:
+    """Fetch 4 from offset 0."""
+    name = topic.encode()
+    return (
+        struct.pack(">hhih", 1, 4, 2, -1)
+        + struct.pack(">iiiib", -1, 0, 1, 1 << 20, 0)
+        + struct.pack(">ih", 1, len(name)) + name
+        + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+    )  # fmt: skip
+
+
+def commit(group: str, topic: str, offset: int) -> Any:
+    return OffsetCommitRequest(
+        group_id=GroupId(group), generation_id_or_member_epoch=i32(-1), member_id="", group_instance_id=None,
+        topics=(OffsetCommitRequestTopic(
+            name=TopicName(topic),
+            partitions=(OffsetCommitRequestPartition(
+                partition_index=i32(0), committed_offset=i64(offset), committed_leader_epoch=i32(-1),
+                committed_metadata=None,
+            ),),
+        ),),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    config = {
+        "log.dirs": str(tmp_path),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.num.partitions": 1,
+        "log.flush.interval.messages": 1,
+    }
+    return Server(BrokerConfig.from_properties(config), metrics=("127.0.0.1", 0))
+
+
+def test_a_scrape_tells_what_was_asked_stored_and_committed(server: Server) -> None:
+    batch = bytes(build_batch([(None, b"v" * 50)] * 7, server.clock.now_ms()).data)
+
+    async def go() -> tuple[Found, Found]:
+        await server.start()
+        try:
+            await server.loading
+            await ensure_topic(server, "orders", 2, {})
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+            for _ in range(3):
+                await ask(writer, reader, produce_frame("orders", batch))
+            await ask(writer, reader, produce_frame("nowhere", batch))
+            fetched = await ask(writer, reader, fetch_frame("orders"))
+            assert batch[61:] in fetched
+            find = FindCoordinatorRequest(key_type=0, coordinator_keys=("g",))  # type: ignore[arg-type]
+            await ask(writer, reader, frame_of(find))
+            await ask(writer, reader, frame_of(commit("g", "orders", 5)))
+            begin = InitProducerIdRequest(
+                transactional_id=TransactionalId("t"), transaction_timeout=i32Timedelta.parse(timedelta(minutes=1)),
+                producer_id=ProducerId(-1), producer_epoch=i16(-1),
+            )  # fmt: skip
+            find = FindCoordinatorRequest(key_type=1, coordinator_keys=("t",))  # type: ignore[arg-type]
+            await ask(writer, reader, frame_of(find))
+            await ask(writer, reader, frame_of(begin))
+            unknown = MetadataRequest(
+                topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+            )
+            await ask(writer, reader, frame_of(unknown))
+            status, first = await get(port_of(server), "/metrics")
+            assert status == 200
+            writer.write(struct.pack(">ihhi", 8, 99, 0, 1))  # no such API
+            assert await reader.read() == b""
+            writer.close()
+            _, second = await get(port_of(server), "/metrics?again")
+            return parsed(first), parsed(second)
+        finally:
+            await server.stop()
+
+    found, later = asyncio.run(go())
+    size = len(batch)
+    assert found["kafkalog_request_seconds_count", ("Produce",)] == 4
+    assert found["kafkalog_request_seconds_bucket", ("Produce", "+Inf")] == 4
+    assert found["kafkalog_request_bytes_total", ("Produce",)] == 3 * len(produce_frame("orders", batch)) + len(
+        produce_frame("nowhere", batch)
+    )
+    assert found["kafkalog_response_bytes_total", ("Fetch",)] > 3 * size
+    assert found["kafkalog_errors_total", ("Produce", "unknown_topic_or_partition")] == 1
+    assert found["kafkalog_topic_bytes_in_total", ("orders",)] == 3 * size
+    assert found["kafkalog_topic_records_in_total", ("orders",)] == 21
+    assert found["kafkalog_topic_bytes_out_total", ("orders",)] == 3 * size
+    assert found["kafkalog_topic_log_size_bytes", ("orders",)] == 3 * size
+    assert found["kafkalog_topic_partitions", ("orders",)] == 2
+    assert found["kafkalog_topic_segments", ("orders",)] == 2
+    assert found["kafkalog_topic_flushes_total", ("orders",)] == 3
+    assert found["kafkalog_topic_unflushed_records", ("orders",)] == 0
+    assert found["kafkalog_group_lag", ("g", "orders")] == 16
+    assert found["kafkalog_groups", ("Empty",)] == 1
+    assert found["kafkalog_transactions", ("Empty",)] == 1
+    assert found["kafkalog_connections", ("PLAINTEXT",)] == 1
+    assert found["kafkalog_partitions", ()] == 4
+    assert found["kafkalog_ready", ()] == 1
+    assert later["kafkalog_connections", ("PLAINTEXT",)] == 0
+    assert later["kafkalog_requests_closed_total", ("unknown",)] == 1
+    names = {re.sub(r"_(bucket|sum|count)$", "", name) for name, _ in later}
+    seen_only_where_it_happens = {"kafkalog_event_loop_longest_hold_seconds"}
+    assert METRICS.keys() - names <= seen_only_where_it_happens
+    assert names <= METRICS.keys()
+
+
+def test_a_broker_is_ready_when_it_serves_and_no_longer_when_it_stops(server: Server) -> None:
+    async def go() -> list[tuple[int, bytes]]:
+        seen: list[tuple[int, bytes]] = []
+        load = server._load_users  # a moment in which the start is not done
+
+        async def look_then_load() -> None:
+            seen.append(await get(port_of(server), "/readyz"))
+            seen.append(await get(port_of(server), "/healthz"))
+            status, text = await get(port_of(server), "/metrics")
+            assert (status, parsed(text)["kafkalog_ready", ()]) == (200, 0)
+            await load()
+
+        server._load_users = look_then_load  # type: ignore[method-assign]
+        await server.start()
+        await server.loading
+        seen.append(await get(port_of(server), "/readyz"))
+        server.failed.set()
+        seen.append(await get(port_of(server), "/readyz"))
+        await server.stop()
+        return seen
+
+    starting, healthy, serving, failed = asyncio.run(go())
+    assert starting == (503, b"not ready: it starts, or stops\n")
+    assert healthy == (200, b"ok\n")
+    assert serving == (200, b"ready\n")
+    assert failed == (503, b"not ready: all log directories have failed\n")
+
+
+def test_whoever_speaks_no_http_is_told_or_left() -> None:
+    async def go() -> list[tuple[int, bytes]]:
+        async def text() -> bytes:
+            return b"text\n"
+
+        http = HttpServer(text, lambda: None)
+        port = await http.start("127.0.0.1", 0)
+        with pytest.raises(KafkalogError, match="--metrics cannot be bound to"):
+            await HttpServer(text, lambda: None).start("127.0.0.1", port)
+        answers = [
+            await get(port, "/metrics"),
+            await get(port, "/metrics", "HEAD"),
+            await get(port, "/metrics", "POST"),
+            await get(port, "/"),
+            await raw(port, b"\x00\x00\r\n\r\n"),
+            await raw(port, b"GET / HTTP/1.1\r\n" + b"x" * (2 * MAX_HEAD_BYTES) + b"\r\n\r\n"),
+        ]
+        await http.stop()
+        return answers
+
+    found = asyncio.run(go())
+    assert found[0] == (200, b"text\n")
+    assert found[1] == (200, b"")
+    assert [status for status, _ in found[2:]] == [405, 404, 400, 0]
+
+
+def test_a_scraper_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "PATIENCE_S", 0.05)
+
+    async def go() -> None:
+        written: list[asyncio.WriteTransport] = []
+
+        async def text() -> bytes:
+            return b"x" * (16 << 20)  # more than the sockets of both sides hold
+
+        class Noting(HttpServer):
+            async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                written.append(writer.transport)
+                await super()._serve(reader, writer)
+
+        http = Noting(text, lambda: None)
+        port = await http.start("127.0.0.1", 0)
+        stuck, end = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        end.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        while not (written and not http._connections):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        assert written[0].get_write_buffer_size() == 0
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await stuck.readexactly(16 << 20)
+        end.close()
+        await http.stop()
+
+    asyncio.run(go())
+
+
+def test_text_made_in_steps_says_each_name_once() -> None:
+    samples, count = Samples(), 2 * LINES_A_STEP + 1
+    for number in range(count):
+        samples.add("kafkalog_topic_partitions", number, f"t{number}")
+    samples.add("kafkalog_log_dir_online", 1, 'a "b"\\\n')
+    steps, text = 0, b""
+    made = samples.text()
+    while True:
+        try:
+            next(made)
+            steps += 1
+        except StopIteration as done:
+            text = done.value
+            break
+    assert steps == 4
+    assert text.count(b"# HELP kafkalog_topic_partitions ") == 1
+    found = parsed(text)
+    assert found["kafkalog_topic_partitions", (f"t{count - 1}",)] == count - 1
+    assert found["kafkalog_log_dir_online", ('a "b"\\\n',)] == 1
+    with pytest.raises(KeyError):
+        samples.add("kafkalog_no_such_metric", 1)
+
+
+@pytest.mark.parametrize("frame", [b"\0\0" + bytes(98), memoryview(bytearray(b"\0\0" + bytes(98)))])
+@pytest.mark.parametrize("waits", [False, True])
+def test_requests_are_counted_however_they_come_and_are_answered(frame: bytes | memoryview, waits: bool) -> None:
+    """A large frame is a view of memory that may be written."""
+
+    async def later() -> list[bytes]:
+        await asyncio.sleep(0)
+        return [b"12", b"345"]
+
+    def serve(frame: bytes | memoryview, connection: ConnectionInfo) -> Any:
+        return later() if waits else [b"12", b"345"]
+
+    counts = RequestCounts()
+    count = counted(serve, counts)
+
+    async def go() -> None:
+        for _ in range(3):
+            assert await answer_of(count(frame, ConnectionInfo())) == [b"12", b"345"]
+
+    asyncio.run(go())
+    found = counts.by_api["Produce"]
+    assert (sum(found.buckets), found.request_bytes, found.response_bytes) == (3, 300, 15)
+
+
+def test_what_clients_make_up_makes_no_series() -> None:
+    counts = RequestCounts()
+    for key in range(200, 300):
+        counts.of(key.to_bytes(2, "big")).request_bytes += 1
+    assert list(counts.by_api) == ["unknown"]
+
+
+def test_errors_are_counted_by_entry_up_to_a_bound() -> None:
+    def result(code: Any) -> Any:
+        return DeletableTopicResult(name=TopicName("t"), topic_id=None, error_code=code, error_message=None)
+
+    traffic = Traffic()
+    results = (
+        result(ErrorCode.none),
+        result(ErrorCode.invalid_request),
+        *[result(ErrorCode.topic_authorization_failed)] * LOOKED_AT,
+    )
+    traffic.answered(20, DeleteTopicsResponse(throttle_time=i32Timedelta.parse(timedelta()), responses=results))
+    assert set(traffic.errors) <= {(20, ErrorCode.topic_authorization_failed), (20, ErrorCode.invalid_request)}
+    assert LOOKED_AT - 3 <= sum(traffic.errors.values()) <= LOOKED_AT
+    traffic.bytes_out["gone"] = 1
+    traffic.forget({"t"})
+    assert not traffic.bytes_out
+
+
+def test_the_page_says_what_every_metric_means() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", page, re.MULTILINE)
+    said = [(name, kind, tuple(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows]
+    assert said == [(one.name, one.kind.value, one.labels, one.meaning) for one in METRICS.values()]
+    for bound in (definitions.MAX_TOPICS, definitions.MAX_GROUPS, definitions.MAX_GROUP_TOPICS):
+        assert f"{bound:,}" in page
+
+
+def test_the_dashboard_shows_metrics_and_labels_that_there_are() -> None:
+    board = json.loads((ROOT / "examples" / "grafana_dashboard.json").read_text(encoding="utf-8"))
+    shown = [target for panel in board["panels"] for target in panel["targets"]]
+    used = set()
+    for target in shown:
+        names = re.findall(r"kafkalog_\w+", target["expr"])
+        assert names, target
+        metrics = [METRICS[re.sub(r"_(bucket|sum|count)$", "", name)] for name in names]
+        used |= {metric.name for metric in metrics}
+        labels = {label for metric in metrics for label in metric.labels} | {"instance", "le"}
+        assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, target
+        for group in re.findall(r"by \(([^)]*)\)", target["expr"]):
+            assert {one.strip() for one in group.split(",")} <= labels, target
+    left_out = {"build_info", "quotas", "topics", "topics_left_out", "groups_left_out", "topic_partitions",
+                "queued_request_bytes", "fetch_sessions", "cleaner_runs_total", "cleaner_seconds_total"}  # fmt: skip
+    assert METRICS.keys() - used == {f"kafkalog_{name}" for name in left_out}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])

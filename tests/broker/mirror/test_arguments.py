@@ -1,0 +1,48 @@
+"""What kafkalog-broker --mirror-of is given, and what it says of what it cannot use."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkalog_broker import cli
+from kafkalog_broker.mirror.arguments import serving_options
+from kafkalog_spark.errors import OptionError
+
+GIVEN = ("--mirror-of", "127.0.0.1:1")
+
+
+def test_a_broker_mirrors_into_its_log_directory(tmp_path):
+    made = serving_options("k:9", "orders|clicks.*", ["client.id=me"], 500_000, [str(tmp_path)])
+    assert (made.bootstrap, made.directory, made.max_bytes_per_second) == ([("k", 9)], tmp_path, 500_000)
+    assert (made.own_internal_topics, made.internal, made.once) == (True, False, False)
+    assert made.topics.fullmatch("clicks2")
+    assert made.settings.client_id == "me"
+
+
+def test_one_log_directory(tmp_path):
+    with pytest.raises(OptionError, match="2 log directories"):
+        serving_options("k:9", ".*", [], None, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--mirror-topics", "("), "is no regular expression"),
+        (("--max-bytes-per-second", "5x"), "expected a number of bytes"),
+        (("-X", "group.id=g"), "a mirror has no use for it"),
+        (("--override", "log.dirs=a,b"), "2 log directories"),
+    ],
+)
+def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    where = () if "--override" in arguments else ("--log-dir", "mirror")
+    assert cli.main([*GIVEN, *where, *arguments]) == cli.WRONG_USAGE
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_topics_are_not_made_on_demand(tmp_path):
+    given = cli.parser().parse_args(
+        [*GIVEN, "--log-dir", str(tmp_path), "--override", "auto.create.topics.enable=true"]
+    )
+    assert cli.configuration(given).auto_create_topics_enable is False

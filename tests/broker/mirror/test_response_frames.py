@@ -1,0 +1,150 @@
+"""Responses off a connection: in order, whole however they come, and memory that is used again only when it may be."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from kafkalog_broker.mirror import response_frames
+from kafkalog_broker.mirror.response_frames import ResponseFrames
+
+LARGE = response_frames._POOLED_FROM
+
+
+class Before(asyncio.Protocol):
+    """What the connection had; `lost`: what it was told at the end."""
+
+    def __init__(self) -> None:
+        self.lost: list[Exception | None] = []
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(exc)
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def made() -> tuple[ResponseFrames, Transport, Before]:
+    before, transport = Before(), Transport()
+    frames = ResponseFrames(before)
+    frames.take_over(transport)  # type: ignore[arg-type]
+    assert transport.protocol is frames
+    return frames, transport, before
+
+
+def feed(frames: ResponseFrames, data: bytes, pieces: random.Random | None = None) -> None:
+    """As an event loop does: as much as there is room for, or less."""
+    while data and not frames.is_over:
+        buffer = frames.get_buffer(-1)
+        size = min(len(buffer), len(data))
+        size = size if pieces is None else pieces.randint(1, size)
+        buffer[:size] = data[:size]
+        frames.buffer_updated(size)
+        data = data[size:]
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_responses_come_whole_and_in_order_however_they_are_cut() -> None:
+    draw = random.Random(3)
+    bodies = [draw.randbytes(draw.choice((1, 3, 4, 5, 70, 5000))) for _ in range(200)]
+
+    async def run() -> list[bytes]:
+        frames, _, _ = made()
+        expected = [frames.expect() for _ in bodies]
+        feed(frames, b"".join(map(framed, bodies)), draw)
+        return [bytes(await one) for one in expected]
+
+    assert asyncio.run(run()) == bodies
+
+
+def test_memory_of_a_large_response_is_used_again_once_it_is_given_back() -> None:
+    async def run() -> None:
+        frames, _, _ = made()
+
+        async def one(fill: bytes, size: int = LARGE + 5) -> memoryview:
+            expected = frames.expect()
+            feed(frames, framed(fill * size))
+            return await expected
+
+        first, second = await one(b"a"), await one(b"b")
+        assert first.obj is not second.obj
+        assert bytes(first) == b"a" * (LARGE + 5)  # the second one has not gone over it
+        frames.give_back(first[100:200])  # a part is as good as the whole
+        frames.give_back(first)  # twice is harmless
+        third, fourth = await one(b"c", LARGE), await one(b"d")
+        assert third.obj is first.obj
+        assert len(third) == LARGE
+        assert fourth.obj not in (first.obj, second.obj)
+        assert bytes(second) == b"b" * (LARGE + 5)
+        for response in (second, third, fourth):
+            frames.give_back(response)
+        larger = await one(b"e", 2 * LARGE)  # no buffer is large enough
+        assert len(larger) == 2 * LARGE
+        small = await one(b"f", 100)
+        frames.give_back(small)
+        assert (await one(b"g", 100)).obj is not small.obj
+
+    asyncio.run(run())
+
+
+def test_an_answer_nobody_waits_for_is_dropped() -> None:
+    async def run() -> bytes:
+        frames, _, _ = made()
+        gone, wanted = frames.expect(), frames.expect()
+        gone.cancel()
+        feed(frames, framed(b"for nobody") + framed(b"wanted"))
+        return bytes(await wanted)
+
+    assert asyncio.run(run()) == b"wanted"
+
+
+@pytest.mark.parametrize("size", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"])
+def test_what_is_no_response_ends_the_connection(size: bytes) -> None:
+    async def run() -> None:
+        frames, transport, _ = made()
+        expected = frames.expect()
+        feed(frames, size)
+        with pytest.raises(ConnectionError, match="no response to a request"):
+            await expected
+        assert transport.is_closed
+        with pytest.raises(ConnectionError):
+            await frames.expect()
+
+    asyncio.run(run())
+
+
+def test_a_response_that_nobody_asked_for_ends_the_connection() -> None:
+    async def run() -> None:
+        frames, transport, _ = made()
+        feed(frames, framed(b"x"))
+        assert transport.is_closed
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [None, OSError("reset")])
+def test_a_connection_that_is_lost_fails_what_is_under_way(error: Exception | None) -> None:
+    async def run() -> None:
+        frames, _, before = made()
+        expected = frames.expect()
+        feed(frames, b"\0\0\0\x09half")
+        frames.connection_lost(error)
+        with pytest.raises(OSError, match="reset" if error else "closed the connection"):
+            await expected
+        assert before.lost == [error]
+
+    asyncio.run(run())

@@ -1,0 +1,208 @@
+"""A crash at any step of becoming writable: the next start finishes it, with the same result."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.clock import SystemClock
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.mirror import takeover
+from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, check_source, is_mirror
+from kafkalog_broker.mirror.mirrored_topics import CONFIGS
+from kafkalog_broker.mirror.takeover_record import Taken, TakeoverRecord, read_record, write_record
+from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from kafkalog_spark.log.format.partition_metadata import new_uuid
+from kafkalog_spark.log.write.encoded_batch import build_batch
+from tests.broker.mirror.helpers.mirrors import log_data
+
+INTERNAL = {"__consumer_offsets": {"cleanup.policy": "compact"}}
+
+
+class Crash(Exception):
+    pass
+
+
+class Opened:
+    """The logs of a directory, as a broker has them before it serves."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
+        self.config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(directory)})
+        self.dirs = open_log_dirs(self.config.log_dirs, self.config.node_id, 0)
+        self.topics = TopicRegistry(self.dirs.all)
+        self.topics.load()
+        self.logs = LogManager(self.dirs, self.config, self.topics, SystemClock())
+        self.logs.load()
+
+    def close(self, *, cleanly: bool = True) -> None:
+        if cleanly:
+            self.logs.shutdown()
+        else:
+            for log in self.logs.logs():
+                log.discard()
+        self.dirs.close()
+
+
+def batch(base_offset: int, count: int, producer_id: int = -1, *, epoch: int = 7) -> bytes:
+    transaction = {
+        "producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0,
+        "attributes": layout.ATTRIBUTE_TRANSACTIONAL,
+    }  # fmt: skip
+    made = build_batch(
+        [(None, b"%d" % number) for number in range(count)], 1000, base_offset=base_offset, leader_epoch=epoch,
+        **(transaction if producer_id >= 0 else {}),
+    )  # fmt: skip
+    return bytes(made.data)
+
+
+@pytest.fixture(scope="module")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions: in orders-0 a transaction is open from offset 10 on, its log ends at 25; orders-1 ends at 5."""
+    directory = tmp_path_factory.mktemp("made") / "mirror"
+    opened = Opened(directory)
+    check_source(directory, "cluster", is_empty=True)
+    for name, partitions in (("orders", 2), ("__consumer_offsets", 1)):
+        (topic,) = opened.topics.create_all([Topic(name, new_uuid(), partitions, CONFIGS)])
+        assert isinstance(topic, Topic)
+        for partition in range(partitions):
+            opened.logs.create(name, partition, topic.id, LogConfig.of(opened.config, CONFIGS))
+    append(opened, 0, batch(0, 10) + batch(10, 5, 42) + batch(15, 10))
+    append(opened, 1, batch(0, 5))
+    opened.close()
+    return directory
+
+
+def append(opened: Opened, partition: int, data: bytes) -> None:
+    log = opened.logs.get("orders", partition)
+    assert log is not None
+    log.follow().append(fetched_batches(memoryview(data)), 1000)
+
+
+@pytest.fixture
+def copy(mirror: Path, tmp_path: Path) -> Path:
+    shutil.copytree(mirror, tmp_path / "mirror")
+    return tmp_path / "mirror"
+
+
+def take_over(directory: Path) -> bool:
+    opened = Opened(directory)
+    try:
+        done = takeover.take_over(directory, opened.logs, opened.topics, INTERNAL)
+    except BaseException:
+        opened.close(cleanly=False)
+        raise
+    opened.close()
+    return done
+
+
+def state(directory: Path) -> tuple[object, ...]:
+    epochs = [
+        [(entry.epoch, entry.start_offset) for entry in read_leader_epochs(directory / name / LEADER_EPOCH_CHECKPOINT)]
+        for name in ("orders-0", "orders-1", "__consumer_offsets-0")
+    ]
+    opened = Opened(directory)
+    configs = {topic.name: dict(topic.configs) for topic in opened.topics}
+    first = opened.logs.get("orders", 0)
+    assert first is not None
+    ends = first.log_end_offset, first.last_stable_offset, first.leader_epoch
+    opened.close()
+    return epochs, configs, ends, log_data(directory, "orders"), read_record(directory), is_mirror(directory)
+
+
+@pytest.fixture(scope="module")
+def expected(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
+    """What an undisturbed takeover makes."""
+    directory = tmp_path_factory.mktemp("expected") / "mirror"
+    shutil.copytree(mirror, directory)
+    assert take_over(directory)
+    assert not take_over(directory)
+    return state(directory)
+
+
+def test_what_it_makes(expected: tuple[object, ...]) -> None:
+    epochs, configs, ends, data, record, still_mirror = expected
+    assert epochs == [[(7, 0), (8, 10)], [(7, 0), (8, 5)], [(1, 0)]]
+    assert configs == {"orders": dict(CONFIGS), "__consumer_offsets": INTERNAL["__consumer_offsets"]}
+    assert ends == (10, 10, 8)
+    assert data == batch(0, 10)
+    assert not still_mirror
+    assert record == TakeoverRecord(
+        (Taken("__consumer_offsets", 0, 0, 0, 1), Taken("orders", 0, 10, 25, 8), Taken("orders", 1, 5, 5, 8)), True
+    )
+
+
+def steps() -> list[tuple[str, object, str, int]]:
+    """Where it crashes: before or after the nth call of each thing that changes files."""
+    changes = [
+        (takeover, "write_record", 2), (takeover, "_cut", 3), (takeover, "detach", 1), (Log, "lead", 3),
+        (TopicRegistry, "set_all_configs", 1),
+    ]  # fmt: skip
+    return [
+        (when, owner, name, call)
+        for when in ("before", "after")
+        for owner, name, calls in changes
+        for call in range(calls)
+    ]
+
+
+@pytest.mark.parametrize(("when", "owner", "name", "call"), steps())
+def test_a_crash_at_any_step_is_made_good(copy, expected, monkeypatch, when, owner, name, call):
+    original, calls = getattr(owner, name), []
+
+    def crashing(*arguments):
+        calls.append(arguments)
+        if len(calls) == call + 1 and when == "before":
+            raise Crash
+        result = original(*arguments)
+        if len(calls) == call + 1:
+            raise Crash
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, crashing)
+        with pytest.raises(Crash):
+            take_over(copy)
+    take_over(copy)
+    assert state(copy) == expected
+
+
+def test_a_mirror_that_went_on_after_the_crash_is_cut_anew(copy, monkeypatch):
+    """What was recorded, cut and copied again is not said to be cut."""
+    with monkeypatch.context() as patched:
+        patched.setattr(takeover, "detach", lambda _: (_ for _ in ()).throw(Crash()))
+        with pytest.raises(Crash):
+            take_over(copy)
+    opened = Opened(copy)
+    append(opened, 0, batch(10, 30))
+    opened.close()
+    assert take_over(copy)
+    record = read_record(copy)
+    assert record is not None
+    assert record.partitions[1] == Taken("orders", 0, 40, 40, 8)
+
+
+def test_records_that_cannot_be_read(tmp_path):
+    assert read_record(tmp_path) is None
+    write_record(tmp_path, TakeoverRecord((Taken("t", 0, 1, 2, 3),), False))
+    path = tmp_path / "kafkalog.mirror.takeover.json"
+    good = path.read_text()
+    path.write_text(good.replace('"version": 0', '"version": 9'))
+    with pytest.raises(UnsupportedFormat):
+        read_record(tmp_path)
+    path.write_text(good.replace("log_end_offset", "end"))
+    with pytest.raises(CorruptFile):
+        read_record(tmp_path)
+    assert not (tmp_path / MIRROR_FILE).exists()

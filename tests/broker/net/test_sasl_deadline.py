@@ -1,0 +1,65 @@
+"""A peer of a listener with SASL has some time to say who it is, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from functools import partial
+
+import pytest
+
+from kafkalog_broker import api
+from kafkalog_broker.config.sasl_settings import SaslSettings
+from kafkalog_broker.net import connection
+from kafkalog_broker.net.dispatch import dispatcher
+from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.sasl_gate import SaslGate
+from kafkalog_broker.protocol.client_codec import plain_login_requests
+from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
+from kafkalog_broker.security.sasl_exchange import Known
+from kafkalog_broker.testing import frame_of
+
+
+def no_token(text: str) -> Token:
+    raise InvalidToken(text)
+
+
+SETTINGS = SaslSettings(("PLAIN",), {"alice": "secret"}, {"PLAIN": 0}, 1000, 0)
+GATE = partial(SaslGate, lambda: SETTINGS, Known(lambda mechanism, name: None, no_token, lambda: 0))
+
+
+def test_who_does_not_authenticate_in_time_is_closed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.load_all()
+
+    async def test() -> None:
+        network = Network(dispatcher(None), NetworkLimits())
+        port = (await network.listen("SASL_PLAINTEXT", "127.0.0.1", 0, gate=GATE)).port
+        frames = [frame_of(request) for request in plain_login_requests("alice", "secret")]
+        sent = [len(frame).to_bytes(4, "big") + frame for frame in frames]
+        reader, good = await asyncio.open_connection("127.0.0.1", port)
+        for part in sent:
+            good.write(part)
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        (authenticated,) = network.admission.open
+        assert authenticated._deadline is None
+        monkeypatch.setattr(connection, "AUTHENTICATE_S", 0.05)
+        strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for (_, writer), some in zip(strangers, (b"", sent[0][:9], sent[0]), strict=True):
+            writer.write(some)
+        for stranger, _ in strangers:
+            with contextlib.suppress(ConnectionError):
+                await stranger.read()  # until it is closed
+        assert network.admission.open == {authenticated}
+        for writer in (good, *(writer for _, writer in strangers)):
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        await network.stop()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(test())
+    assert sum("it has not authenticated in" in record.message for record in caplog.records) == 3

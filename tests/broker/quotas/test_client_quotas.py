@@ -1,0 +1,255 @@
+"""Which quota holds for whom, and what a client gets under it: with a clock passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from kafkalog_broker.quotas import client_quotas
+from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
+from kafkalog_broker.quotas.entities import (
+    CONNECTION,
+    CONSUMER,
+    DEFAULT,
+    MUTATION,
+    PRODUCER,
+    REQUEST,
+    Entity,
+    entity_of,
+)
+from kafkalog_broker.quotas.quota_changes import ANY, Component, described
+from kafkalog_broker.quotas.rates import Windows
+from tests.broker.manual_clock import ManualClock
+
+KAFKAS = Windows(11, 1000)
+MB = 1 << 20
+LEVELS = [
+    Entity("alice", "app"),
+    Entity("alice", DEFAULT),
+    Entity("alice"),
+    Entity(DEFAULT, "app"),
+    Entity(DEFAULT, DEFAULT),
+    Entity(DEFAULT),
+    Entity(None, "app"),
+    Entity(None, DEFAULT),
+]
+"""Kafka's order of precedence (ClientQuotaManager)."""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def quotas_of(clock: ManualClock, values: dict[Entity, dict[str, float]]) -> ClientQuotas:
+    made = ClientQuotas(KAFKAS, KAFKAS, clock.monotonic_ms)
+    made.use(values)
+    return made
+
+
+def test_the_most_specific_quota_holds(clock: ManualClock) -> None:
+    alice = Client("alice", "app")
+    for first in range(len(LEVELS)):
+        given = {entity: {PRODUCER: float(number)} for number, entity in enumerate(LEVELS) if number >= first}
+        found = quotas_of(clock, given).limit(PRODUCER, alice)
+        assert found is not None
+        assert found[1] == first
+    others = quotas_of(clock, {Entity("bob", "app"): {PRODUCER: 1.0}, Entity(None, "other"): {PRODUCER: 1.0}})
+    assert others.limit(PRODUCER, alice) is None
+    assert quotas_of(clock, {Entity("alice"): {CONSUMER: 1.0}}).limit(PRODUCER, alice) is None
+
+
+@pytest.mark.parametrize(
+    ("entity", "shared", "apart"),
+    [
+        (Entity("alice"), ("alice", "other"), ("bob", "app")),
+        (Entity(DEFAULT), ("alice", "other"), ("bob", "app")),
+        (Entity(None, DEFAULT), ("bob", "app"), ("alice", "other")),
+        (Entity(DEFAULT, DEFAULT), ("alice", "app"), ("alice", "other")),
+    ],
+)
+def test_who_shares_a_quota(clock: ManualClock, entity: Entity, shared: Any, apart: Any) -> None:
+    quotas = quotas_of(clock, {entity: {PRODUCER: 1000.0}})
+    assert quotas.record(PRODUCER, Client("alice", "app"), 10_000) == 0
+    assert quotas.record(PRODUCER, Client(*apart), 10_000) == 0
+    assert quotas.record(PRODUCER, Client(*shared), 10_000) == 10_000
+    assert quotas.throttled == {PRODUCER: 1}
+    assert quotas.throttle_ms == {PRODUCER: 10_000}
+
+
+def sent_in(quotas: ClientQuotas, clock: ManualClock, client: Client, seconds: int, size: int, took_ms: int) -> int:
+    """Bytes that a client gets rid of which sends requests of `size` one after another, each of which takes a while."""
+    end, sent = clock.monotonic_ms() + seconds * 1000, 0
+    while clock.monotonic_ms() < end:
+        wait_ms = quotas.record(PRODUCER, client, size)
+        sent += size
+        clock.advance(took_ms + wait_ms)
+    return sent
+
+
+@pytest.mark.parametrize("size", [16 << 10, 200_000, MB])
+def test_a_client_gets_what_its_quota_allows(clock: ManualClock, size: int) -> None:
+    quotas = quotas_of(clock, {Entity("slow"): {PRODUCER: float(MB)}})
+    sent = [sent_in(quotas, clock, Client("slow", "x"), 20, size, 2) for _ in range(9)]
+    assert 0.95 <= sum(sent) / (180 * MB) <= 1.05
+    # Kafka's windows let a client that was idle spend ten seconds at once: single spans of 20 s differ more.
+    assert min(sent) / (20 * MB) >= 0.65
+    assert max(sent) / (20 * MB) <= 1.3
+    assert quotas.record(PRODUCER, Client("fast", "x"), 1 << 40) == 0
+
+
+def test_answers_to_fetches_that_have_to_wait_do_not_count(clock: ManualClock) -> None:
+    quotas, client = quotas_of(clock, {Entity("slow"): {CONSUMER: 1000.0}}), Client("slow", "")
+    largest = quotas.fetch_bytes(client)
+    assert largest == 10_000
+    assert quotas.record_fetch(client, largest) == 0
+    waits = [quotas.record_fetch(client, 5000) for _ in range(3)]
+    assert waits == [5000] * 3
+    clock.advance(5000)
+    assert quotas.record_fetch(client, 0) == 0
+    assert quotas.fetch_bytes(Client("fast", "")) is None
+    assert quotas.record_fetch(Client("fast", ""), 1 << 30) == 0
+
+
+def test_a_request_quota_has_nobody_wait_longer_than_a_window(clock: ManualClock) -> None:
+    quotas = quotas_of(clock, {Entity(DEFAULT): {REQUEST: 1.0}})
+    assert quotas.record(REQUEST, Client("a", ""), 5.0) == 0
+    assert quotas.record(REQUEST, Client("a", ""), 500.0) == 1000
+
+
+def test_changes_of_topics_go_into_debt_once(clock: ManualClock) -> None:
+    quotas, client = quotas_of(clock, {Entity("a"): {MUTATION: 2.0}}), Client("a", "")
+    assert quotas.may_mutate(client, 22)  # what came together in all windows
+    assert quotas.mutation_wait_ms(client) == 0
+    assert quotas.may_mutate(client, 10)
+    assert not quotas.may_mutate(client, 1)
+    assert quotas.mutation_wait_ms(client) == 5000
+    clock.advance(5000)
+    assert quotas.mutation_wait_ms(client) == 0
+    assert quotas.may_mutate(client, 1)
+    quotas.mutate(client, 3)
+    assert quotas.mutation_wait_ms(client) == 2000
+    assert quotas.may_mutate(Client("b", ""), 1_000_000)
+
+
+def test_connections_of_an_address(clock: ManualClock) -> None:
+    quotas = quotas_of(clock, {Entity(ip=DEFAULT): {CONNECTION: 1.0}, Entity(ip="::1"): {CONNECTION: 100.0}})
+    waits = [quotas.connection("127.0.0.1") for _ in range(12)]
+    assert waits[:10] == [0] * 10
+    assert waits[10:] == [1000, 1000]
+    assert [quotas.connection("::1") for _ in range(12)] == [0] * 12
+    clock.advance(11_000)
+    assert quotas.connection("127.0.0.1") == 0
+
+
+def test_new_quotas_count_what_was_done(clock: ManualClock) -> None:
+    quotas, client = quotas_of(clock, {Entity("a"): {PRODUCER: 1000.0}}), Client("a", "")
+    assert quotas.record(PRODUCER, client, 8000) == 0
+    quotas.use({Entity("a"): {PRODUCER: 100.0}})
+    assert quotas.record(PRODUCER, client, 0) == 70_000
+    quotas.use({})
+    assert quotas.in_use == frozenset()
+    assert quotas.record(PRODUCER, client, 8000) == 0
+
+
+def test_clients_that_make_up_ids_cost_a_bounded_memory(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_quotas, "KNOWN", 10)
+    quotas = quotas_of(clock, {Entity(None, DEFAULT): {PRODUCER: 1000.0, MUTATION: 1.0}})
+    for number in range(100):
+        client = Client("u", str(number))
+        quotas.record(PRODUCER, client, 1)
+        quotas.mutate(client, 1)
+        clock.advance(2000)
+        assert max(len(quotas._rates), len(quotas._held), len(quotas._buckets)) <= 10
+
+
+def test_no_made_up_id_makes_the_broker_forget_who_owes(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_quotas, "KNOWN", 10)
+    limits = {PRODUCER: 1000.0, MUTATION: 1.0}
+    quotas = quotas_of(clock, {Entity(None, DEFAULT): limits, Entity("alice"): limits})
+    debtors = [Client("alice", "app"), Client("bob", "app")]
+    for debtor in debtors:
+        quotas.record(PRODUCER, debtor, 20_000)
+        quotas.mutate(debtor, 21)
+    for number in range(40):
+        quotas.record(PRODUCER, Client("eve", str(number)), 1)
+        quotas.mutate(Client("eve", str(number)), 1)
+        if number % 5 == 0:
+            quotas.record(PRODUCER, debtors[1], 0)
+            quotas.mutate(debtors[1], 0)
+    assert [quotas.record(PRODUCER, debtor, 0) for debtor in debtors] == [10_000] * 2
+    assert [quotas.mutation_wait_ms(debtor) for debtor in debtors] == [10_000] * 2
+
+
+def test_long_client_ids_are_not_kept(clock: ManualClock) -> None:
+    name = "x" * 32_000
+    quotas = quotas_of(clock, {Entity(None, name + "1"): {PRODUCER: 100.0}, Entity(None, DEFAULT): {PRODUCER: 1000.0}})
+    waits = [quotas.record(PRODUCER, Client("u", name + last), 20_000) for last in "123"]
+    assert waits == [190_000, 10_000, 10_000], "they are told apart"
+    kept = [*quotas._held, *quotas._rates._kept, *(found[0] for found in quotas._held.values() if found)]
+    assert len(kept) == 9
+    assert max(map(len, map(repr, kept))) < 300
+
+
+def test_whom_any_quota_holds_for(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_quotas, "KNOWN", 3)
+    quotas = quotas_of(clock, {Entity(client_id="slow"): {PRODUCER: 10.0}, Entity(ip=DEFAULT): {CONNECTION: 1.0}})
+    for _ in range(2):
+        assert quotas.limits("User:alice", "slow")
+        assert not quotas.limits("User:alice", "fast")
+        assert not quotas.limits("User:alice", None)
+    quotas.change(Entity(user="alice"), {CONSUMER: 5.0})
+    assert quotas.limits("User:alice", "fast")
+    assert not quotas.limits("User:bob", "fast")
+    quotas.change(Entity(user="alice"), {})
+    assert not quotas.limits("User:alice", "fast")
+    for number in range(10):
+        assert not quotas.limits("User:bob", f"{number}")
+        assert not quotas.limits("User:bob", f"{number}" * 1000)
+    assert len(quotas._limited) == 3
+
+
+def test_a_change_is_that_of_one_entity(clock: ManualClock) -> None:
+    quotas = quotas_of(clock, {Entity("a"): {PRODUCER: 100.0}, Entity("b"): {PRODUCER: 100.0}})
+    kept = quotas.quotas[Entity("b")]
+    assert quotas.limit(PRODUCER, Client("a", "")) == (("a", None), 100.0)
+    quotas.change(Entity("a"), {CONSUMER: 5.0})
+    assert quotas.limit(PRODUCER, Client("a", "")) is None
+    assert quotas.in_use == {PRODUCER, CONSUMER}
+    assert quotas.quotas[Entity("b")] is kept
+    quotas.change(Entity("b"), {})
+    assert quotas.quotas == {Entity("a"): {CONSUMER: 5.0}}
+    assert quotas.in_use == {CONSUMER}
+
+
+def test_entities_are_described_in_order_and_in_steps() -> None:
+    quotas = {
+        Entity(user, client): {PRODUCER: 1.0}
+        for number in range(1100)
+        for user, client in [(f"u{number * 7919 % 1100:04}", None), (f"u{number:04}", DEFAULT)]
+    }
+    found, _ = steps_of(described(quotas, [], strict=False))
+    names = [f"u{number:04}" for number in range(1100)]
+    assert found == [Entity(name, client) for name in names for client in (DEFAULT, None)]
+    found, steps = steps_of(described(quotas, [Component("user", ANY, None)], strict=True))
+    assert found == [Entity(name) for name in names]
+    assert steps == len(quotas)
+
+
+def steps_of(made: Generator[None, None, Iterator[Entity]]) -> tuple[list[Entity], int]:
+    steps = 0
+    while True:
+        try:
+            next(made)
+        except StopIteration as done:
+            return list(done.value), steps
+        steps += 1
+
+
+def test_entities_are_named_as_the_protocol_names_them() -> None:
+    for entity in [*LEVELS, Entity(ip="::1"), Entity(ip=DEFAULT)]:
+        assert entity_of(entity.named()) == entity
+    assert Entity("a", DEFAULT).named() == {"user": "a", "client-id": None}
+    assert Client.of("User:CN=a:b", None) == Client("CN=a:b", "")

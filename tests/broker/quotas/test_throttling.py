@@ -1,0 +1,386 @@
+"""A whole broker under quotas: what is answered, and that a throttled connection is muted, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from kio.schema.alter_client_quotas.v1 import request as alter
+from kio.schema.create_partitions.v3 import request as create_partitions
+from kio.schema.delete_topics.v6 import request as delete_topics
+from kio.schema.describe_client_quotas.v1 import request as describe
+from kio.schema.index import api_key_map
+from kio.schema.metadata.v12.request import MetadataRequest
+from kio.schema.types import TopicName
+from kio.static.primitive import f64, i8, i32, i32Timedelta
+
+from kafkalog_broker import api
+from kafkalog_broker.admin.topic_changes import ensure_topic
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.net.connection import Connection
+from kafkalog_broker.protocol.api_registry import Access, Api, ConnectionInfo, Encoded, Request
+from kafkalog_broker.protocol.client_codec import create_topic_request, decode_client_response, decode_response
+from kafkalog_broker.protocol.codec import encode_response
+from kafkalog_broker.protocol.fetch_response import encode_fetch_response
+from kafkalog_broker.protocol.metadata_response import encode_metadata_response
+from kafkalog_broker.protocol.produce_request import ProduceRequest, parse_produce_request
+from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+from kafkalog_broker.protocol.throttle_time import with_throttle_time
+from kafkalog_broker.quotas.throttled_handlers import produce_bytes
+from kafkalog_broker.served_apis import Layer
+from kafkalog_broker.server import Server
+from kafkalog_broker.testing import frame_of
+from kafkalog_spark.log.write.encoded_batch import build_batch
+from tests.broker.manual_clock import ManualClock
+from tests.broker.metrics.test_metrics import fetch_frame, produce_frame
+
+api.load_all()
+
+
+def alteration(values: dict[str, float | None], **entity: str | None) -> Any:
+    named = tuple(
+        alter.EntityData(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in entity.items()
+    )
+    ops = tuple(alter.OpData(key=key, value=f64(value or 0.0), remove=value is None) for key, value in values.items())
+    return alter.AlterClientQuotasRequest(entries=(alter.EntryData(entity=named, ops=ops),), validate_only=False)
+
+
+class Client:
+    """One connection to a broker in this process."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, made: Connection) -> None:
+        self.reader, self.writer, self.made = reader, writer, made
+
+    async def send(self, frame: bytes) -> bytes:
+        self.writer.write(struct.pack(">i", len(frame)) + frame)
+        return await self.answer()
+
+    async def answer(self) -> bytes:
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        return await self.reader.readexactly(size)
+
+    async def ask(self, request: Any) -> Any:
+        return decode_client_response(request, await self.send(frame_of(request)))
+
+    @property
+    def is_muted(self) -> bool:
+        return self.made._writer._muted is not None
+
+    def unmute(self) -> None:
+        """As if the time were over: these tests do not wait."""
+        self.made._writer.unmute()
+
+
+def with_broker(tmp_path: Path, scenario: Callable[[Server, Callable[[], Awaitable[Client]]], Awaitable[None]]) -> None:
+    config = BrokerConfig.from_properties({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    server = Server(config, ManualClock())
+    writers = []
+
+    async def connect() -> Client:
+        before = set(server.network.admission.open)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+        writers.append(writer)
+        while not (new := server.network.admission.open - before):
+            await asyncio.sleep(0)
+        return Client(reader, writer, new.pop())
+
+    async def go() -> None:
+        await server.start()
+        try:
+            await server.loading
+            await scenario(server, connect)
+        finally:
+            for writer in writers:
+                writer.close()
+            await server.stop()
+
+    asyncio.run(go())
+
+
+def advance(server: Server, ms: int) -> None:
+    assert isinstance(server.clock, ManualClock)
+    server.clock.advance(ms)
+
+
+METADATA_TIMEOUT = timedelta(seconds=1)
+METADATA = MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+
+
+def test_a_throttled_producer_is_told_and_muted_and_nobody_else(tmp_path: Path) -> None:
+    batch = bytes(build_batch([(None, b"v" * 900)], 0).data)
+    frame = produce_frame("orders", batch)
+
+    async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        await ensure_topic(server, "orders", 1, {})
+        slow, other = await connect(), await connect()
+        unthrottled = dict(server.apis)
+        assert (await slow.ask(alteration({"producer_byte_rate": 200.0}, user="ANONYMOUS", client_id=None))).entries
+        assert server.apis != unthrottled
+        assert (await slow.send(frame))[-4:] == struct.pack(">i", 0)
+        wait_ms = 5 * (2 * len(frame) - 2000)  # at 200 bytes a second, beyond those of ten seconds
+        told = await slow.send(frame)
+        assert struct.unpack(">i", told[-4:])[0] == wait_ms
+        assert server.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
+        assert slow.is_muted
+        slow.writer.write(2 * (struct.pack(">i", len(frame)) + frame))
+        for _ in range(3):
+            await other.ask(METADATA)
+        assert server.logs.get("orders", 0).log_end_offset == 2  # type: ignore[union-attr]
+        slow.unmute()
+        await slow.answer()
+        assert slow.is_muted
+        assert server.logs.get("orders", 0).log_end_offset == 3  # type: ignore[union-attr]
+        slow.unmute()
+        await slow.answer()
+        advance(server, 1_000_000)
+        slow.unmute()
+        assert (await slow.send(frame))[-4:] == struct.pack(">i", 0)
+        await slow.ask(alteration({"producer_byte_rate": None}, user="ANONYMOUS", client_id=None))
+        assert server.apis == unthrottled, "without quotas no request is looked at"
+
+    with_broker(tmp_path, scenario)
+
+
+def test_a_throttled_consumer_gets_an_empty_answer_and_its_records_later(tmp_path: Path) -> None:
+    batch = bytes(build_batch([(None, b"v" * 900)], 0).data)
+
+    async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        await ensure_topic(server, "orders", 1, {})
+        client = await connect()
+        for _ in range(2):
+            await client.send(produce_frame("orders", batch))
+        await client.ask(alteration({"consumer_byte_rate": 100.0}, client_id=None))
+        fetched = await client.send(fetch_frame("orders"))
+        assert batch[61:] in fetched, "no more than the windows allow"
+        assert fetched.count(batch[61:]) == 1
+        again = await client.send(fetch_frame("orders"))
+        assert struct.unpack_from(">ii", again, 4) == (10 * (2 * len(batch) - 1000), 0)
+        assert client.is_muted
+        client.unmute()
+        advance(server, 12_000)
+        assert batch[61:] in await client.send(fetch_frame("orders"))
+
+    with_broker(tmp_path, scenario)
+
+
+def test_changes_beyond_the_quota_are_refused_topic_by_topic(tmp_path: Path) -> None:
+    async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await client.ask(alteration({"controller_mutation_rate": 1.0}, client_id="kafkalog-testing"))
+        made = await client.ask(create_topic_request("a", 12, {}))
+        assert [int(topic.error_code) for topic in made.topics] == [0]
+        assert made.throttle_time.total_seconds() == 1
+        client.unmute()
+        refused = await client.ask(create_topic_request("b", 1, {}))
+        assert [(topic.name, topic.error_code, topic.error_message) for topic in refused.topics] == [
+            ("b", ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
+        ]
+        assert "b" not in server.topics
+        client.unmute()
+        more = enlarging(("a", 13))
+        assert [one.error_code for one in (await client.ask(more)).results] == [ErrorCode.throttling_quota_exceeded]
+        client.unmute()
+        gone = deleting("a")
+        assert [one.error_code for one in (await client.ask(gone)).responses] == [ErrorCode.throttling_quota_exceeded]
+        client.unmute()
+        advance(server, 1000)
+        assert [one.error_code for one in (await client.ask(gone)).responses] == [ErrorCode.none]
+
+    with_broker(tmp_path, scenario)
+
+
+class DeniedAccess:
+    """Whoever asks may do nothing with the topic "secret", nor see it."""
+
+    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        return ErrorCode.topic_authorization_failed if name == "secret" else ErrorCode.none
+
+    def may(self, operation: Any, resource: Any, name: str | None, *, quiet: bool = False) -> bool:
+        return name != "secret"
+
+
+def denying(served: Api) -> Api:
+    async def handler(request: Request, broker: Any) -> Any:
+        request.access = cast(Access, DeniedAccess())
+        return await served.handled(request, broker)
+
+    return replace(served, handler=handler)
+
+
+def creating(*topics: tuple[str, int], configs: dict[str, str] | None = None) -> Any:
+    made = [create_topic_request(name, partitions, configs or {}) for name, partitions in topics]
+    return replace(made[0], topics=tuple(topic for one in made for topic in one.topics))
+
+
+def deleting(*topics: Any) -> Any:
+    names = [(topic, None) if isinstance(topic, str) else (None, topic) for topic in topics]
+    states = (delete_topics.DeleteTopicState(name=TopicName(name) if name else None, topic_id=of) for name, of in names)
+    return delete_topics.DeleteTopicsRequest(topics=tuple(states), timeout=i32Timedelta.parse(METADATA_TIMEOUT))
+
+
+def enlarging(*topics: tuple[str, int]) -> Any:
+    kind = create_partitions.CreatePartitionsTopic
+    return create_partitions.CreatePartitionsRequest(
+        topics=tuple(kind(name=TopicName(name), count=i32(count), assignments=None) for name, count in topics),
+        timeout=i32Timedelta.parse(METADATA_TIMEOUT), validate_only=False,
+    )  # fmt: skip
+
+
+def codes(answer: Any) -> dict[str | None, str]:
+    field = next(name for name in ("topics", "responses", "results") if hasattr(answer, name))
+    return {topic.name: ErrorCode(topic.error_code).name for topic in getattr(answer, field)}
+
+
+def test_what_is_refused_for_another_reason_costs_nothing_and_comes_first(tmp_path: Path) -> None:
+    async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        server.apis.wrap(Layer.ACCESS, denying)
+        client = await connect()
+        await ensure_topic(server, "there", 3, {})
+        await ensure_topic(server, "secret", 3, {})
+        await client.ask(alteration({"controller_mutation_rate": 1.0}, client_id="kafkalog-testing"))
+        free: list[tuple[Any, dict[str | None, str]]] = [
+            (creating(("huge", 2**31 - 1)), {"huge": "policy_violation"}),
+            (creating(("a", 5000), configs={"no.such": "1"}), {"a": "invalid_config"}),
+            (creating(("there", 5000)), {"there": "topic_already_exists"}),
+            (creating(("secret", 5000)), {"secret": "topic_authorization_failed"}),
+            (creating(("a", 5000), ("a", 5000)), {"a": "invalid_request"}),
+            (enlarging(("there", 2**31 - 1)), {"there": "policy_violation"}),
+            (enlarging(("secret", 5000)), {"secret": "topic_authorization_failed"}),
+            (deleting("secret", "absent"), {
+                "secret": "topic_authorization_failed", "absent": "unknown_topic_or_partition"
+            }),
+        ]  # fmt: skip
+        for request, expected in free:
+            answer = await client.ask(request)
+            assert (codes(answer), answer.throttle_time.total_seconds()) == (expected, 0)
+        made = await client.ask(creating(("one.a", 11), ("one_a", 5000), ("two", 2)))  # the second collides
+        assert codes(made) == {"one.a": "none", "one_a": "invalid_topic_exception", "two": "none"}
+        assert made.throttle_time.total_seconds() == 2
+        for request, expected in free[1:]:  # an error of the whole request is answered without a time
+            client.unmute()
+            answer = await client.ask(request)
+            assert (codes(answer), answer.throttle_time.total_seconds()) == (expected, 2)
+        client.unmute()
+        mixed = await client.ask(creating(("secret", 1), ("b", 1), ("there", 1)))
+        assert codes(mixed) == {
+            "secret": "topic_authorization_failed", "b": "throttling_quota_exceeded", "there": "topic_already_exists"
+        }  # fmt: skip
+        client.unmute()
+        known = server.topics.get("there")
+        assert known is not None
+        gone = await client.ask(deleting(known.id, "two"))
+        assert [(one.name, one.topic_id, one.error_code) for one in gone.responses] == [
+            ("there", known.id, ErrorCode.throttling_quota_exceeded),
+            ("two", None, ErrorCode.throttling_quota_exceeded),
+        ]
+        client.unmute()
+        assert codes(await client.ask(enlarging(("there", 4)))) == {"there": "throttling_quota_exceeded"}
+        assert {topic.name: topic.partitions for topic in server.topics} == {
+            "there": 3, "secret": 3, "one.a": 11, "two": 2
+        }  # fmt: skip
+
+    with_broker(tmp_path, scenario)
+
+
+def test_what_a_request_costs_counts_and_quotas_outlive_the_broker(tmp_path: Path) -> None:
+    everything = describe.DescribeClientQuotasRequest(components=(), strict=False)
+
+    async def first(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await client.ask(alteration({"request_percentage": 1e-9}, user=None))
+        assert (await client.ask(METADATA)).throttle_time.total_seconds() == 1
+        assert client.is_muted
+        client.writer.close()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        refused = await (await connect()).ask(alteration({"producer_byte_rate": 1.5}, user="a"))
+        assert refused.entries[0].error_code == ErrorCode.invalid_request
+
+    async def second(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        answer = await client.ask(everything)
+        assert [(one.entity[0].entity_type, one.entity[0].entity_name, one.values) for one in answer.entries] == [
+            ("user", None, (answer.entries[0].values[0],))
+        ]
+        assert answer.entries[0].values[0].value == 1e-9
+        client.unmute()
+        component = describe.ComponentData(entity_type="ip", match_type=i8(9), match=None)
+        wrong = describe.DescribeClientQuotasRequest(components=(component,), strict=False)
+        told = await client.ask(wrong)
+        assert (told.error_code, told.error_message) == (ErrorCode.invalid_request, "Unknown match type 9")
+
+    with_broker(tmp_path, first)
+    with_broker(tmp_path, second)
+
+
+def test_connections_beyond_the_quota_are_closed_unserved(tmp_path: Path) -> None:
+    async def scenario(server: Server, connect: Callable[[], Awaitable[Client]]) -> None:
+        client = await connect()
+        await client.ask(alteration({"connection_creation_rate": 1.0}, ip="127.0.0.1"))
+        for _ in range(10):
+            await connect()
+        admission = server.network.admission
+        assert (admission.admitted, admission.refused) == (11, 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.advertised[0].port)
+        while not admission.refused:
+            await asyncio.sleep(0)
+        assert not reader.at_eof(), "it is kept for a while, so that trying again does not pay"
+        assert len(admission.open) == 11
+        writer.close()
+        await client.ask(METADATA)
+        await writer.wait_closed()
+
+    with_broker(tmp_path, scenario)
+
+
+VERSIONS = [(0, version) for version in range(14)] + [(1, version) for version in range(19)] + [
+    (3, version) for version in range(14)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "version"), VERSIONS)
+def test_the_throttle_time_gets_into_answers_that_are_bytes(key: int, version: int) -> None:
+    request = Request(key, version, 1, None, None, ConnectionInfo())
+    answers: dict[int, Callable[[], Encoded]] = {
+        0: lambda: encode_produce_response(version, [(name_of(version >= 13), [PartitionProduceResponse(0, 0)])]),
+        1: lambda: encode_fetch_response(version, []),
+        3: lambda: encode_metadata_response(version, [], [], cluster_id="c", controller_id=1),
+    }
+    made = with_throttle_time(request, answers[key](), 4711)
+    body = b"".join(bytes(piece) for piece in encode_response(request, made))[4:]
+    found = getattr(decode_response(key, version, body), "throttle_time", None)
+    has_it = version >= (3 if key == 3 else 1)
+    assert (None if found is None else found.total_seconds()) == (4.711 if has_it else None)
+
+
+def name_of(by_id: bool) -> Any:
+    from uuid import UUID
+
+    return UUID(int=1) if by_id else "t"
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+def test_the_size_of_a_produce_request_is_that_of_its_frame(version: int) -> None:
+    from importlib import import_module
+
+    module: Any = import_module(f"kio.schema.produce.v{version}.request")
+    records = bytes(build_batch([(None, b"x")], 0).data)
+    made = module.ProduceRequest(
+        transactional_id=None, acks=1, timeout=i32Timedelta.parse(METADATA_TIMEOUT),
+        topic_data=(module.TopicProduceData(
+            name="orders", partition_data=(module.PartitionProduceData(index=0, records=records),)
+        ),),
+    )  # fmt: skip
+    frame = frame_of(made)
+    head = 10 + len("kafkalog-testing") + (1 if version >= 9 else 0)
+    parsed: ProduceRequest = parse_produce_request(frame, head, version)
+    request = Request(0, version, 1, "kafkalog-testing", parsed, ConnectionInfo())
+    assert len(frame) - produce_bytes(request) in ((0,) if version < 9 else (0, 1))
+    assert api_key_map[0] == "produce"

@@ -1,0 +1,214 @@
+"""Where the keys of tokens come from: what a server may answer, how long it may take, when it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker import server
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.oauth_settings import OAuthSettings
+from kafkalog_broker.security.jwks import LOOK_AGAIN_S, Tokens
+from kafkalog_broker.security.jwks_source import MAX_BYTES, REDIRECTS, TIMEOUT_S
+from kafkalog_broker.security.oauth_tokens import InvalidToken, parse_jwks
+from tests.broker.security.stores import authority, pem_file
+from tests.broker.security.test_oauth import EC, NOW_MS, RSA, Time, jwks, token
+
+Answer = Callable[[socket.socket], None]
+KEYS = jwks(EC)
+
+
+def answer(body: bytes = KEYS, status: str = "200 OK", *headers: str) -> bytes:
+    return "\r\n".join((f"HTTP/1.1 {status}", *headers, "", "")).encode() + body
+
+
+@contextmanager
+def serving(*answers: bytes | Answer, context: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> Iterator[str]:
+    """A server that answers so, one connection each, then is gone; its URL."""
+
+    def serve() -> None:
+        for one in answers:
+            try:
+                connection = listening.accept()[0]
+            except OSError:
+                return
+            with connection, suppress(ssl.SSLError, ConnectionError):
+                client = context.wrap_socket(connection, server_side=True) if context else connection
+                while b"\r\n\r\n" not in client.recv(4096):
+                    pass
+                if callable(one):
+                    one(client)
+                else:
+                    client.sendall(one)
+                client.close()
+
+    with socket.create_server((host, 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http{'s' if context else ''}://{host}:{listening.getsockname()[1]}/keys"
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
+            thread.join()
+
+
+def tokens_of(url: str, clock: Callable[[], float] | None = None) -> Tokens:
+    return Tokens(OAuthSettings(url, "issuer", frozenset({"kafka"})), lambda: NOW_MS, clock or Time())
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (b"garbage\r\n", "does not speak HTTP: BadStatusLine"),
+        (b"", "does not speak HTTP: RemoteDisconnected"),
+        (answer(b"x", "200 OK", "X: " + "y" * 70_000), "does not speak HTTP: LineTooLong"),
+        (answer(b"zz\r\n", "200 OK", "Transfer-Encoding: chunked"), "does not speak HTTP: IncompleteRead"),
+        (answer(b'{"keys":' + b"[" * 200_000), "no JSON Web Key Set: RecursionError"),
+        (answer(b" " * (MAX_BYTES + 1)), f"larger than {MAX_BYTES}"),
+        (answer(KEYS[:-1], "200 OK", f"Content-Length: {len(KEYS)}"), "no JSON Web Key Set"),
+        (answer(KEYS, "503 Service Unavailable"), "answers 503 Service Unavailable"),
+        (answer(b"", "302 Found"), "redirects more than"),
+    ],
+)  # fmt: skip
+def test_an_odd_answer_leaves_the_keys_as_they_were(given: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(answer(), *[given] * (1 + REDIRECTS)) as url:
+        clock = Time()
+        tokens = tokens_of(url, clock)
+        tokens.load()
+        clock.now += 3600
+        tokens.load_if_due()
+        assert why in caplog.messages[-1]
+        assert not tokens.is_due
+        assert tokens.check(token()).subject == "alice"
+        clock.now += 1
+        assert tokens.is_due
+        with serving(*[given] * (1 + REDIRECTS)) as other, pytest.raises(ConfigError, match=why):
+            tokens_of(other).load()  # as at start
+
+
+def test_what_nobody_thought_of_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd:
+        asked = 0
+
+        @property
+        def is_due(self) -> bool:
+            self.asked += 1
+            raise RuntimeError("odd")
+
+    async def three_times(_: float) -> None:
+        if odd.asked == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(server, "sleep", three_times)
+    odd = Odd()
+    watched = server.Server(BrokerConfig.from_properties({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://:0"}))
+    watched.tokens = odd  # type: ignore[assignment]
+
+    async def watch() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await watched._watch_keys()
+
+    asyncio.run(watch())
+    assert (odd.asked, len(caplog.messages)) == (3, 3)
+
+
+@pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-", answer(b'{"keys": [')], ids=["headers", "body"])
+def test_a_slow_answer_ends_at_the_limit(begun: bytes) -> None:
+    clock = Time()
+
+    def drips(client: socket.socket) -> None:
+        client.sendall(begun)
+        clock.now += TIMEOUT_S
+        client.sendall(b" ")
+        client.settimeout(30)
+        client.recv(1)  # until it is closed
+
+    with serving(drips) as url, pytest.raises(ConfigError, match="not answered in full within 10 s"):
+        tokens_of(url, clock).load()
+
+
+def moved(to: str) -> bytes:
+    return answer(b"", "302 Found", f"Location: {to}", "Content-Length: 0")
+
+
+def test_a_redirect_leads_to_the_same_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(moved("/there"), answer()) as url:
+        tokens = tokens_of(url)
+        tokens.load()
+        assert tokens.check(token()).subject == "alice"
+    with serving(answer(), host="127.0.0.2") as other:
+        for elsewhere in (other, other.replace("http:", "https:"), "file:///etc/hostname"):
+            with serving(moved(elsewhere)) as url, pytest.raises(ConfigError, match="redirects to another server"):
+                tokens_of(url).load()
+        monkeypatch.setenv("http_proxy", other)
+        with serving(answer(b"{}")) as url, pytest.raises(ConfigError, match="KeyError"):
+            tokens_of(url).load()
+
+
+def test_https(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem_file(tmp_path / "server.pem")["ssl.keystore.location"])
+    with serving(answer(), answer(), context=context) as url:
+        with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"):
+            tokens_of(url).load()
+        (tmp_path / "ca.pem").write_text(authority().certificate)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        tokens = tokens_of(url)
+        tokens.load()
+        assert tokens.check(token()).subject == "alice"
+    with (
+        serving(answer(), context=context, host="127.0.0.2") as url,  # not a name of the certificate's
+        pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        tokens_of(url).load()
+
+
+def test_invented_ids_do_not_make_the_broker_ask_all_the_time() -> None:
+    loads, clock = 0, Time()
+    with serving(*[answer()] * 10) as url:
+        tokens = tokens_of(url, clock)
+        tokens.load()
+        for second in range(31):
+            clock.now = float(second)
+            with pytest.raises(InvalidToken):
+                tokens.check(token(kid=f"invented {second}"))
+            if tokens.is_due:
+                tokens.load()
+                loads += 1
+    assert loads == 1 + 30 / LOOK_AGAIN_S
+
+
+PUBLIC = EC.as_dict(private=False)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"kty": "EC", "crv": "P-999", "x": "AA", "y": "AA", "kid": "odd"},
+        {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA", "kid": "odd"},
+        {"kty": "RSA", "kid": "odd"},
+        {"kty": "RSA", "n": "!!", "e": "AQAB", "kid": "odd"},
+        {"kty": "RSA", "n": 7, "e": [], "kid": "odd"},
+    ],
+)
+def test_one_odd_key_is_left_out(odd: dict[str, object], caplog: pytest.LogCaptureFixture) -> None:
+    keys = parse_jwks(json.dumps({"keys": [odd, PUBLIC, 7, RSA.as_dict(private=False)]}).encode())
+    assert [key.kid for key in keys] == ["ec", "rsa"]
+    (line,) = caplog.messages
+    assert "2 keys" in line
+    assert "0 ('odd': " in line
+    assert caplog.records[0].levelno == logging.WARNING
+    with pytest.raises(ValueError, match="no public key"):
+        parse_jwks(json.dumps({"keys": [odd]}).encode())

@@ -1,0 +1,107 @@
+"""Messages of each mechanism, right, damaged and made up: a stranger is answered or refused, and never let in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
+from kafkalog_broker.security.oauth_tokens import InvalidToken, Token, signed_token
+from kafkalog_broker.security.refusal import Refused
+from kafkalog_broker.security.sasl_exchange import Known, SaslExchange
+from kafkalog_broker.security.scram import MIN_ITERATIONS, Credential, credential, salted
+from tests.broker.security.test_oauth import EC, KEYS, NOW_MS, OTHER, SIGNED, first, token, unsigned
+from tests.searches import examples
+
+MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER)
+KEPT = {
+    mechanism: credential(mechanism, salted(mechanism, "secret", b"salt", MIN_ITERATIONS), b"salt", MIN_ITERATIONS)
+    for mechanism in SCRAM
+}
+"""What is kept of the one user, alice."""
+
+
+def find(mechanism: str, name: str) -> Credential | None:
+    return KEPT[mechanism] if name == "alice" else None
+
+
+def check(text: str) -> Token:
+    return signed_token(text, KEYS, SIGNED, NOW_MS)
+
+
+def exchange(mechanism: str) -> SaslExchange:
+    known = SaslSettings(MECHANISMS, {"alice": "secret"}, dict.fromkeys(MECHANISMS, 0), 1000, 100)
+    made = SaslExchange(known, Known(find, check, lambda: NOW_MS))
+    assert made.handshake(mechanism)
+    return made
+
+
+RIGHT = {
+    PLAIN: b"\0alice\0secret",
+    **dict.fromkeys(SCRAM, b"n,,n=alice,r=fyko+d2lbbFgONRv9qkxdawL"),
+    OAUTHBEARER: first(token()),
+}
+WRONG = {
+    PLAIN: [b"\0alice\0wrong", b"\0carol\0secret", b"bob\0alice\0wrong"],
+    **{key: [b"c=biws,r=x,p=AAAA", b"n,,n=carol,r=abc", b"p=tls-unique,,n=alice,r=abc"] for key in SCRAM},
+    OAUTHBEARER: [first(token(OTHER)), first(unsigned()), first(token(exp=1)), b"\x01"],
+}
+
+
+def test_the_right_ones_are_answered() -> None:
+    for mechanism, message in RIGHT.items():
+        one = exchange(mechanism)
+        assert one.token(message) is not None
+        assert (one.session is not None) == (mechanism not in SCRAM)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, message: bytes) -> bytes:
+    data = bytearray(message)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data)))
+        data[at : at + draw(st.integers(0, 5))] = draw(st.binary(max_size=6))
+    return bytes(data)
+
+
+def messages(mechanism: str) -> st.SearchStrategy[list[bytes]]:
+    known = [RIGHT[mechanism], *WRONG[mechanism]] if mechanism in SCRAM else WRONG[mechanism]
+    pieces = st.lists(st.sampled_from([b"n,", b"n=alice", b",r=", b"auth=Bearer ", b"\x01", b"\0", b"e30.e30.", b","]))
+    one = st.one_of(
+        st.binary(max_size=200), st.sampled_from(known), st.sampled_from(known).flatmap(damaged), pieces.map(b"".join)
+    )
+    return st.lists(one, min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@settings(max_examples=examples(1000), deadline=None)
+@given(data=st.data())
+def test_nobody_is_let_in_by_what_is_not_right(mechanism: str, data: st.DataObject) -> None:
+    one: Any = exchange(mechanism)
+    for message in data.draw(messages(mechanism)):
+        if not one.wants_tokens:
+            break
+        shown: str | None = ""
+        try:
+            assert isinstance(one.token(message), bytes)
+        except Refused as error:
+            shown = error.shown
+        assert shown is not None
+        assert (one.refused is not None) == bool(shown)
+        assert "secret" not in f"{one.refused}{shown}"
+    assert one.session is None
+
+
+@settings(max_examples=examples(1000), deadline=None)
+@given(data=st.data())
+def test_a_damaged_token_is_refused_or_is_the_same_token(data: st.DataObject) -> None:
+    """Base64 has several spellings of the same bytes, and a parser may know more of them."""
+    text = data.draw(damaged(token(EC).encode())).decode("latin-1")
+    try:
+        found = signed_token(text, KEYS, SIGNED, NOW_MS)
+    except InvalidToken:
+        return
+    assert found == check(token())

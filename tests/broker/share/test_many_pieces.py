@@ -1,0 +1,206 @@
+"""Many state batches or acknowledgements at once: what they say of each offset, and that each is gone through once."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog_broker.admin.share_acknowledgements import Said
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.share.partition.acknowledgement import Acknowledgement, acknowledge
+from kafkalog_broker.share.partition.acquisition import Span, Wanted, acquire
+from kafkalog_broker.share.partition.change import Change
+from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
+from kafkalog_broker.share.state.state_batches import StateBatch, combined
+from tests.broker.share.helpers.lines_run import lines_run
+from tests.searches import examples
+
+ACCEPT = 1
+FEW, MANY = 100, 400
+"""Four times as many: one pass runs about four times as many lines, one pass for each sixteen times."""
+
+STATE_BATCHES = st.lists(
+    st.builds(
+        lambda first, size, state, count: StateBatch(first, first + size, state, count),
+        st.integers(0, 25), st.integers(0, 12), st.sampled_from([0, 2, 4]), st.integers(1, 4),
+    ),
+    max_size=9,
+)  # fmt: skip
+
+
+def by_offset(batches: Sequence[StateBatch]) -> dict[int, tuple[int, int]]:
+    """(count, state) of each offset; each is in one batch only."""
+    found: dict[int, tuple[int, int]] = {}
+    for batch in batches:
+        for offset in range(batch.first_offset, batch.last_offset + 1):
+            assert offset not in found, batches
+            found[offset] = batch.delivery_count, batch.delivery_state
+    return found
+
+
+@settings(max_examples=examples(2000))
+@given(so_far=STATE_BATCHES, new=STATE_BATCHES, start=st.sampled_from([-1, 0, 5, 12, 60]))
+def test_of_each_offset_the_highest_count_and_then_the_highest_state_holds(
+    so_far: list[StateBatch], new: list[StateBatch], start: int
+) -> None:
+    highest: dict[int, tuple[int, int]] = {}
+    for batch in so_far + new:
+        for offset in range(max(start, batch.first_offset), batch.last_offset + 1):
+            said = batch.delivery_count, batch.delivery_state
+            highest[offset] = max(highest.get(offset, said), said)
+    found = combined(so_far, new, start)
+    assert by_offset(found) == highest
+    assert found == sorted(found)
+    if len(found) > 1:  # neighbours that say the same are one
+        assert all(a.last_offset + 1 < b.first_offset or a.rank != b.rank for a, b in pairwise(found))
+
+
+def rising(count: int) -> list[StateBatch]:
+    return [StateBatch(at, at + count, 0, 1 + at % 9) for at in range(count)]
+
+
+def nested(count: int) -> list[StateBatch]:
+    return [StateBatch(at, 2 * count - at, 2, 1 + at) for at in range(count)]
+
+
+def nested_downwards(count: int) -> list[StateBatch]:
+    return [StateBatch(at, 3 * count - at, 2, count - at) for at in range(count)]
+
+
+def scattered(count: int) -> list[StateBatch]:
+    return [
+        StateBatch(first, first + at * 6271 % 100_000, at % 3 * 2, at * 31 % 997)
+        for at in range(count)
+        for first in (at * 7919 % 100_003,)
+    ]
+
+
+@pytest.mark.parametrize("batches", [rising, nested, nested_downwards, scattered])
+def test_state_batches_are_combined_in_one_pass(batches: Callable[[int], list[StateBatch]]) -> None:
+    few, many = (lines_run(partial(combined, (), batches(count), 0)) for count in (FEW, MANY))
+    assert many < 8 * few
+
+
+LIMITS = Limits(max_in_flight=10_000, max_deliveries=5, lock_ms=1000)
+
+
+def held(offsets: int, batch_size: int = 10_000, start: int = 0) -> SharePartition:
+    """All offsets acquired by "m", in batches of some size."""
+    partition = SharePartition(0)
+    spans = [Span(at, min(at + batch_size, offsets) - 1) for at in range(0, offsets, batch_size)]
+    assert acquire(partition, Wanted("m", 0, spans, offsets, batch_size, 0), LIMITS)
+    if start:
+        partition.log_start_moved(start)
+    return partition
+
+
+def outcome(partition: SharePartition, said: Sequence[Acknowledgement]) -> tuple[Any, ...]:
+    """What becomes of the partition, and what is written; or why it is refused."""
+    refused = None
+    written: dict[int, tuple[int, int]] = {}
+    try:
+        change: Change = acknowledge(partition, "m", said, 500, LIMITS)
+        written = by_offset(combined((), change.batches, -1))
+        change.done()
+    except BrokerError as error:
+        refused = error.code, error.what
+    offsets = {
+        offset: (run.state, run.count, run.member, run.deadline)
+        for batch in partition.batches
+        for run in batch.runs
+        for offset in range(run.first, run.last + 1)
+    }
+    return refused, written, offsets, partition.start_offset, partition.end_offset, partition.complete
+
+
+@settings(max_examples=examples(600))
+@given(
+    types=st.lists(st.integers(0, 4), min_size=2, max_size=40),
+    before=st.integers(0, 3), after=st.integers(0, 3), size=st.integers(1, 45), start=st.sampled_from([0, 0, 2, 7]),
+    accepted=st.none() | st.integers(0, 45),
+)  # fmt: skip
+def test_a_type_for_each_offset_is_as_many_acknowledgements_of_one_offset(
+    types: list[int], before: int, after: int, size: int, start: int, accepted: int | None
+) -> None:
+    """Many types are cut in one pass, few are looked up: each offset ends as when it is named alone."""
+    offsets = before + len(types) + after
+    outcomes = []
+    first, last = before, before + len(types) - 1
+    alone = [Acknowledgement(first + at, first + at, [kind]) for at, kind in enumerate(types)]
+    for said in ([Acknowledgement(first, last, types)], alone):
+        partition = held(offsets, size, min(start, offsets - 1))
+        if accepted is not None and accepted < offsets:
+            outcome(partition, [Acknowledgement(accepted, accepted, [ACCEPT])])
+        outcomes.append(outcome(partition, said))
+    together, by_itself = outcomes
+    if together[0] is None or by_itself[0] is None:
+        assert together == by_itself
+    else:  # both are refused, of a batch or of its first offset; nothing counts then
+        assert together[0][0] is by_itself[0][0]
+        assert together[1:] == by_itself[1:]
+
+
+def test_many_acknowledgements_of_one_batch_do_not_go_through_all_of_it_each() -> None:
+    def all_of(count: int) -> int:
+        partition = held(count)
+        said = [Acknowledgement(at, at, [1 + at % 2]) for at in range(count)]
+        return lines_run(lambda: acknowledge(partition, "m", said, 0, LIMITS))
+
+    few, many = all_of(FEW), all_of(MANY)
+    assert many < 8 * few
+
+
+class Counted:
+    """A request that counts how often its topics are gone through."""
+
+    group_id, member_id, share_session_epoch, is_renew_ack = "g", "m", 1, False
+
+    def __init__(self, partitions: int) -> None:
+        self.times = 0
+        acks = (SimpleNamespace(first_offset=0, last_offset=0, acknowledge_types=(ACCEPT,)),)
+        named = [SimpleNamespace(partition_index=index, acknowledgement_batches=acks) for index in range(partitions)]
+        self._topics = [SimpleNamespace(topic_id=UUID(int=1), partitions=named)]
+
+    @property
+    def topics(self) -> Any:
+        self.times += 1
+        return self._topics
+
+
+def test_a_request_is_gone_through_as_often_however_many_partitions_it_acknowledges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api = importlib.import_module("kafkalog_broker.api.share_fetch")
+    partitions = 50
+    said = {(UUID(int=1), index): Said() for index in range(partitions)}
+
+    async def context(*args: Any) -> Any:
+        return SimpleNamespace(partitions=(), session=None, is_first=False)
+
+    async def acknowledge_all(*args: Any) -> Any:
+        return {**said, (UUID(int=2), 0): Said()}
+
+    async def fetched(*args: Any) -> Any:
+        return {}
+
+    async def encoded(request: Any, broker: Any, answers: Any, said: Any) -> Any:
+        return said
+
+    monkeypatch.setattr(api, "_context", context)
+    monkeypatch.setattr(api, "acknowledge_all", acknowledge_all)
+    monkeypatch.setattr(api, "_fetched", fetched)
+    monkeypatch.setattr(api, "_encoded", encoded)
+    asked = Counted(partitions)
+    answer = asyncio.run(api.handle(SimpleNamespace(entity=asked, version=2), None))
+    assert answer == said
+    assert asked.times <= 3

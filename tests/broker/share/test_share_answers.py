@@ -1,0 +1,46 @@
+"""Requests of share groups are answered as Apache Kafka 4.3.0 answered them (kafka-4.3.0-share.json.xz).
+
+The requests are in helpers/share_script.py; record_share.py asks a real Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkalog_broker.testing import RunningBroker, running_broker
+from tests.broker.share.helpers.compared import BY_CHANCE, are_the_same
+from tests.broker.share.helpers.share_script import PROPERTIES, prepared
+from tests.broker.share.record_share import ANSWERS
+
+KAFKAS = json.loads(lzma.decompress(ANSWERS.read_bytes()))
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with running_broker(PROPERTIES) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ours(broker: RunningBroker) -> dict[str, Any]:
+    return prepared(broker.bootstrap)
+
+
+def test_the_script_is_the_one_that_kafka_was_asked(ours: dict[str, Any]) -> None:
+    assert set(ours) == set(KAFKAS), "record_share.py must be run again"
+
+
+@pytest.mark.parametrize("label", sorted(KAFKAS.keys() - BY_CHANCE))
+def test_the_answer_is_kafkas(ours: dict[str, Any], label: str) -> None:
+    assert are_the_same(label, ours[label], KAFKAS[label]), (ours[label], KAFKAS[label])
+
+
+def test_two_members_share_the_partitions_between_them(ours: dict[str, Any]) -> None:
+    labels = ("the first has one left", "the second joins")
+    given = [ours[label]["assignment"]["topic_partitions"][0]["partitions"] for label in labels]
+    assert sorted(given) == [[0], [1]]

@@ -1,0 +1,157 @@
+"""The share coordinator: what is written is read again, and pruning keeps what is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+import pytest
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.state.state_batches import StateBatch
+from kafkalog_broker.share.state.state_records import SNAPSHOT, SharePartitionKey, decode_state_key
+from kafkalog_broker.share.state.state_shard import Summary, WriteState
+from tests.broker.manual_clock import ManualClock
+
+TOPIC = UUID(int=7)
+KEY = SharePartitionKey("g", TOPIC, 0)
+UPDATES = 5
+
+
+class Topic:
+    """__share_group_state in memory, one partition."""
+
+    partitions = 1
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.start = 0
+        self.fails: ErrorCode | None = None
+
+    def owned(self) -> range:
+        return range(1)
+
+    def scan(self, partition: int) -> Iterator[OffsetsBatch]:
+        for offset in range(self.start, len(self.records)):
+            yield OffsetsBatch(offset, -1, False, None, [self.records[offset]])
+
+    def append(self, partition: int, records: Sequence[Record]) -> int:
+        if self.fails is not None:
+            raise BrokerError(self.fails, "no room")
+        self.records += records
+        return len(self.records) - len(records)
+
+    def prune(self, partition: int, offset: int) -> None:
+        self.start = max(self.start, offset)
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic()
+
+
+def coordinator(topic: Topic, clock: ManualClock | None = None) -> ShareCoordinator:
+    config = BrokerConfig.from_properties(
+        {"log.dirs": "/data", "share.coordinator.snapshot.update.records.per.snapshot": UPDATES}
+    )
+    return ShareCoordinator(config, clock or ManualClock(), topic, lambda topic_id: 2 if topic_id == TOPIC else None)
+
+
+def change(number: int) -> WriteState:
+    return WriteState(1, 0, number, 0, [StateBatch(number, number + 9, 0, 1)])
+
+
+def kinds(topic: Topic) -> list[int]:
+    return [found[0] for key, _ in topic.records if (found := decode_state_key(key)) is not None]
+
+
+def test_what_was_written_is_read_again_by_the_next_broker(topic: Topic) -> None:
+    one = coordinator(topic)
+    one.initialize(KEY, 1, 0)
+    for number in range(12):
+        one.write(KEY, change(number))
+        two = coordinator(topic)
+        assert two.read(KEY, 0) == one.read(KEY, 0)
+        assert two.read(KEY, 0).batches == (StateBatch(number, number + 9, 0, 1),)
+    assert kinds(topic) == [0, *[1] * UPDATES, 0, *[1] * UPDATES, 0]
+
+
+def test_pruning_keeps_the_last_snapshot_and_what_follows(topic: Topic) -> None:
+    one = coordinator(topic)
+    other = SharePartitionKey("g", TOPIC, 1)
+    for key in (KEY, other):
+        one.initialize(key, 1, 0)
+    for number in range(20):
+        one.write(KEY, change(number))
+    one.prune()
+    assert topic.start == 1  # the other one's snapshot is needed
+    one.delete(other)
+    one.prune()
+    assert topic.start == max(at for at, kind in enumerate(kinds(topic)[:-1]) if kind == SNAPSHOT)
+    again = coordinator(topic)
+    assert again.read(KEY, 0) == one.read(KEY, 0)
+    assert again.summary(other) == Summary()
+
+
+def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
+    clock = ManualClock()
+    one = coordinator(topic, clock)
+    other = SharePartitionKey("g", TOPIC, 1)
+    for key in (KEY, other):
+        one.initialize(key, 1, 5)
+    for number in range(10):
+        one.write(KEY, change(number))
+    clock.advance(300_001)
+    one.tick()
+    assert topic.start > 1
+    assert coordinator(topic).read(other, 0).start_offset == 5
+
+
+def test_later_leaders_fence_those_before(topic: Topic) -> None:
+    one = coordinator(topic)
+    one.initialize(KEY, 1, 0)
+    assert one.read(KEY, 3).leader_epoch == 0
+    assert coordinator(topic).summary(KEY).leader_epoch == 3
+    for ask, code in (
+        (lambda: one.read(KEY, 2), ErrorCode.fenced_leader_epoch),
+        (lambda: one.write(KEY, WriteState(1, 2, 0, 0, ())), ErrorCode.fenced_leader_epoch),
+        (lambda: one.write(KEY, WriteState(0, 3, 0, 0, ())), ErrorCode.fenced_state_epoch),
+        (lambda: one.initialize(KEY, 0, 0), ErrorCode.fenced_state_epoch),
+        (lambda: one.initialize(SharePartitionKey("g", TOPIC, 2), 0, 0), ErrorCode.unknown_topic_or_partition),
+        (lambda: one.summary(SharePartitionKey("g", UUID(int=8), 0)), ErrorCode.unknown_topic_or_partition),
+    ):
+        with pytest.raises(BrokerError) as refused:
+            ask()
+        assert refused.value.code is code
+
+
+def test_what_cannot_be_written_has_not_happened(topic: Topic) -> None:
+    one = coordinator(topic)
+    one.initialize(KEY, 1, 0)
+    before = one.read(KEY, 0)
+    topic.fails = ErrorCode.kafka_storage_error
+    with pytest.raises(BrokerError) as refused:
+        one.write(KEY, change(3))
+    assert refused.value.code is ErrorCode.not_coordinator
+    topic.fails = None
+    assert one.read(KEY, 0) == before == coordinator(topic).read(KEY, 0)
+
+
+def test_state_of_deleted_topics_goes(topic: Topic) -> None:
+    one = coordinator(topic)
+    one.initialize(KEY, 1, 0)
+    for _ in one.on_topics_deleted({TOPIC}):
+        pass
+    assert one.summary(KEY) == Summary() == coordinator(topic).summary(KEY)
+
+
+def test_a_damaged_record_does_not_hide_the_others(topic: Topic) -> None:
+    one = coordinator(topic)
+    one.initialize(KEY, 1, 0)
+    key, value = topic.records[0]
+    topic.records.append((key[:-3], value))
+    one.write(KEY, change(1))
+    assert coordinator(topic).read(KEY, 0).start_offset == 1

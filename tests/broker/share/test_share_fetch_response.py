@@ -1,0 +1,74 @@
+"""ShareFetch responses written by hand are what kio writes."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.serial import entity_writer
+
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.response_entity import entity
+from kafkalog_broker.protocol.share_fetch_response import ShareFetchPartition, encode_share_fetch
+from tests.searches import examples
+
+TEXT = st.none() | st.text(max_size=200)
+ACQUIRED = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(1, 10)), max_size=4)
+PARTITIONS = st.builds(
+    ShareFetchPartition, st.integers(0, 2**31 - 1), st.sampled_from([0, 3, 29, 100]), TEXT,
+    st.sampled_from([0, 121]), TEXT, st.lists(st.binary(max_size=300), max_size=2), ACQUIRED,
+)  # fmt: skip
+TOPICS = st.lists(st.tuples(st.uuids(), st.lists(PARTITIONS, max_size=50)), max_size=3)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@settings(max_examples=examples(200))
+@given(topics=TOPICS, message=TEXT, lock=st.integers(0, 60_000))
+def test_what_is_written_by_hand_is_what_kio_writes(version: int, topics: Any, message: Any, lock: int) -> None:
+    steps = encode_share_fetch(topics, error_code=0, error_message=message, lock_timeout_ms=lock)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            ours = b"".join(map(bytes, done.value))
+            break
+    assert ours == _kios(version, topics, message, lock)
+
+
+def _kios(version: int, topics: list[tuple[uuid.UUID, list[ShareFetchPartition]]], message: Any, lock: int) -> bytes:
+    kind = response_class(78, version)
+    module = import_module(kind.__module__)
+    responses = tuple(
+        entity(
+            module.ShareFetchableTopicResponse, topic_id=topic,
+            partitions=tuple(
+                entity(
+                    module.PartitionData, partition_index=one.index, error_code=ErrorCode(one.error_code),
+                    error_message=one.error_message, acknowledge_error_code=one.acknowledge_error_code,
+                    acknowledge_error_message=one.acknowledge_error_message,
+                    current_leader=entity(module.LeaderIdAndEpoch, leader_id=0, leader_epoch=0),
+                    records=b"".join(one.records),
+                    acquired_records=tuple(
+                        entity(module.AcquiredRecords, first_offset=first, last_offset=last, delivery_count=count)
+                        for first, last, count in one.acquired
+                    ),
+                )
+                for one in partitions
+            ),
+        )
+        for topic, partitions in topics
+    )  # fmt: skip
+    answer = entity(
+        kind, error_code=ErrorCode.none, error_message=message, responses=responses, node_endpoints=(),
+        acquisition_lock_timeout=timedelta(milliseconds=lock),
+    )  # fmt: skip
+    out = BytesIO()
+    entity_writer(kind)(out, answer)
+    return out.getvalue()

@@ -1,0 +1,87 @@
+"""Message sets v0 and v1 that lie, and batches that are converted for clients of their time, in guarded memory."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.fetching import conversion_window, down_conversion
+from kafkalog_broker.fetching.conversion_window import Asked
+from kafkalog_broker.storage.append.message_set_fields import R, S
+from kafkalog_spark.log.format import layout
+from tests.log.helpers.guarded import guarded, guarded_bytes
+from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
+
+ALLOCATING = (conversion_window, down_conversion)
+_BODY_AT = layout.MAGIC_AT  # what the CRC is of begins here
+_INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
+
+
+def lying_set(draw: random.Random, magic: int) -> bytes:
+    """A set whose bytes were changed somewhere; CRCs are right where a message still has one."""
+    records = [
+        LegacyRecord(n, draw.choice((None, b"", b"key")), draw.choice((None, b"", b"value" * 9)), 1000 + n)
+        for n in range(draw.choice((1, 2, 7)))
+    ]
+    codec = draw.choice((NONE, NONE, GZIP, SNAPPY, LZ4))
+    data = bytearray(message_set(magic, records) if codec == NONE else wrapper(magic, codec, records))
+    for _ in range(draw.choice((0, 1, 1, 3))):
+        data[draw.randrange(len(data))] = draw.choice((*_INTERESTING, draw.randrange(256)))
+    _seal_again(data)
+    return bytes(data[: draw.randrange(len(data)) + 1]) if draw.random() < 0.1 else bytes(data)
+
+
+def _seal_again(data: bytearray) -> None:
+    at = 0
+    while at + layout.LEGACY_MIN_SIZE[0] <= len(data):
+        size = int(struct.unpack_from(">i", data, at + layout.LENGTH_AT)[0]) + layout.LOG_OVERHEAD
+        if not layout.LEGACY_MIN_SIZE[0] <= size <= len(data) - at:
+            return
+        crc = zlib.crc32(data[at + _BODY_AT : at + size])
+        struct.pack_into(">I", data, at + layout.LEGACY_CRC_AT, crc)
+        at += size
+
+
+def converted_up(data: bytes, magic: int) -> None:
+    """The kernel that makes records of messages, on guarded bytes at both ends: it says the same."""
+    from kafkalog_broker.storage.append.message_set_kernel import records_of_messages
+    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
+
+    said = []
+    for at_start in (False, True):
+        rules, facts = np.zeros(len(R), np.int64), np.zeros(len(S), np.int64)
+        rules[R.MAGIC] = magic
+        rules[R.MOST_BYTES] = rules[R.HIGHEST] = 1 << 40
+        rules[R.MOST_RECORDS] = 1000
+        out = guarded(max(len(data), 1), np.uint8)
+        payload = guarded_bytes(data, at_start=at_start)
+        fault = records_of_messages(payload, 0, len(data), rules, CRC32_TABLE, facts, out)
+        said.append((int(fault), facts.tolist(), out.tobytes()))
+    assert said[0] == said[1], said
+
+
+def converted_down(data: bytes, draw: random.Random) -> None:
+    """What a log holds, for a client that knows messages v0 or v1: whatever it is, it is answered or refused."""
+    if len(data) <= layout.MAGIC_AT:
+        return  # no log gives less than a whole batch
+    memory = guarded_bytes(data).data
+    reader: Any = SimpleNamespace(
+        find_range=lambda *_, **__: SimpleNamespace(slices=[memory], next_offset=1 << 40),
+        read_slice=lambda found: found,
+        aborted_between=lambda *_: [],
+    )
+    room = draw.choice((0, 30, 200, 1 << 20))
+    whole = draw.random() < 0.5
+    for magic in (0, 1):
+        try:
+            made = down_conversion.convert(reader, Asked(draw.randrange(9), 1 << 40, magic, room, whole, not whole))
+        except BrokerError:
+            continue
+        assert made.size == sum(map(len, made.pieces))
+        assert whole or made.size <= room
