@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +39,7 @@ VERSION = "4.3.0"
 MIN_JAVA = 17  # Kafka 4's broker and tools
 START_SECONDS = 120  # a start takes 4-8 s; recovery of a big log and a busy machine take longer
 STOP_SECONDS = 60
-_QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 # Kafka's tools live in several packages. Everything else is in org.apache.kafka.tools.
 _TOOL_PACKAGES = {
@@ -144,15 +144,16 @@ def try_tool(
     """As `run_tool`, whatever code it ends with."""
     package = _TOOL_PACKAGES.get(name, "org.apache.kafka.tools")
     java_class = name if "." in name else f"{package}.{name}"
-    command = ["java", "-Xmx512m", *_QUICK_JAVA, "-cp", classpath(version), java_class, *map(str, args)]
+    command = ["java", "-Xmx512m", *QUICK_JAVA, "-cp", classpath(version), java_class, *map(str, args)]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout)
 
 
 class RealKafka:
     """One Kafka node whose files are in `directory`. Not started by the constructor.
 
-    `short_lived`: Java compiles quickly instead of well. That is two thirds of a start's processor time; not for what
-    measures Kafka's speed.
+    `cluster_id`: given to nodes that are one cluster. `short_lived`:
+    Java compiles quickly instead of well. That is two thirds of a start's processor time; not for what
+    measures Kafka's speed. `java_options`: further ones, of the JVM.
     """
 
     def __init__(
@@ -162,13 +163,16 @@ class RealKafka:
         *,
         version: str = VERSION,
         short_lived: bool = False,
+        cluster_id: str | None = None,
+        java_options: Sequence[str] = (),
     ):
         self.directory = Path(directory).resolve()
         self.version = version
         self.properties = dict(properties or {})
+        self.cluster_id = cluster_id or base64.urlsafe_b64encode(b"k" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: tuple[int, int] | None = None
-        self._java_options = ["-Xmx1g", *(_QUICK_JAVA if short_lived else ())]
+        self._java_options = ["-Xmx1g", *(QUICK_JAVA if short_lived else ()), *java_options]
 
     @property
     def data_dir(self) -> Path:
@@ -204,14 +208,13 @@ class RealKafka:
         jars = classpath(self.version)
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._ports is None or not all(map(_is_free, self._ports)):
-            self._ports = _free_ports()
+            self._ports = free_ports()
         config = self.directory / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._all_properties().items()))
         log4j = self.directory / "log4j2.xml"
         log4j.write_text(_LOG4J.format(path=self.directory / "server.log"))
         if not (self.data_dir / "meta.properties").exists():
-            cluster = base64.urlsafe_b64encode(b"k" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-            run_tool("StorageTool", "format", "-t", cluster, "-c", config, version=self.version)
+            run_tool("StorageTool", "format", "-t", self.cluster_id, "-c", config, version=self.version)
         (self.directory / "server.log").write_text("")
         command = ["java", *self._java_options, f"-Dlog4j2.configurationFile={log4j}", "-cp", jars, "kafka.Kafka"]
         with (self.directory / "out.log").open("wb") as out:
@@ -221,7 +224,7 @@ class RealKafka:
                 stderr=out,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the tests; they stop the broker themselves
-                preexec_fn=None if leave_running else _end_with_parent,
+                preexec_fn=None if leave_running else end_with_parent,
             )
         (self.directory / "pid").write_text(str(self._process.pid))
         if not leave_running:
@@ -325,13 +328,13 @@ class RealKafka:
         return consume(self.bootstrap, topic, isolation_level)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Run in the new process: SIGTERM when the starting thread ends, however it ends. Linux only, a no-op elsewhere."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _free_ports() -> tuple[int, int]:
+def free_ports() -> tuple[int, int]:
     """Two ports that nobody listens on just now."""
     with socket.socket() as one, socket.socket() as two:
         one.bind(("127.0.0.1", 0))

@@ -8,6 +8,12 @@ import socket
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -88,3 +94,37 @@ def test_tls_and_a_password(tmp_path: Path) -> None:
                     assert running.is_running
                 assert running.stop() == 0
             assert "another" not in running.log()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram(tmp_path: Path, mechanism: str) -> None:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    plain, controller, secure = (one.getsockname()[1] for one in sockets)
+    for one in sockets:
+        one.close()
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    kafka = RealKafka(
+        tmp_path / "kafka",
+        {
+            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},"
+            f"SECURE://127.0.0.1:{secure}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listener.name.secure.sasl.enabled.mechanisms": mechanism,
+            f"listener.name.secure.{mechanism.lower()}.sasl.jaas.config": f"{login} required;",
+        },
+        short_lived=True,
+    )
+    with kafka:
+        kafka._ports = (plain, controller)
+        kafka.create_topic("orders")
+        send(kafka.bootstrap, "orders", 500)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        kind = ScramMechanism.SCRAM_SHA_256 if mechanism.endswith("256") else ScramMechanism.SCRAM_SHA_512
+        user = UserScramCredentialUpsertion("mirror", ScramCredentialInfo(kind, 4096), b"a secret")
+        admin.alter_user_scram_credentials([user])["mirror"].result(60)
+        common = ["security.protocol=sasl_plaintext", f"sasl.mechanism={mechanism}", "sasl.username=mirror"]
+        settings = client_settings([*common, "sasl.password=a secret"])
+        mirror_once(f"127.0.0.1:{secure}", tmp_path / "mirror", settings=settings)
+        assert log_data(tmp_path / "mirror", "orders") == log_data(kafka.data_dir, "orders")

@@ -21,9 +21,10 @@ from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as Handsha
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
 from kafkalog_broker.security.scram import salted
-from kafkalog_broker.testing import RunningBroker, ask
+from kafkalog_broker.testing import ask
 from tests.broker.security.test_scram import final_of
-from tests.interop.real_kafka import RealKafka, available
+from tests.interop.real_kafka import available, try_tool
+from tests.interop.sasl_kafka import Ports, sasl_broker, sasl_kafka
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
@@ -38,35 +39,18 @@ SECURITY = {
     f"{PREFIX}scram-sha-512.connections.max.reauth.ms": "3600000",
 }
 ALICE = b"\0alice\0alice-secret"
-Ports = tuple[int, int]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
-    plain, sasl, controller = free_port(), free_port(), free_port()
-    served = f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl}"
-    properties = {
-        **SECURITY,
-        "listeners": f"{served},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": served,
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-    }
-    with RealKafka(tmp_path_factory.mktemp("kafka"), properties, short_lived=True):
-        yield plain, sasl
+    with sasl_kafka(tmp_path_factory.mktemp("kafka"), SECURITY) as (_, ports):
+        yield ports
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
-    listeners = {"listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"}
-    with RunningBroker(tmp_path_factory.mktemp("ours") / "data", {**SECURITY, **listeners}) as broker:
-        yield broker.ports["PLAINTEXT"], broker.ports["SASL_PLAINTEXT"]
+    with sasl_broker(tmp_path_factory.mktemp("ours") / "data", SECURITY) as ports:
+        yield ports
 
 
 def connected(port: int) -> socket.socket:
@@ -238,3 +222,23 @@ def test_users_of_scram_are_changed_described_and_let_in_as_by_kafka(theirs: Por
     for number, (mine, kafkas) in enumerate(zip(changed(ours), wanted, strict=True)):
         assert mine == kafkas, CHANGES[number // 7]
     assert logins(ours) == logins(theirs)
+
+
+COMMANDS = [
+    "--alter --add-config SCRAM-SHA-512=[iterations=4096,password=one],SCRAM-SHA-256=[password=two] --entity-name tool",
+    "--describe --entity-name tool",
+    "--alter --delete-config SCRAM-SHA-256 --entity-name tool",
+    "--describe --entity-name tool",
+    "--alter --add-config SCRAM-SHA-512=[iterations=5,password=one] --entity-name tool",
+    "--alter --delete-config SCRAM-SHA-256 --entity-name tool",
+]
+
+
+def test_kafka_configs_works_unchanged(theirs: Ports, ours: Ports) -> None:
+    for command in COMMANDS:
+        said = []
+        for plain, _ in (theirs, ours):
+            server = f"127.0.0.1:{plain}"
+            ran = try_tool("ConfigCommand", "--bootstrap-server", server, "--entity-type", "users", *command.split())
+            said.append((ran.returncode, ran.stdout))
+        assert said[0] == said[1], command

@@ -1,0 +1,47 @@
+"""Brokers with a listener without SASL and one with it: a real Kafka, and ours, of the same properties."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafkalog_broker.testing import RunningBroker
+from tests.interop.real_kafka import RealKafka
+
+Ports = tuple[int, int]
+"""Of PLAINTEXT and of SASL_PLAINTEXT."""
+
+
+def free_port() -> int:
+    """One that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+@contextmanager
+def sasl_kafka(
+    directory: str | Path, security: Mapping[str, str], *java_options: str
+) -> Iterator[tuple[RealKafka, Ports]]:
+    """A real Kafka with these properties, that lives for one test."""
+    plain, sasl, controller = free_port(), free_port(), free_port()
+    served = f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl}"
+    properties = {
+        **security,
+        "listeners": f"{served},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": served,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+    with RealKafka(directory, properties, short_lived=True, java_options=java_options) as running:
+        yield running, (plain, sasl)
+
+
+@contextmanager
+def sasl_broker(log_dir: Path, security: Mapping[str, str]) -> Iterator[Ports]:
+    """Ours with them."""
+    listeners = {"listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"}
+    with RunningBroker(log_dir, {**security, **listeners}) as broker:
+        yield broker.ports["PLAINTEXT"], broker.ports["SASL_PLAINTEXT"]

@@ -1,0 +1,69 @@
+"""commitGroup at a real Kafka: kafka-consumer-groups.sh shows where a stream is and how far behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from kafkalog_spark.errors import GroupCommitFailed
+from tests.interop.real_kafka import RealKafka, available
+from tests.source.helpers.stream_driver import Query
+
+pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+    with RealKafka(tmp_path_factory.mktemp("kafka"), short_lived=True) as running:
+        running.create_topic("orders", 2)
+        yield running
+
+
+def produce(kafka: RealKafka, count: int) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(count):
+        producer.produce("orders", b"%d" % number, partition=number % 2)
+    assert producer.flush(30) == 0
+
+
+def described(kafka: RealKafka, group: str) -> dict[str, tuple[int, int, int]]:
+    """What the tool prints: partition -> (current offset, log end offset, lag)."""
+    told = kafka.tool("ConsumerGroupCommand", "--bootstrap-server", kafka.bootstrap, "--describe", "--group", group)
+    rows = [line.split() for line in told.splitlines() if line.startswith(group)]
+    return {partition: (int(at), int(end), int(lag)) for _, _, partition, at, end, lag, *_ in rows}
+
+
+def query(kafka: RealKafka, group: str, **options: object) -> Query:
+    given: dict[str, Any] = {"commitGroup": group, "kafka.bootstrap.servers": kafka.bootstrap, **options}
+    return Query(
+        Path(kafka.data_dir), subscribe="orders", startingOffsets="earliest", trigger_kind="availableNow", **given
+    )
+
+
+@pytest.mark.timeout(300)
+def test_kafkas_tool_shows_the_lag_of_a_stream(kafka: RealKafka) -> None:
+    produce(kafka, 20)
+    first = query(kafka, "etl", maxOffsetsPerTrigger=6, failOnCommitError=True)  # waits however busy the machine is
+    assert sum(len(batch) for batch in first.trigger()) == 20
+    assert described(kafka, "etl") == {"0": (10, 10, 0), "1": (10, 10, 0)}
+    produce(kafka, 8)
+    assert described(kafka, "etl") == {"0": (10, 14, 4), "1": (10, 14, 4)}
+
+
+@pytest.mark.timeout(300)
+def test_a_group_with_members_is_refused_and_the_error_says_why(kafka: RealKafka) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "members", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    try:
+        while not consumer.assignment():
+            consumer.poll(1.0)
+        with pytest.raises(
+            GroupCommitFailed, match=r"consumer group 'members': .*\(the group has members; name a group"
+        ):
+            query(kafka, "members", failOnCommitError=True).trigger()
+    finally:
+        consumer.close()
