@@ -2,7 +2,7 @@
 
 The same librdkafka clients with the same settings, in turn on the one and the other, in the same minutes, on one disk.
 Kafka's JVM is warmed up first. Rates are those of the best of several rounds.
-`python -m benchmarks.broker produce lz4` runs the lines that contain these words.
+`python -m benchmarks.broker produce lz4` runs the lines that contain these words; `metrics` alone what metrics cost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from benchmarks import broker_crowd, broker_start
+from benchmarks import broker_crowd, broker_metrics, broker_start
 from benchmarks.broker_clients import Clients, consume, one_record_requests, produce, round_trips
 from benchmarks.broker_sides import Side, delete_topic, new_topic, resident_mb, running_sides
 from benchmarks.report import Report, best_rate, best_ratio, in_turn
@@ -163,6 +163,8 @@ def main(report: Report, rounds: int = 5, words: Sequence[str] = ()) -> None:
     """All lines, or those that contain all `words`."""
     if set(words) <= {"start"}:
         broker_start.main(report)
+    if set(words) <= {"metrics"}:
+        broker_metrics.main(report)
     with running_sides() as brokers, Clients(max(CLIENTS)) as clients:
         chosen = {
             name: measure

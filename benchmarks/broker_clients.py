@@ -32,14 +32,18 @@ class Done(NamedTuple):
     results: list[Any]
 
 
-def produce(bootstrap: str, topic: str, records: int, size: int, codec: str) -> Run:
-    """Produce `records` values of `size` bytes, acks=all. Half of a value is random, half is text."""
+def produce(
+    bootstrap: str, topic: str, records: int, size: int, codec: str, security: Mapping[str, str] | None = None
+) -> Run:
+    """Produce `records` values of `size` bytes, acks=all. Half of a value is random, half is text. security: further
+    properties of the client."""
     from confluent_kafka import Producer
 
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
             **QUIET,
+            **(security or {}),
             "acks": "all",
             "linger.ms": 5,
             "batch.size": 256 << 10,
@@ -74,14 +78,17 @@ def produce(bootstrap: str, topic: str, records: int, size: int, codec: str) -> 
     return run
 
 
-def consume(bootstrap: str, topic: str, partitions: Sequence[int]) -> Run:
-    """Consume whole partitions from their beginning to their end; returns the number of records."""
+def of_whole_partitions(
+    bootstrap: str, topic: str, partitions: Sequence[int], security: Mapping[str, str] | None = None
+) -> tuple[Any, list[Any], int]:
+    """A consumer that is never idle, the TopicPartitions where these begin, and how many records they hold."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             **QUIET,
+            **(security or {}),
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 4 << 20,
@@ -95,6 +102,13 @@ def consume(bootstrap: str, topic: str, partitions: Sequence[int]) -> Run:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), TIMEOUT_S)
         begins.append(TopicPartition(topic, number, low))
         expected += high - low
+    return consumer, begins, expected
+
+
+def consume(bootstrap: str, topic: str, partitions: Sequence[int], security: Mapping[str, str] | None = None) -> Run:
+    """Consume whole partitions from their beginning to their end; returns the number of records. security: as in
+    `produce`."""
+    consumer, begins, expected = of_whole_partitions(bootstrap, topic, partitions, security)
 
     def run() -> int:
         consumer.assign(begins)

@@ -19,6 +19,14 @@ PROPERTIES = {
 }
 
 
+class Topics(Protocol):
+    """Where topics can be made and deleted."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    def create_topic(self, topic: str, partitions: int = 1) -> None: ...
+
+
 class Side(Protocol):
     """What both brokers can do."""
 
@@ -46,14 +54,14 @@ def running_sides() -> Iterator[dict[str, Side]]:
         yield {name: stack.enter_context(side) for name, side in sides(Path(home)).items()}
 
 
-def new_topic(side: Side, partitions: int) -> str:
+def new_topic(side: Topics, partitions: int) -> str:
     """Make a topic that nobody has used; its name."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
     side.create_topic(name, partitions)
     return name
 
 
-def delete_topic(side: Side, topic: str) -> None:
+def delete_topic(side: Topics, topic: str) -> None:
     """Delete a topic and its files."""
     from confluent_kafka.admin import AdminClient
 

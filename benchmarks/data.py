@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tests.interop.real_kafka import RealKafka
@@ -24,7 +25,8 @@ POOL = 20_000  # different values; more than fit a batch, so that no codec sees 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic: how many records it holds and how they were produced. Keys null, values half random, half text."""
+    """One topic: how many records it holds and how they were produced. Keys null but of KEYED; values half random, half
+    text."""
 
     codec: str
     value_size: int  # bytes
@@ -51,6 +53,9 @@ CODECS = ("none", "lz4", "zstd")
 SMALL_VALUES = {codec: Topic(codec, 100, 4_000_000) for codec in CODECS}
 LARGE_VALUES = {codec: Topic(codec, 1000, 2_000_000) for codec in CODECS}  # none: 2 GB
 LONG = Topic("none", 100, 18_000_000)  # 2 GB of small records
+KEYED = {codec: Topic(codec, 100, 4_000_000, prefix="keyed") for codec in ("none", "lz4")}
+KEYS = 1_000_000  # of KEYED: record n has the key user-<n % KEYS>
+JSON = Topic("none", 150, 2_000_000, prefix="json")  # objects of seven fields
 TINY = Topic("none", 100, 40, prefix="tiny")
 # 4 partitions of 250 segments: 400 k records of 112 bytes, rolled every 45 kB
 SEGMENTS = Topic("none", 100, 400_000, (("internal.segment.bytes", 46_000),), "segments")
@@ -86,6 +91,38 @@ def _marker(topic: Topic) -> Path:
     return home() / f"{topic.name}.done"
 
 
+def _pool(topic: Topic) -> list[bytes]:
+    if topic.prefix == "json":
+        return _json_values(topic)
+    if topic.prefix in ("avro", "protobuf"):
+        from benchmarks.typed_formats import values
+
+        return values(topic)
+    return _values(topic)
+
+
+def _values(topic: Topic) -> list[bytes]:
+    """Half random, half text."""
+    half = topic.value_size // 2
+    tail = b"kafkalog " * (topic.value_size // 9 + 1)
+    return [os.urandom(half) + tail[: topic.value_size - half] for _ in range(POOL)]
+
+
+def _json_values(topic: Topic) -> list[bytes]:
+    """Objects of seven fields, the last of which fills up the size."""
+    random = Random(topic.value_size)
+    values = []
+    for n in range(POOL):
+        value = (
+            f'{{"id":{n * 37},"user":"user-{random.randrange(10**6):06d}","amount":{random.randrange(10**6) / 100},'
+            f'"country":"{random.choice(("DE", "FR", "PL", "US"))}","active":{random.choice(("true", "false"))},'
+            f'"at":"2024-{random.randrange(1, 13):02d}-{random.randrange(1, 29):02d}T{random.randrange(24):02d}:'
+            f'{random.randrange(60):02d}:{random.randrange(60):02d}.{random.randrange(1000):03d}Z","note":"'
+        )
+        values.append(f'{value}{"x" * (topic.value_size - len(value) - 2)}"}}'.encode())
+    return values
+
+
 def produce(bootstrap: str, topic: Topic) -> None:
     """Produce all records of a topic. Raises RuntimeError when one is refused."""
     from confluent_kafka import Producer
@@ -106,14 +143,15 @@ def produce(bootstrap: str, topic: Topic) -> None:
         if error is not None:
             refused.append(error)
 
-    half = topic.value_size // 2
-    tail = b"kafkalog " * (topic.value_size // 9 + 1)
-    values = cycle([os.urandom(half) + tail[: topic.value_size - half] for _ in range(POOL)])
+    values = cycle(_pool(topic))
     for n in range(topic.records):
         partition, timestamp, value = n % PARTITIONS, FIRST_TIMESTAMP + n // PARTITIONS, next(values)
+        key = f"user-{n % KEYS}" if topic.prefix == "keyed" else None
         while True:
             try:
-                producer.produce(topic.name, value, partition=partition, timestamp=timestamp, on_delivery=delivered)
+                producer.produce(
+                    topic.name, value, key, partition=partition, timestamp=timestamp, on_delivery=delivered
+                )
                 break
             except BufferError:  # the queue is full: let deliveries in
                 producer.poll(0.05)
@@ -124,4 +162,16 @@ def produce(bootstrap: str, topic: Topic) -> None:
 
 
 if __name__ == "__main__":
-    print(ensure([*SMALL_VALUES.values(), *LARGE_VALUES.values(), LONG, TINY, SEGMENTS, *OTHER_CODECS.values()]))
+    print(
+        ensure(
+            [
+                *SMALL_VALUES.values(),
+                *LARGE_VALUES.values(),
+                LONG,
+                TINY,
+                SEGMENTS,
+                *KEYED.values(),
+                *OTHER_CODECS.values(),
+            ]
+        )
+    )

@@ -21,10 +21,18 @@ NAMES = (
     "tiny_query",
     "compaction",
     "transactional_produce",
+    "share",
+    "mirror",
     "broker",
     "broker_recovery",
+    "groups",
+    "handshakes",
+    "quotas",
+    "security",
     "attacks",
     "selective",
+    "typed",
+    "forensics",
     "many_partitions",
     "object_store",
     "streaming",
@@ -70,9 +78,13 @@ EXPLAINED = (
     "Rates and seconds are medians. Every `x_` is a median of ratios between runs that took turns in one session: "
     '`x_kafka` how many times faster than format("kafka") (Spark 4.2.0\'s own connector, real Kafka on loopback, the '
     "same files), `x_ceiling` the part of the Arrow hand-over ceiling, "
+    "`x_filtering` how many times faster than reading all and filtering in Spark, "
     "`x_counting` the part of a Python sink that only counts its rows, `x_time_of_...` how many times as long as that. "
+    "Lines of `typed`: `x_from_json` how many times faster than kafkalog and Spark's from_json, `x_kafka` than "
+    'format("kafka") and from_json. '
     "Lines of `broker`: `x_apache_kafka` how many times as fast as a real Apache Kafka 4.3 that the same clients "
-    "loaded in turn with this broker, `bar` what it is to be."
+    "loaded in turn with this broker, `bar` what it is to be. Lines of `mirror`: `x_of_consumer` the part of a "
+    "librdkafka consumer's bytes a second, `x_mirror_maker` how many times those of MirrorMaker 2."
 )
 
 

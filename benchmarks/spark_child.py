@@ -3,7 +3,8 @@
 Started by benchmarks.spark_session with the interpreter of any environment that has pyspark, so it imports nothing of
 this project. The first argument is a JSON object of Spark settings. Request:
 
-    {"format": "kafka", "options": {...}, "path": null, "schema": null, "filter": null, "select": null,
+    {"format": "kafka", "options": {...}, "path": null, "schema": null, "expressions": null, "filter": null,
+     "select": null,
      "limit": rows at most | null,
      "action": "noop" | "count" | "collect" | "parquet" | "save" | "stream" | "triggers" | "latency" | "follow",
      "register": "module:Class" | null, "conf": {...}, "to": directory for parquet and stream,
@@ -84,6 +85,8 @@ def run(spark, request):  # type: ignore[no-untyped-def]
         spark.conf.set(key, value)
     begin = time.perf_counter()
     frame = load(spark, request)
+    if request.get("expressions"):
+        frame = frame.selectExpr(*request["expressions"])
     if request.get("filter"):
         frame = frame.filter(request["filter"])
     if request.get("select"):

@@ -1,0 +1,195 @@
+"""Consumer groups (KIP-848): a hundred members over a thousand partitions, this broker and a real Kafka in turn.
+
+Members are simulated by the protocol itself: each sends its next heartbeat as soon as the last one is answered, and
+gives up at once what it is told to, so what is measured is the coordinator. Between two assignments nobody waits.
+
+| measurement | from | to |
+|---|---|---|
+| join | the first of 100 members joins | all have their ten partitions |
+| one more | another one joins | all 101 have theirs |
+| one leaves | it leaves | all 100 have theirs |
+| heartbeats | | 20 rounds in which nothing happens |
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kio.serial import entity_reader
+
+from benchmarks.broker_sides import Side
+from benchmarks.report import Report, ratio
+from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.testing import RunningBroker, exchange, frame_of
+from tests.broker.api.helpers.plain_entities import request_entity
+from tests.interop.real_kafka import RealKafka
+
+MEMBERS, PARTITIONS, CONNECTIONS, QUIET_ROUNDS = 100, 1_000, 10, 20
+HEARTBEAT = 68
+PROPERTIES = {
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.session.timeout.ms": 60_000,
+    "offsets.topic.num.partitions": 1,
+}
+_SECONDS = 120
+_RESPONSE: Any = response_class(HEARTBEAT, 1)
+
+
+class Member:
+    """One member, and what it has."""
+
+    def __init__(self, connection: socket.socket, group: str, topic: str) -> None:
+        self.connection = connection
+        self.member_id, self.epoch = uuid.uuid4().hex, 0
+        self.owned: dict[uuid.UUID, tuple[int, ...]] = {}
+        self._group, self._topic, self._tells = group, topic, True
+
+    @property
+    def partitions(self) -> int:
+        return sum(map(len, self.owned.values()))
+
+    def send(self) -> None:
+        joins = self.epoch == 0
+        values = {
+            "group_id": self._group, "member_id": self.member_id, "member_epoch": self.epoch, "instance_id": None,
+            "rack_id": None, "rebalance_timeout": 60_000 if joins else -1,
+            "subscribed_topic_names": [self._topic] if joins else None, "subscribed_topic_regex": None,
+            "server_assignor": None,
+            "topic_partitions": [
+                {"topic_id": str(topic), "partitions": list(parts)} for topic, parts in self.owned.items()
+            ] if self._tells else None,
+        }  # fmt: skip
+        frame = frame_of(request_entity(HEARTBEAT, 1, values, {}))
+        self.connection.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    def receive(self) -> None:
+        frame = _frame(self.connection)
+        _, at = entity_reader(_RESPONSE.__header_schema__)(frame, 0)
+        answer: Any = entity_reader(_RESPONSE)(frame, at)[0]
+        if answer.error_code.value:
+            raise RuntimeError(f"member {self.member_id}: {answer.error_code.name} {answer.error_message}")
+        self.epoch, self._tells = answer.member_epoch, answer.assignment is not None
+        if answer.assignment is not None:
+            self.owned = {part.topic_id: part.partitions for part in answer.assignment.topic_partitions}
+
+
+def _frame(connection: socket.socket) -> bytes:
+    size = int.from_bytes(_exactly(connection, 4), "big")
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        some = connection.recv(size - len(data))
+        if not some:
+            raise RuntimeError("the broker has closed the connection")
+        data += some
+    return bytes(data)
+
+
+def _round(members: Iterable[Member]) -> None:
+    """One heartbeat of each, those of different connections at the same time."""
+    waiting = list(members)
+    while waiting:
+        busy: dict[int, Member] = {}
+        for member in waiting:
+            busy.setdefault(member.connection.fileno(), member)
+        for member in busy.values():
+            member.send()
+        for member in busy.values():
+            member.receive()
+        waiting = [member for member in waiting if member not in busy.values()]
+
+
+def _settle(members: list[Member]) -> float:
+    """Seconds until all have what they are to have."""
+    began = time.perf_counter()
+    while True:
+        _round(members)
+        total = sum(member.partitions for member in members)
+        fewest = min(member.partitions for member in members)
+        if total == PARTITIONS and fewest >= PARTITIONS // len(members) and len({m.epoch for m in members}) == 1:
+            return time.perf_counter() - began
+        if time.perf_counter() - began > _SECONDS:
+            raise RuntimeError(f"{total} of {PARTITIONS} partitions are assigned after {_SECONDS} s")
+
+
+def measure(side: Side, topic: str) -> dict[str, float]:
+    """Seconds by measurement, in a group of its own."""
+    host, _, port = side.bootstrap.rpartition(":")
+    group = f"bench-{uuid.uuid4().hex}"
+    with ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=_SECONDS))
+            for _ in range(CONNECTIONS)
+        ]
+        _find_coordinator(connections[0], group)
+        members = [Member(connections[number % CONNECTIONS], group, topic) for number in range(MEMBERS)]
+        found = {"join": _settle(members)}
+        members.append(Member(connections[0], group, topic))
+        found["one more"] = _settle(members)
+        gone = members.pop()
+        gone.epoch, gone.owned = -1, {}
+        began = time.perf_counter()
+        _round([gone])
+        found["one leaves"] = time.perf_counter() - began + _settle(members)
+        began = time.perf_counter()
+        for _ in range(QUIET_ROUNDS):
+            _round(members)
+        found["heartbeats"] = time.perf_counter() - began
+        for member in members:
+            member.epoch, member.owned = -1, {}
+        _round(members)
+    return found
+
+
+def _find_coordinator(connection: socket.socket, group: str) -> None:
+    """Makes __consumer_offsets, and waits until it is served."""
+    kind: Any = response_class(10, 4)
+    end = time.monotonic() + _SECONDS
+    while time.monotonic() < end:
+        frame = exchange(connection, request_entity(10, 4, {"key_type": 0, "coordinator_keys": [group]}, {}))
+        _, at = entity_reader(kind.__header_schema__)(frame, 0)
+        answer: Any = entity_reader(kind)(frame, at)[0]
+        if not answer.coordinators[0].error_code.value:
+            time.sleep(1)  # Kafka's coordinator loads the partition in the background
+            return
+        time.sleep(0.1)
+    raise RuntimeError("there is no coordinator")
+
+
+def main(report: Report, rounds: int = 5) -> None:
+    """Both brokers in turn, `rounds` times; medians."""
+    with TemporaryDirectory(prefix="kafkalog-bench-") as home, ExitStack() as stack:
+        both: dict[str, Any] = {
+            "kafkalog": RunningBroker(Path(home) / "kafkalog", PROPERTIES),
+            "kafka": RealKafka(Path(home) / "kafka", PROPERTIES),
+        }
+        seconds: dict[str, dict[str, list[float]]] = {}
+        for side in both.values():
+            stack.enter_context(side)
+            side.create_topic("members", PARTITIONS)
+            measure(side, "members")  # once without counting: a JVM warms up
+        for _ in range(rounds):
+            for name, side in both.items():
+                for what, took in measure(side, "members").items():
+                    seconds.setdefault(what, {}).setdefault(name, []).append(took)
+    for what, by_side in seconds.items():
+        report.add(
+            "groups",
+            f"{MEMBERS} members, {PARTITIONS} partitions: {what}",
+            **{f"{name}_ms": round(1000 * sorted(took)[len(took) // 2]) for name, took in by_side.items()},
+            x_kafka=round(ratio(by_side["kafka"], by_side["kafkalog"]), 2),
+        )
+
+
+if __name__ == "__main__":
+    main(Report())

@@ -1,0 +1,147 @@
+"""Typed values to `noop`: decoded in the task that reads them, against Spark's function after format("kafkalog") and
+after format("kafka") on a real Kafka that serves the same files.
+
+All in turn on `local[2]`, with Spark's default settings and with Unix domain sockets for Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from benchmarks.data import JSON, Topic, ensure, home
+from benchmarks.report import Report, in_turn, rate, ratio
+from benchmarks.spark_session import SOCKETS, SparkSession
+from benchmarks.typed_formats import AVRO, PROTOBUF, SCHEMA, avro_function, descriptor_set, spark_avro
+from tests.interop.connector import Connector
+from tests.interop.real_kafka import RealKafka
+
+FIELDS = {
+    "id": "bigint",
+    "user": "string",
+    "amount": "double",
+    "country": "string",
+    "active": "boolean",
+    "at": "timestamp",
+    "note": "string",
+}
+FIVE = ("id", "user", "amount", "active", "at")
+TWO = ("id", "amount")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line. function: Spark's own, of `value`, whose result is a struct; schema, options: ours."""
+
+    what: str
+    topic: Topic
+    schema: str
+    function: str
+    options: Mapping[str, str]
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings that the function needs."""
+    function_topic: Topic | None = None
+    """What the function reads, where that is another topic."""
+
+
+def json_case(names: tuple[str, ...]) -> Case:
+    """JSON values, of whose seven fields these are wanted."""
+    schema = ", ".join(f"{name} {FIELDS[name]}" for name in names)
+    return Case(
+        f"JSON, {JSON.records / 1e6:g} M x {JSON.value_size} B, {len(names)} of {len(FIELDS)} fields",
+        JSON,
+        schema,
+        f"from_json(cast(value as string), '{schema}')",
+        {"value.format": "json"},
+    )
+
+
+def binary_case(topic: Topic, names: tuple[str, ...]) -> Case:
+    """Values in Avro, or in Protobuf, of whose seven fields these are wanted; the function is from_avro for both, of
+    the values in Avro: Protobuf has the same fields."""
+    schema = ", ".join(f"{name} {FIELDS[name]}" for name in names)
+    options: dict[str, str] = {"value.format": topic.prefix}
+    if topic.prefix == "avro":
+        options["value.schema"] = json.dumps(SCHEMA)
+    else:
+        options |= {"value.descFilePath": str(home() / "order.desc"), "value.messageName": "Order"}
+    what = f"{topic.prefix.capitalize()}, {topic.records / 1e6:g} M x {topic.value_size} B"
+    jar = {"spark.driver.extraClassPath": str(home() / "jars" / "*")}
+    return Case(f"{what}, {len(names)} of {len(FIELDS)} fields", topic, schema, avro_function(), options, jar, AVRO)
+
+
+CASES = (
+    json_case(FIVE),
+    json_case(TWO),
+    binary_case(AVRO, tuple(FIELDS)),
+    binary_case(AVRO, TWO),
+    binary_case(PROTOBUF, tuple(FIELDS)),
+)
+
+
+def compare(
+    report: Report, case: Case, ours: SparkSession, theirs: SparkSession, bootstrap: str, settings: str, rounds: int
+) -> None:
+    """One line: the three rates and the two ratios."""
+    path = str(ensure([case.topic]))
+    kafkalog: dict[str, object] = {"subscribe": case.topic.name}
+    of_function = (case.function_topic or case.topic).name
+    kafka = {"subscribe": of_function, "kafka.bootstrap.servers": bootstrap}
+    plain = {"subscribe": of_function, "columns": "value"}
+    decoded: dict[str, Any] = {"schema": case.schema, "path": path}
+    function = {"expressions": [f"{case.function} as decoded"], "select": ["decoded.*"]}
+    first = case.schema.split()[0]
+    # once, and counted: nobody is fast by leaving rows out, or by null
+    ours.run(
+        "kafkalog", {**kafkalog, **case.options}, filter=f"{first} is not null", action="count",
+        expect=case.topic.records, **decoded,
+    )  # fmt: skip
+    seconds = in_turn(
+        {
+            "typed": partial(ours.run, "kafkalog", {**kafkalog, **case.options}, **decoded),
+            "function": partial(ours.run, "kafkalog", plain, path=path, **function),
+            "kafka": partial(theirs.run, "kafka", kafka, **function),
+        },
+        rounds=rounds,
+    )
+    millions = case.topic.records / 1e6
+    name = case.function.partition("(")[0]
+    report.add(
+        "typed",
+        f"{case.what}, {settings}",
+        typed_M_rows_per_s=rate(millions, seconds["typed"]),
+        kafkalog_and_function_M_rows_per_s=rate(millions, seconds["function"]),
+        kafka_and_function_M_rows_per_s=rate(millions, seconds["kafka"]),
+        **{f"x_{name}": round(ratio(seconds["function"], seconds["typed"]), 2)},
+        x_kafka=round(ratio(seconds["kafka"], seconds["typed"]), 2),
+        worker_peak_MB=ours.worker_peak_mb(),
+    )
+
+
+def _with_jars(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Settings together; class paths one after the other."""
+    path = "spark.driver.extraClassPath"
+    return {**conf, **more, path: ":".join(one[path] for one in (conf, more) if path in one)}
+
+
+def main(report: Report, rounds: int = 3) -> None:
+    """Every case, with both settings."""
+    spark_avro()
+    descriptor_set()
+    ensure(dict.fromkeys(case.topic for case in CASES))
+    connector = Connector.install()
+    with RealKafka(home()) as kafka:
+        for settings, conf in (("default settings", {}), ("Unix domain sockets", SOCKETS)):
+            for case in CASES:
+                with (
+                    SparkSession(_with_jars(connector.conf, case.conf), connector.python) as theirs,
+                    SparkSession({**conf, **case.conf}) as ours,
+                ):
+                    compare(report, case, ours, theirs, kafka.bootstrap, settings, rounds)
+
+
+if __name__ == "__main__":
+    main(Report())
