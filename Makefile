@@ -5,9 +5,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-# How many processes run tests, 0: pytest's own. On two cores four are faster than two (543 s against 645): tests wait for
-# disks, sockets, clocks and processes that they start. Those of the Spark session share one process (tests/conftest.py).
-TEST_PROCESSES ?= 4
+# How many processes run tests, 0: pytest's own. On two cores three are fastest (221 s; four 259 s): tests wait for disks,
+# sockets and processes that they start, and each process collects all of them. Those of the Spark session share one
+# process (tests/conftest.py).
+TEST_PROCESSES ?= 3
 # Each of these has a real Kafka.
 INTEROP_PROCESSES ?= 2
 # What to test and how: make test TEST=tests/log ARGS=-x
@@ -43,7 +44,7 @@ $(VENV)/installed: pyproject.toml
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,broker,test,dev]'
 	@touch $@
 
-$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py broker/kafkalog_broker/*/*_kernel.py broker/kafkalog_broker/*/*/*_kernel.py)
+$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py kafkalog_spark/typed/*kernel.py kafkalog_spark/typed/*/*.py broker/kafkalog_broker/*/*_kernel.py broker/kafkalog_broker/*/*/*_kernel.py)
 	@echo "compiling the kernels, once ..."
 	@$(RUN) -m kafkalog_spark.warm
 	@$(RUN) -c 'from kafkalog_broker.storage.append.record_walk import load_kernel; load_kernel(); import kafkalog_broker.storage.append.message_set_kernel, kafkalog_broker.storage.compaction.cleaner, kafkalog_broker.fetching.conversion_kernel'
@@ -118,6 +119,21 @@ lint: setup ## ruff, mypy and the import rules
 format: setup ## put the sources into the form that lint wants
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+.PHONY: release-check
+release-check: java setup ## build wheel and sdist, install each into an empty environment, run broker, reader and demo there
+	$(RUN) -m tests.release_check
+
+##@ Document
+
+.PHONY: site
+site: setup ## build the documentation as a site, into build/site; a link that leads nowhere fails
+	@said=$$(NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build 2>&1) || { echo "$$said"; exit 1; }  # with --quiet no warning counts
+	@echo "build/site/index.html: $$(find build/site -name '*.html' | wc -l) pages"
+
+.PHONY: site-serve
+site-serve: setup ## serve it at http://127.0.0.1:8000, built again with every change
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs serve
 
 ##@ Measure and tidy up
 

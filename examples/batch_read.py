@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from demo import spark_session  # type: ignore[import-not-found]  # beside this file
+from demo import spark_session  # type: ignore[import-not-found]  # next to this file
 
 
 def main(directory: str, topic: str) -> None:

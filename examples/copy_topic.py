@@ -12,7 +12,7 @@ import re
 import sys
 
 import pyspark.sql.functions as F
-from demo import spark_session  # type: ignore[import-not-found]  # beside this file
+from demo import spark_session  # type: ignore[import-not-found]  # next to this file
 
 
 def main(directory: str, target: str, topic: str, new_name: str) -> None:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pyspark.sql.functions as F
-from demo import spark_session  # type: ignore[import-not-found]  # beside this file
+from demo import spark_session  # type: ignore[import-not-found]  # next to this file
 
 PARTITIONS = 4
 

@@ -27,6 +27,7 @@ OWN_SPARKS = SPARK / "processes"
 
 END_TO_END = (
     "tests/broker/clients/test_bank.py",
+    "tests/broker/clients/test_consumer_protocol.py",
     "tests/broker/clients/test_crashes.py",
     "tests/broker/clients/test_exactly_once.py",
     "tests/broker/clients/test_failed_log_dir.py",
@@ -34,24 +35,45 @@ END_TO_END = (
     "tests/broker/clients/test_old_clients.py",
     "tests/broker/clients/test_other_clients.py",
     "tests/broker/clients/test_security.py",
+    "tests/broker/clients/test_testing_page.py",
     "tests/broker/clients/test_transactions",
     "tests/broker/mirror/test_mirror.py",
+    "tests/broker/net/test_bad_clients.py::test_a_client_that_stops_writing",
+    "tests/broker/net/test_bad_clients.py::test_ten_thousand",
+    "tests/broker/share/test_share_answers.py",
+    "tests/broker/share/test_share_crashes.py",
+    "tests/broker/test_acl_server.py::test_acls_hold",
+    "tests/broker/test_acl_server.py::test_the_principal",
     "tests/broker/test_pytest_plugin.py",
+    "tests/broker/test_testing.py::test_a_broker_with_security",
+    "tests/broker/test_tls_server.py",
+    "tests/commands/test_kcat.py",
     "tests/examples/",
     "tests/notebooks/",
+    "tests/sink/test_commit.py::test_writers_in_several_processes",
+    "tests/report/test_browser.py",
     "tests/sink/test_our_broker.py",
+    "tests/site/",
     "tests/source/test_stream_live.py",
     "tests/spark/processes/",
     "tests/spark/test_bank.py",
+    "tests/spark/test_commit_group.py",
     "tests/spark/test_every_version.py",
     "tests/spark/test_examples.py",
+    "tests/spark/test_forensics_page.py",
     "tests/spark/test_live_partitions.py",
     "tests/spark/test_produce_sink.py",
     "tests/spark/test_sink_kills.py",
+    "tests/spark/test_streaming.py::test_a_damaged_batch",
+    "tests/spark/test_streaming.py::test_a_query_that_lost",
+    "tests/spark/test_streaming.py::test_malformed_offsets",
     "tests/spark/test_streaming_crashes.py",
+    "tests/spark/test_streaming_sink.py::test_two_queries",
+    "tests/spark/test_typed_json.py::test_random_values",
 )
-"""Files of tests that show the whole at work, for 10 s and more: `make test-end-to-end`. What they are made of is
+"""Tests that show the whole at work, many of them for 10 s and more: `make test-end-to-end`. What they are made of is
 tested piece by piece in `make test`."""
+
 BUCKETS = frozenset({"s3", "gs", "azure"})
 """Fixtures that serve object storage; with the files test_bucket*.py, what is left to `make test-bucket`."""
 END_TO_END_SECONDS = 900
@@ -67,6 +89,16 @@ LONG = (
     "tests/broker/net/test_fuzz.py",
     "tests/broker/clients/",
 )
+
+
+NICE = 10
+"""How nice the processes are that do not have the Spark session, whose tests take longest: it is never waited for."""
+
+
+def pytest_sessionstart() -> None:
+    """The session's tests are the first group, so the first of several processes has it."""
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        os.nice(NICE)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import settings
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 FULL_EXAMPLES = 100
 """Of a test that does not say how many it wants."""
-SHARE = 4
+SHARE = 6
 """`make test` runs one of so many: the first ones that hypothesis tries are those that find most."""
 FEWEST = 5
 

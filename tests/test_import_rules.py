@@ -6,7 +6,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ LOG_MAY_IMPORT = {"numpy", "numba", "llvmlite", "pyarrow", "lz4", "snappy", "cra
 TIERED_MAY_IMPORT = {"cryptography", "Crypto"}
 # Buckets: the extra [object-store], imported with the first request; boto3 only for profiles.
 STORE_MAY_IMPORT = {"obstore", "fsspec", "boto3", "botocore"}
+
+# Kernels of formats, beside what they are about.
+TYPED_KERNELS = {f"typed/{name}.py" for name in ("avro/kernel", "columns/cells", "protobuf/kernel", "protobuf/wire")}
 
 # What planning needs must be there without waiting for numba; with these, everything in source/.
 LIGHT = [
@@ -49,12 +53,19 @@ def modules(root: Path = PACKAGE) -> list[str]:
     return [".".join(path.parts).removesuffix(".__init__") for path in paths]
 
 
+@cache
+def import_statements(path: Path) -> Sequence[ast.Import | ast.ImportFrom]:
+    """Those of a file, anywhere in it."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports, anywhere in it; relative imports are not used in this project."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """The dotted names that a file imports; relative imports are not used in this project."""
+    for node in import_statements(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path} has a relative import"
             yield node.module or ""
 
@@ -80,7 +91,8 @@ def test_numba_is_imported_by_kernels_only() -> None:
         for path in PACKAGE.rglob("*.py")
         if any(name.partition(".")[0] == "numba" for name in imported(path))
     }
-    assert {user for user in users if not user.startswith("log/kernels/")} == set()
+    others = {user for user in users if not user.startswith("log/kernels/")}
+    assert {user for user in others if not (user.startswith("typed/") and user.endswith("_kernel.py"))} == TYPED_KERNELS
 
 
 def test_pyspark_is_imported_by_the_data_source_only() -> None:
@@ -90,8 +102,48 @@ def test_pyspark_is_imported_by_the_data_source_only() -> None:
         if any(name.partition(".")[0] == "pyspark" for name in imported(path))
     }
     # `kafkalog_spark.register` takes a session; it may name its type
-    rooms = ("source/", "sink/", "datasource.py", "worker_process.py", "__init__.py", "registration.py", "daemon.py")
+    rooms = (
+        "source/",
+        "sink/",
+        "spark_types.py",
+        "datasource.py",
+        "worker_process.py",
+        "__init__.py",
+        "registration.py",
+        "daemon.py",
+    )
     assert {user for user in users if not user.startswith(rooms)} == set()
+
+
+OF_A_JVM = {"_jvm", "_jsc", "_jdf", "_jconf", "_jsparkSession", "_sc", "sparkContext", "SparkContext", "_gateway"}
+"""Names that a session of Spark Connect does not have: with them code works on a classic driver only."""
+
+
+def of_a_jvm(tree: ast.AST) -> set[str]:
+    """Which of them a file uses: as an attribute, by import, by its name alone, or as the text that getattr takes."""
+    used = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name) | ast.alias(name=name) | ast.Constant(value=str(name)):
+                used.add(name)
+    return used & OF_A_JVM
+
+
+def test_nothing_calls_the_jvm_or_asks_for_a_spark_context() -> None:
+    paths = [path for root in (PACKAGE, ROOT / "broker" / "kafkalog_broker") for path in sorted(root.rglob("*.py"))]
+    users = {str(path.relative_to(ROOT)): of_a_jvm(ast.parse(path.read_text(encoding="utf-8"))) for path in paths}
+    assert {path: names for path, names in users.items() if names} == {}
+    py4j = [str(path) for path in paths if any(name.partition(".")[0] == "py4j" for name in imported(path))]
+    assert py4j == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["spark.sparkContext.getConf()", "spark._jvm.java.lang.System", "from pyspark import SparkContext",
+     "hasattr(spark, '_jsparkSession')", "SparkContext.getOrCreate()"],
+)  # fmt: skip
+def test_calls_of_the_jvm_are_found(line: str) -> None:
+    assert of_a_jvm(ast.parse(line))
 
 
 def loaded_after(*names: str) -> dict[str, str]:
@@ -155,7 +207,7 @@ def imports_within(package: Path) -> dict[str, set[str]]:
     }
     found: dict[str, set[str]] = {name: set() for name in names}
     for name, path in names.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in import_statements(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 full = {f"{node.module}.{alias.name}" for alias in node.names}
                 found[name] |= (full & names.keys()) or ({node.module} & names.keys())

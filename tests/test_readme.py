@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+import kafkalog_spark
 from kafkalog_spark.sink.option_names import options_table as sink_options_table
 from kafkalog_spark.source.options import options_table
 
@@ -27,6 +29,20 @@ def test_the_table_of_the_sinks_options_is_the_one_that_the_declarations_make() 
     shown = re.search(r"<!-- options:.*?-->\n(.*)<!-- options end -->", text, re.DOTALL)
     assert shown is not None
     assert shown[1] == sink_options_table()
+
+
+def test_the_version_is_said_in_one_place() -> None:
+    """kafkalog_spark/__init__.py; whatever prints another number has been forgotten."""
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["version"] == {
+        "path": "kafkalog_spark/__init__.py"
+    }
+    assert version("kafkalog") == kafkalog_spark.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\S+)", changes, re.MULTILINE)[0] == kafkalog_spark.__version__
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for said in re.findall(r"kafkalog-(\d+\.\d+\.\d+\w*)", page.read_text(encoding="utf-8")):
+            assert said == kafkalog_spark.__version__, page
 
 
 def test_every_file_that_the_documents_name_exists() -> None:
@@ -74,7 +90,7 @@ def test_the_file_map_of_the_broker_names_every_module_in_its_folder_and_no_othe
 def test_pip_lines_work_as_printed(document: str) -> None:
     """No package index has kafkalog: a checkout (".") or a wheel is what pip is given, with extras that exist."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wheel = f"kafkalog-{project['version']}-py3-none-any.whl"
+    wheel = f"kafkalog-{kafkalog_spark.__version__}-py3-none-any.whl"
     text = (ROOT / document).read_text(encoding="utf-8")
     for given, extras in re.findall(r"pip install '([^'\[]+)\[([a-z,]+)\]'", text):
         assert given in (".", wheel)

@@ -1,0 +1,68 @@
+"""Pages that list what the code has: errors with their cures, options by task."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import kafkalog_broker.errors
+import kafkalog_spark.errors
+from kafkalog_spark.log.store.storage_names import is_storage_option
+from kafkalog_spark.log.tiered.tier_options import is_tier_option
+from kafkalog_spark.source.option_names import CONNECTOR_ONLY, READ_OPTIONS
+
+DOCS = Path(__file__).parent.parent / "docs"
+ERRORS = (DOCS / "errors.md").read_text(encoding="utf-8")
+BY_TASK = (DOCS / "options_by_task.md").read_text(encoding="utf-8")
+
+
+def errors_of(module: ModuleType) -> set[str]:
+    """Names of the exceptions that a module defines."""
+    return {
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, BaseException) and value.__module__ == module.__name__
+    }
+
+
+@pytest.mark.parametrize("module", [kafkalog_spark.errors, kafkalog_broker.errors], ids=lambda module: module.__name__)
+def test_the_page_of_errors_says_what_to_do_for_each_of_the_tree(module: ModuleType) -> None:
+    missing = errors_of(module) - set(re.findall(r"^\| `(\w+)` \|", ERRORS, re.MULTILINE))
+    assert not missing, f"docs/errors.md does not say what to do about {sorted(missing)}"
+
+
+def test_the_page_of_errors_names_no_other_and_has_a_cure_for_each() -> None:
+    known = errors_of(kafkalog_spark.errors) | errors_of(kafkalog_broker.errors)
+    rows = [row for row in re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", ERRORS, re.MULTILINE) if row[0][0].isupper()]
+    named = [name for name, _, _ in rows if not name.isupper()]
+    assert sorted(named) == sorted(set(named)), "each once"
+    assert not set(named) - known
+    assert all(happened.strip() and cure.strip() for _, happened, cure in rows)
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    drawn = re.findall(r"^[│ ]*[├└]── (\w+)", kafkalog_spark.errors.__doc__ or "", re.MULTILINE)
+    assert sorted([*drawn, "KafkalogError"]) == sorted(errors_of(kafkalog_spark.errors))
+
+
+def test_options_by_task_are_options() -> None:
+    known = {option.name for option in READ_OPTIONS} | set(CONNECTOR_ONLY)
+    named = set()
+    for row in re.findall(r"^\| (.*) \| (.*) \|$", BY_TASK, re.MULTILINE)[1:]:
+        # a value follows its option: `mode` = `DROPMALFORMED` or `PERMISSIVE`
+        texts = re.sub(r"= `[^`]*`( or `[^`]*`)?(?!\s*=)", "", row[1])
+        named |= {name for name in re.findall(r"`([a-z][\w.]+)`", texts) if "(" not in name}
+    unknown = {
+        name for name in named - known if not is_storage_option(name.lower()) and not is_tier_option(name.lower())
+    }
+    assert unknown <= {"auto"}, f"docs/options_by_task.md names options that there are not: {sorted(unknown)}"
+    assert len(named & known) > 30
+
+
+def test_options_by_task_leave_out_none_that_is_ours() -> None:
+    """A reader who looks for a task finds it here, or the page says nothing of something that there is."""
+    missing = {option.name for option in READ_OPTIONS} - set(re.findall(r"[\w.]+", BY_TASK))
+    assert missing <= {"path", "paths", "kafka.isolation.level"}, f"docs/options_by_task.md lacks {sorted(missing)}"
