@@ -12,11 +12,12 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Producer, TopicCollection
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkalog_broker.testing import ask
 from tests.broker.api.helpers.plain_entities import plain, request_entity
+from tests.log.helpers.batch_builder import V2Record, batch
 
 PROPERTIES = {
     "offsets.topic.num.partitions": 1,
@@ -327,10 +328,10 @@ def _order(value: Any) -> Any:
     return (str(value),)
 
 
-def batches() -> Iterator[list[bytes]]:
-    """The values of each batch of a partition."""
+def batches() -> Iterator[bytes]:
+    """The batches of a partition. Made here: a producer library may send a batch before its last record came."""
     for first in range(0, RECORDS, 4):
-        yield [b"value %d" % offset for offset in range(first, first + 4)]
+        yield batch(0, [V2Record(at, 1, None, b"value %d" % (first + at)) for at in range(4)])
 
 
 def prepared(bootstrap: str) -> dict[str, Any]:
@@ -340,16 +341,20 @@ def prepared(bootstrap: str) -> dict[str, Any]:
         made.result(30)
     described = admin.describe_topics(TopicCollection([TOPIC, OTHER]))
     ids = {name: _uuid(found.result(30).topic_id) for name, found in described.items()}
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 10_000, "acks": "all"})
-    for partition in range(2):
-        for values in batches():
-            for value in values:
-                producer.produce(TOPIC, value, partition=partition, timestamp=1)
-            assert producer.flush(30) == 0
     host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host, int(port))) as connection:
+        for partition in range(2):
+            for records in batches():
+                _produce(connection, partition, records)
         earliest(connection, GROUP)
     return Script(bootstrap, ids).run()
+
+
+def _produce(connection: socket.socket, partition: int, records: bytes) -> None:
+    data = [{"name": TOPIC, "partition_data": [{"index": partition, "records": records}]}]
+    values = {"transactional_id": None, "acks": -1, "timeout": 30_000, "topic_data": data}
+    answer = ask(connection, request_entity(0, 9, values, {}))
+    assert not answer.responses[0].partition_responses[0].error_code, answer
 
 
 def earliest(connection: socket.socket, group: str) -> None:
