@@ -28,12 +28,12 @@ class Tls:
 
     def prepared(self, security: Mapping[str, ListenerSecurity]) -> dict[str, ListenerTls]:
         """What the listeners are to have: what did not change is kept. Raises ConfigError, naming the listener."""
-        from kafkalog_broker.security.listener_tls import ListenerTls  # with cryptography: only where there is TLS
-
         made: dict[str, ListenerTls] = {}
         for name, wanted in security.items():
             if wanted.tls is None:
                 continue
+            from kafkalog_broker.security.listener_tls import ListenerTls  # with cryptography: only where there is TLS
+
             now = self._listeners.get(name)
             if now is not None and not now.is_stale(wanted.tls):
                 made[name] = now
@@ -54,6 +54,8 @@ class Tls:
     def changed_files(self) -> dict[str, ListenerTls] | None:
         """What `use` is to be given where certificate files have changed, else None. A file that cannot be used, half
         written perhaps, is logged once, and the certificate that was read before stays."""
+        if not self._listeners:
+            return None
         from kafkalog_broker.security.listener_tls import ListenerTls, file_states
 
         made = dict(self._listeners)
