@@ -33,7 +33,8 @@ takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 
 batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
 
 _FIRST_STEP = 64 << 10
-_LARGEST_STEP = 4 << 20
+_LARGEST_STEP = 1 << 20
+"""Bytes at once: zlib holds up to three times that while it joins them to an object."""
 _SURE_FROM = 1 << 20  # bytes from which on `served` is asked: small batches never pay for it
 
 _GZIP_FEED = 64 << 10
