@@ -61,7 +61,8 @@ def test_a_worker_of_spark_stays_below_the_limit(spark: Any, log_dir: Path, tmp_
     session = spark.newSession()
     session.dataSource.register(PeakMemorySource)
     peak_file = tmp_path / "peak"
-    df = session.read.format("kafkalog_peak").option("maxPartitionBytes", "4g").option("peakFile", str(peak_file))
+    options = {"allTopics": "true", "maxPartitionBytes": "4g", "peakFile": str(peak_file)}
+    df = session.read.format("kafkalog_peak").options(**options)
     assert df.load(str(log_dir)).count() == records
     peak = int(peak_file.read_text())
     assert peak < LIMIT, f"{peak >> 20} MB"

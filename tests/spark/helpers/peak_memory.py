@@ -23,12 +23,17 @@ PEAK_FILE = "peakfile"
 class PeakMemorySource(KafkaLogDataSource):
     """kafkalog, and each task tells the peak of its worker since the task began."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        others = dict(options)
+        self._peak_file = others.pop(PEAK_FILE)
+        super().__init__(others)
+
     @classmethod
     def name(cls) -> str:
         return "kafkalog_peak"
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return _PeakReader(super().reader(schema=schema), self.options[PEAK_FILE])
+        return _PeakReader(super().reader(schema=schema), self._peak_file)
 
 
 class _PeakReader(DataSourceReader):
