@@ -39,6 +39,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from kafkalog_broker import errors as broker_errors
 from kafkalog_broker.for_tests.exchange import ask, exchange, frame_of
+from kafkalog_broker.for_tests.kept_port import kept_port
 from kafkalog_broker.for_tests.remote import Channel, Faults, RemoteClock
 from kafkalog_broker.security.acl import Acl
 from kafkalog_broker.security.acls_for_tests import allow, deny
@@ -117,6 +118,8 @@ class RunningBroker:
         if self.pid is not None:
             raise RuntimeError(f"already running as process {self.pid}")
         self.properties.update(properties or {})
+        if not self.port and "listeners" not in self.properties:
+            self.port = kept_port(self)
         security = self.security
         protocol = "PLAINTEXT" if security is None else security.protocol
         settings: dict[str, object] = {

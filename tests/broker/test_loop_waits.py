@@ -86,7 +86,7 @@ def test_a_topic_that_is_deleted_while_a_flush_is_going_on_does_not_wait_for_it(
 
     def slow(fd: int) -> None:
         began.set()
-        assert may_end.wait(30)
+        assert may_end.wait(120)
         sync(fd)
 
     ask(broker, admin.create(admin.new_topic("orders")))
@@ -97,7 +97,7 @@ def test_a_topic_that_is_deleted_while_a_flush_is_going_on_does_not_wait_for_it(
         with monkeypatch.context() as patched:
             patched.setattr(os, "fdatasync", slow)
             flushing = asyncio.create_task(broker.broker.run_blocking(log.flush))
-            await asyncio.to_thread(began.wait, 30)
+            await asyncio.to_thread(began.wait, 120)
             broker.broker.logs.detach([("orders", 0)])
             assert log.is_closed
             assert log.segments[0].writer is not None, "the flush is using it"
@@ -119,7 +119,7 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
     finish = Departure.finish
 
     def slow(self: Departure) -> int:
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(120)
         return finish(self)
 
     async def go(made: Server) -> None:

@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -222,13 +223,24 @@ def test_users_of_scram_come_change_survive_a_crash_and_go(tmp_path: Path):
 def test_a_session_is_renewed_or_ends(tmp_path: Path):
     """KIP-368. The times are the broker's, so this waits for one of them."""
     properties = {**PROPERTIES, "connections.max.reauth.ms": "1200"}
-    with RunningBroker(tmp_path / "data", properties) as broker, connected(broker) as connection:
-        ask(connection, handshake())
-        assert ask(connection, token()).session_lifetime.total_seconds() == 1.2
-        assert ask(connection, metadata()).brokers
-        ask(connection, handshake())  # the first re-authentication may come at once
-        assert ask(connection, token()).session_lifetime.total_seconds() == 1.2
-        assert ask(connection, handshake()).error_code.name == "illegal_sasl_state"  # and the next a second later
+    with RunningBroker(tmp_path / "data", properties) as broker, ExitStack() as connections:
+        while True:
+            began = time.monotonic()
+            connection = connections.enter_context(connected(broker))
+            ask(connection, handshake())
+            assert ask(connection, token()).session_lifetime.total_seconds() == 1.2
+            try:
+                assert ask(connection, metadata()).brokers
+                ask(connection, handshake())  # the first re-authentication may come at once
+                assert ask(connection, token()).session_lifetime.total_seconds() == 1.2
+                again = ask(connection, handshake())  # and the next a second later
+            except OSError:
+                assert time.monotonic() - began > 1
+            else:
+                if time.monotonic() - began < 1:
+                    break
+            # else the machine was too busy to be early: once more
+        assert again.error_code.name == "illegal_sasl_state"
         with connected(broker) as other:
             ask(other, handshake())
             ask(other, token())

@@ -304,7 +304,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkey
 
     def load_slowly(self: LogManager, *arguments: object) -> None:
         began.set()
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(120)
         load(self, *arguments)  # type: ignore[arg-type]
 
     async def go() -> None:
@@ -312,7 +312,7 @@ def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkey
         broker = Server(BrokerConfig.from_properties(properties))
         monkeypatch.setattr(LogManager, "load", load_slowly)
         starting = asyncio.create_task(broker.start())
-        await asyncio.to_thread(began.wait, 30)
+        await asyncio.to_thread(began.wait, 120)
         starting.cancel()
         await asyncio.sleep(0)
         may_go_on.set()

@@ -21,7 +21,7 @@ def produce(bootstrap, topic, *values):
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert failures == []
 
 
@@ -36,7 +36,7 @@ def consume(bootstrap, topic, count):
 
 @pytest.mark.kafkalog(properties={"num.partitions": 1}, topics={"orders": {"partitions": 2, "retention.ms": 60_000}})
 def test_the_fixture_serves_clients_with_the_topics_asked_for(kafkalog_broker):  # noqa: F811
-    topics = AdminClient({"bootstrap.servers": kafkalog_broker.bootstrap}).list_topics(timeout=10).topics
+    topics = AdminClient({"bootstrap.servers": kafkalog_broker.bootstrap}).list_topics(timeout=120).topics
     assert len(topics["orders"].partitions) == 2
     produce(kafkalog_broker.bootstrap, "payments", b"a", b"b")
     assert consume(kafkalog_broker.bootstrap, "payments", 2) == [b"a", b"b"]
@@ -111,7 +111,7 @@ def test_a_broker_with_security_makes_its_topics_and_lets_its_users_in(security,
         producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **broker.client()})
         done = []
         producer.produce("orders", b"one", on_delivery=lambda error, message: done.append(error))
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         assert done == [None]
         broker.stop()
         broker.start()

@@ -63,7 +63,7 @@ def test_the_migrated_job_reads_what_was_sent(tmp_path: Path) -> None:
         for number in range(700):
             value = json.dumps({"amount": number})
             producer.produce("orders", key=b"c%d" % (number % 3), value=value, partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         run(listings("migration.md", "<!-- after:")[0], tmp_path, broker.log_dir, tmp_path / "out", tmp_path / "cp")
     rows = [row for path in (tmp_path / "out").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     assert sorted(row["amount"] for row in rows) == list(range(700))

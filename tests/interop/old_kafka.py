@@ -23,7 +23,7 @@ class OldKafka:
     def __init__(self, home: Path) -> None:
         self._home = home
         self.data_dir = home / "data"
-        self._port, self._zookeeper = free_ports()
+        self._port, self._zookeeper = free_ports(self)
         self.bootstrap = f"127.0.0.1:{self._port}"
         self._processes: list[subprocess.Popen[bytes]] = []
 

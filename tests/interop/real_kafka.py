@@ -208,7 +208,7 @@ class RealKafka:
         jars = classpath(self.version)
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._ports is None or not all(map(_is_free, self._ports)):
-            self._ports = free_ports()
+            self._ports = free_ports(self)
         config = self.directory / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._all_properties().items()))
         log4j = self.directory / "log4j2.xml"
@@ -334,12 +334,11 @@ def end_with_parent() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def free_ports() -> tuple[int, int]:
-    """Two ports that nobody listens on just now."""
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
+def free_ports(owner: object) -> tuple[int, int]:
+    """Two ports that nobody else gets as long as `owner` lives."""
+    from kafkalog_broker.for_tests.kept_port import kept_port
+
+    return kept_port(owner), kept_port(owner)
 
 
 def _is_free(port: int) -> bool:

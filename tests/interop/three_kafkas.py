@@ -47,7 +47,7 @@ class ThreeKafkas:
     """Three brokers, `brokers` by node id, and their controller. properties: of all of them."""
 
     def __init__(self, home: Path, properties: Mapping[str, object]) -> None:
-        port, _ = free_ports()
+        port, _ = free_ports(self)
         quorum = f"127.0.0.1:{port}"
         self.controller = Node(home / "controller", "controller", CONTROLLER, quorum, properties)
         self.controller.use_port(port)

@@ -26,7 +26,7 @@ def consumed(broker: RunningBroker, count: int) -> list[tuple[int, int, bytes]]:
         found: list[tuple[int, int, bytes]] = []
         ended = 0
         while ended < PARTITIONS:
-            message: Any = consumer.poll(30)
+            message: Any = consumer.poll(120)
             assert message is not None, f"{len(found)} of {count} records after 30 s of silence"
             if message.error():
                 ended += 1
@@ -58,7 +58,7 @@ def test_broker_and_sink_take_turns(broker: RunningBroker, stop: str) -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         for partition in range(PARTITIONS):
             producer.produce("t", b"broker %d" % turn, partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         getattr(broker, stop)()
         write(log_dir, table([{"value": b"sink %d" % turn, "partition": n} for n in range(PARTITIONS)]), **settings)
         check_log(log_dir)
@@ -76,7 +76,7 @@ def test_nothing_that_is_made_lets_the_world_write(broker: RunningBroker) -> Non
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for partition in range(PARTITIONS):
             producer.produce("t", b"more", partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         broker.create_topic("new")
         assert len(consumed(broker, 100)) == 100 + PARTITIONS
         broker.stop()

@@ -182,7 +182,7 @@ def test_no_page_is_wider_than_the_screen(
 def test_the_search_finds_an_option(browser: Any, served: str) -> None:
     screen(browser, DESK)
     browser.get(f"{served}/index.html?q=maxBytesPerTrigger")
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         found = browser.execute_script(
             "return [...document.querySelectorAll('.md-search-result__item a')].map(a => a.getAttribute('href'))"

@@ -24,12 +24,12 @@ def produce(broker: RunningBroker, user: dict[str, Any], count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, **user})
     for number in range(count):
         producer.produce("orders", b"%d" % number, partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def committed(broker: RunningBroker, user: dict[str, Any], group: str) -> dict[int, int]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **user})
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(120)
     return {position.partition: position.offset for position in answer.topic_partitions if position.topic == "orders"}
 
 

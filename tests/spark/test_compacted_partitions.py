@@ -46,7 +46,7 @@ class Writer(threading.Thread):
             number += 1
             for key in (*range(KEYS), KEYS + number):
                 self._producer.produce(TOPIC, b"%d" % number, b"%d" % key, on_delivery=self._delivered)
-            self._producer.flush(30)
+            self._producer.flush(120)
             self.stop.wait(0.005)  # segments enough, and not so many that reading them takes long
 
     def _delivered(self, error: object, message: object) -> None:
@@ -79,7 +79,7 @@ def test_what_nothing_has_superseded_is_read_while_segments_are_swapped(
         assert all(row.n == row.k - KEYS for row in rows if row.k >= KEYS)
         ends.append((len(rows), max(offsets, default=0)))
     writer.stop.set()
-    writer.join(60)
+    writer.join(150)
     assert writer.errors == []
     found = {row.k: row.n for row in sorted(numbers.collect())}
     assert {key: number for key, number in found.items() if key < KEYS} == writer.latest

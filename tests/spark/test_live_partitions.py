@@ -30,8 +30,8 @@ class Writer(threading.Thread):
                 self.go.acquire()
             self._producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered)
             if number % 50 == 0:
-                self._producer.flush(30)
-        self._producer.flush(30)
+                self._producer.flush(120)
+        self._producer.flush(120)
 
     def _delivered(self, error: object, _message: object) -> None:
         if error is None:
@@ -56,7 +56,7 @@ def test_counts_of_live_partitions_only_grow_and_no_row_comes_twice(
         assert len({row.number for row in rows}) == len(rows)
         assert len(rows) >= acknowledged, "an acknowledged record was not read"
         counts.append(len(rows))
-    writer.join(60)
+    writer.join(150)
     assert not writer.is_alive()
     assert writer.errors == []
     assert counts == sorted(counts)

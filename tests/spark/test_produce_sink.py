@@ -86,6 +86,6 @@ def test_a_stream_produces(spark: Any, broker: RunningBroker, tmp_path: Path) ->
         .option("topic", "streamed").option("kafka.bootstrap.servers", broker.bootstrap)
         .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     )  # fmt: skip
-    query.awaitTermination(60)
+    query.awaitTermination(300)
     assert query.exception() is None
     assert {row["value"] for row in read(broker.log_dir, "streamed")} == {b"%d" % n for n in range(50)}

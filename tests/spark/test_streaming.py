@@ -67,7 +67,7 @@ def test_small_batches_come_with_their_plan_and_are_the_rows_of_a_batch_read(spa
     stream = frame_of(spark, logs, startingOffsets="earliest").writeStream.foreachBatch(seen)
     query = start_query(stream.option("checkpointLocation", str(tmp_path / "checkpoint")))
     try:
-        end, batches = time.monotonic() + 60, 1
+        end, batches = time.monotonic() + 150, 1
         query.processAllAvailable()
         while tasks[-1] != 1:  # the kernels are being loaded there
             assert time.monotonic() < end, f"every batch was read by tasks: {tasks}"

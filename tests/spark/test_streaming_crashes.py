@@ -113,7 +113,7 @@ def kill_rounds(spark: Any, directory: Path, *, rounds: int, seed: int, broker_t
         .trigger(availableNow=True),
         str(copying.out),
     )
-    last.awaitTermination(120)
+    assert last.awaitTermination(600)
     deleted = {int(name.stem) for name in (broker.log_dir / f"{TOPIC}-0").glob("*.log")}
     broker.stop()
     assert load.failed == []
@@ -131,7 +131,7 @@ def delete_behind(broker: RunningBroker, copying: Copying) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     behind = [TopicPartition(TOPIC, partition, offset) for partition, offset in copying.done_offsets().items()]
     for answer in admin.delete_records(behind).values():
-        answer.result(30)
+        answer.result(120)
 
 
 def test_a_query_killed_under_load_writes_every_record_once(spark: Any, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def run(spark: Any, source: Path, target: Path, checkpoint: Path, column: str = 
         writer = writer.option(name.replace("_", "."), value)
     query = writer.trigger(availableNow=True).start(str(target))
     try:
-        query.awaitTermination(90)
+        query.awaitTermination(300)
     except Exception:  # noqa: BLE001  the caller looks at query.exception()
         pass
     return query
@@ -109,7 +109,7 @@ def test_output_mode_complete_appends(spark: Any, tmp_path: Path) -> None:
         .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
         .start(str(tmp_path / "log"))
     )  # fmt: skip
-    query.awaitTermination(90)
+    query.awaitTermination(300)
     assert query.exception() is None
     assert sorted(texts(tmp_path / "log")) == ["a2", "b1"]
 
@@ -131,7 +131,7 @@ def test_output_mode_update_is_not_in_sparks_api(spark: Any, tmp_path: Path) -> 
         .start(str(tmp_path / "log"))
     )  # fmt: skip
     with pytest.raises(PySparkException, match="does not support Update mode"):
-        query.awaitTermination(60)
+        query.awaitTermination(300)
 
 
 def test_two_queries_with_the_same_options_do_not_touch_each_other(spark: Any, tmp_path: Path) -> None:

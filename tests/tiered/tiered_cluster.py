@@ -47,7 +47,7 @@ class TieredNode(TieredKafka):
         if self._ports is None:
             from tests.interop.real_kafka import free_ports
 
-            self._ports = free_ports()
+            self._ports = free_ports(self)
         self.directory.mkdir(parents=True)
         config = self.directory / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._all_properties().items()))

@@ -18,11 +18,13 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, ConsumerGrou
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkalog_broker.testing import RunningBroker, running_broker
+from tests.broker.api.helpers.plain_entities import request_entity
 
-SECONDS = 60
+SECONDS = 120
+"""For what takes a second on an idle machine."""
 PROPERTIES = {
     "group.consumer.min.session.timeout.ms": 500,
-    "group.consumer.session.timeout.ms": 8000,
+    "group.consumer.session.timeout.ms": 45_000,
     "group.consumer.min.heartbeat.interval.ms": 50,
     "group.consumer.heartbeat.interval.ms": 1000,  # also how long librdkafka waits for an answer to one
     "group.consumer.assignment.interval.ms": 50,
@@ -33,7 +35,7 @@ PROPERTIES = {
 }
 NEW = {"group.protocol": "consumer"}
 CLASSIC = {
-    "group.protocol": "classic", "session.timeout.ms": 8000, "heartbeat.interval.ms": 500,
+    "group.protocol": "classic", "session.timeout.ms": 45_000, "heartbeat.interval.ms": 500,
     "partition.assignment.strategy": "range",
 }  # fmt: skip
 # Not cooperative-sticky: librdkafka's leader puts members' user data into their assignments, and a group with such is
@@ -57,8 +59,8 @@ def broker() -> Iterator[RunningBroker]:
 
 
 class Member(threading.Thread):
-    """A consumer in a thread of its own, which commits what it has processed. `owned`: its partitions, by topic.
-    `records`: values, in the order in which they came."""
+    """A consumer in a thread of its own, which commits what it has processed. `owned`: its partitions, by topic,
+    a set of its own after each change, as others look at it. `records`: values, in the order in which they came."""
 
     def __init__(self, broker: RunningBroker, group: str, topic: str, protocol: dict[str, Any], **conf: Any) -> None:
         super().__init__(daemon=True)
@@ -93,10 +95,10 @@ class Member(threading.Thread):
         assert not self.is_alive()
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self.owned |= {(one.topic, one.partition) for one in partitions}
+        self.owned = self.owned | {(one.topic, one.partition) for one in partitions}
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.owned -= {(one.topic, one.partition) for one in partitions}
+        self.owned = self.owned - {(one.topic, one.partition) for one in partitions}
 
     _lost = _revoked
 
@@ -120,7 +122,7 @@ class Traffic:
     def __init__(self, broker: RunningBroker, topic: str, partitions: int, group: str) -> None:
         self._topic, self._partitions = topic, partitions
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(SECONDS)
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
         self._group = group
         self.sent: set[bytes] = set()
@@ -140,7 +142,7 @@ class Traffic:
             self._group, [TopicPartition(self._topic, partition) for partition in range(self._partitions)]
         )
         (found,) = self._admin.list_consumer_group_offsets([wanted]).values()
-        for one in found.result(30).topic_partitions:
+        for one in found.result(SECONDS).topic_partitions:
             assert one.offset >= self._committed.get(one.partition, -1001)
             self._committed[one.partition] = one.offset
 
@@ -148,7 +150,16 @@ class Traffic:
         return {value for member in members for value in member.records} >= self.sent
 
 
+def shorten_sessions(broker: RunningBroker, group: str) -> None:
+    """Of a group in which somebody crashes: the others wait for the end of its session."""
+    short = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "8000"}
+    resource = {"resource_type": 32, "resource_name": group, "configs": [short]}
+    answer = broker.ask(request_entity(44, 1, {"resources": [resource], "validate_only": False}, {}))
+    assert not answer.responses[0].error_code, answer
+
+
 def test_members_join_leave_and_crash(broker: RunningBroker) -> None:
+    shorten_sessions(broker, "comings")
     traffic = Traffic(broker, "comings", 6, "comings")
     traffic.send(5)
     with ExitStack() as stack:
@@ -241,7 +252,7 @@ def test_a_group_changes_its_protocol_while_it_reads(broker: RunningBroker, fort
         traffic.check_committed()
         kind = ConsumerGroupType.CONSUMER if forth else ConsumerGroupType.CLASSIC
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        listed = admin.list_consumer_groups(types={kind}).result(30)
+        listed = admin.list_consumer_groups(types={kind}).result(SECONDS)
         assert name in [group.group_id for group in listed.valid], listed.errors
 
 

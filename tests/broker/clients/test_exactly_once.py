@@ -122,7 +122,6 @@ def check_committed(bootstrap: str, fed: int) -> None:
         assert [found.offset for found in committed] == [fed // PARTITIONS] * PARTITIONS, group
 
 
-@pytest.mark.timeout(300)
 def test_records_are_copied_exactly_once_over_two_crashes(tmp_path: Path) -> None:
     supervisor = copied_under_crashes(tmp_path, more=4_000, rounds=2, seed=1)
     assert all(copier.commits for copier in supervisor.copiers)

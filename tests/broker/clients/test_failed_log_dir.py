@@ -125,7 +125,7 @@ def test_a_broker_whose_only_disk_is_full_ends_with_status_1(tmp_path: Path, sma
         with suppress(OSError):
             while process.poll() is None:
                 produce(broker, "t")
-        assert process.wait(30) == 1
+        assert process.wait(120) == 1
         broker.kill()
     assert "all log directories have failed" in broker.log()
     assert "cleanly" not in broker.log()

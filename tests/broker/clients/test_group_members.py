@@ -16,9 +16,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkalog_broker.testing import RunningBroker, running_broker
 
-SECONDS = 30
+SECONDS = 120
+"""For what takes a second on an idle machine."""
 PARTITIONS = 6
-SESSION = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 300, "auto.offset.reset": "earliest"}
+SETTINGS = {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 300, "auto.offset.reset": "earliest"}
+"""A session that a busy machine does not miss."""
+CRASHING = {**SETTINGS, "session.timeout.ms": 6000}
+"""Of the member that crashes: the others wait for its end."""
 
 _CRASHING = """
 import sys
@@ -44,7 +48,7 @@ def broker() -> Iterator[RunningBroker]:
 
 class Member(threading.Thread):
     """A consumer in a thread of its own. `given`, `taken`: all partitions ever assigned and revoked; `owned`: those it
-    has; `records`: (partition, value)."""
+    has, a set of its own after each change, as others look at it; `records`: (partition, value)."""
 
     def __init__(self, broker: RunningBroker, group: str, topic: str, **conf: Any) -> None:
         super().__init__(daemon=True)
@@ -54,7 +58,7 @@ class Member(threading.Thread):
         self.records: list[tuple[int, bytes]] = []
         self.errors: list[str] = []
         self._topic, self._stop_asked = topic, threading.Event()
-        settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, **SESSION, **conf}
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, **SETTINGS, **conf}
         self._cooperative = settings.get("partition.assignment.strategy") == "cooperative-sticky"
         self.consumer = Consumer(settings)
         self.start()
@@ -79,11 +83,11 @@ class Member(threading.Thread):
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.given += [one.partition for one in partitions]
-        self.owned |= {one.partition for one in partitions}
+        self.owned = self.owned | {one.partition for one in partitions}
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.taken += [one.partition for one in partitions]
-        self.owned -= {one.partition for one in partitions}
+        self.owned = self.owned - {one.partition for one in partitions}
 
 
 def until(condition: Callable[[], object], what: str) -> None:
@@ -139,7 +143,7 @@ def test_members_join_leave_and_crash(broker: RunningBroker, strategy: str) -> N
         until(lambda: set(values_of(*members)) == first, "everything is consumed")
 
         taken = sum(len(member.taken) for member in members)
-        settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, **SESSION, **conf}
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, **CRASHING, **conf}
         arguments = [str(part) for pair in settings.items() for part in pair]
         fourth = subprocess.Popen([sys.executable, "-c", _CRASHING, topic, *arguments])
         cleanup.callback(fourth.wait)
@@ -170,14 +174,13 @@ def test_members_join_leave_and_crash(broker: RunningBroker, strategy: str) -> N
 
 def test_a_static_member_comes_back_without_a_rebalance(broker: RunningBroker) -> None:
     create_topic(broker, "static")
-    conf = {"session.timeout.ms": 20_000}
     with ExitStack() as cleanup:
-        members = [Member(broker, "static", "static", **conf, **{"group.instance.id": name}) for name in ("a", "b")]
+        members = [Member(broker, "static", "static", **{"group.instance.id": name}) for name in ("a", "b")]
         until(lambda: share(*members), "both share the partitions")
         cleanup.callback(members[1].leave)
         owned, given, taken = set(members[0].owned), list(members[1].given), list(members[1].taken)
         members[0].leave()  # a static member stays in the group until its session ends
-        again = Member(broker, "static", "static", **conf, **{"group.instance.id": "a"})
+        again = Member(broker, "static", "static", **{"group.instance.id": "a"})
         cleanup.callback(again.leave)
         until(lambda: again.owned == owned, "it has its partitions again")
         sent = send(broker, "static", range(60))

@@ -19,7 +19,8 @@ from kafka import TopicPartition  # noqa: E402
 
 COUNT = 300
 START_MS = 1_700_000_000_000
-SECONDS = 20
+SECONDS = 120
+"""For what takes one on an idle machine."""
 RECORDS = [(b"key %d" % n if n % 3 else None, b"value %d" % n) for n in range(COUNT)]
 
 

@@ -10,7 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker, running_broker
 
-WAIT = 30
+WAIT = 120
+"""Seconds for what takes one on an idle machine."""
 
 
 @pytest.fixture(scope="module")

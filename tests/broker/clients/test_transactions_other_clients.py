@@ -11,6 +11,9 @@ from kafkalog_broker.testing import RunningBroker
 kafka = pytest.importorskip("kafka")
 aiokafka = pytest.importorskip("aiokafka")
 
+SECONDS = 120
+"""For what takes one on an idle machine."""
+
 
 def committed_with_kafka_python(broker: RunningBroker, topic: str, expected: int) -> list[bytes]:
     consumer = kafka.KafkaConsumer(
@@ -18,7 +21,7 @@ def committed_with_kafka_python(broker: RunningBroker, topic: str, expected: int
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        consumer_timeout_ms=20_000,
+        consumer_timeout_ms=1000 * SECONDS,
     )
     partition = kafka.TopicPartition(topic, 0)
     consumer.assign([partition])
@@ -32,7 +35,7 @@ def test_kafka_python_commits_and_aborts(broker: RunningBroker) -> None:
     producer.init_transactions()
     for number in range(10):
         producer.begin_transaction()
-        producer.send("kafka-python-transactions", b"%d" % number, partition=0).get(20)
+        producer.send("kafka-python-transactions", b"%d" % number, partition=0).get(SECONDS)
         producer.commit_transaction() if number % 2 else producer.abort_transaction()
     producer.close()
     expected = [b"%d" % number for number in range(10) if number % 2]
@@ -59,11 +62,11 @@ def test_kafka_python_is_fenced(broker: RunningBroker) -> None:
     zombie = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="kafka-python-fenced")
     zombie.init_transactions()
     zombie.begin_transaction()
-    zombie.send("kafka-python-fencing", b"zombie", partition=0).get(20)
+    zombie.send("kafka-python-fencing", b"zombie", partition=0).get(SECONDS)
     fresh = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="kafka-python-fenced")
     fresh.init_transactions()
     fresh.begin_transaction()
-    fresh.send("kafka-python-fencing", b"fresh", partition=0).get(20)
+    fresh.send("kafka-python-fencing", b"fresh", partition=0).get(SECONDS)
     fresh.commit_transaction()
     with pytest.raises(kafka.errors.KafkaError):
         zombie.commit_transaction()
@@ -91,7 +94,7 @@ def test_aiokafka_commits_aborts_and_copies(broker: RunningBroker) -> None:
                 isolation_level="read_committed", auto_offset_reset="earliest", group_id="aiokafka-copiers", **options
             ) as reader:
                 reader.assign([source])
-                values = [(await asyncio.wait_for(reader.getone(), 20)).value for _ in range(5)]
+                values = [(await asyncio.wait_for(reader.getone(), SECONDS)).value for _ in range(5)]
                 async with one.transaction():
                     for value in values:
                         await one.send(target.topic, value, partition=0)
@@ -101,7 +104,7 @@ def test_aiokafka_commits_aborts_and_copies(broker: RunningBroker) -> None:
             async with aiokafka.AIOKafkaConsumer(isolation_level="read_committed", **options) as reader:
                 reader.assign([target])
                 reader.seek(target, 0)
-                copies = [(await asyncio.wait_for(reader.getone(), 20)).value for _ in range(5)]
+                copies = [(await asyncio.wait_for(reader.getone(), SECONDS)).value for _ in range(5)]
             return values, copies, committed
 
     values, copies, committed = asyncio.run(go())

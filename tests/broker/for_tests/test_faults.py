@@ -130,7 +130,7 @@ def test_errors_of_whole_requests_and_of_single_topics() -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50})
         for topic in ("a", "b"):
             producer.produce(topic, b"x", on_delivery=lambda error, message: outcomes.update({message.topic(): error}))
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         assert outcomes["a"].code() == ErrorCode.topic_authorization_failed
         assert outcomes["b"] is None
         assert fault.met == 1

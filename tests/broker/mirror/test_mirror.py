@@ -32,7 +32,7 @@ def produce(broker: RunningBroker, topic: str, count: int, *, partition=0, first
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1, "batch.num.messages": 10, **config})
     for number in range(first, first + count):
         producer.produce(topic, b"%s %d" % (value, number), b"key %d" % (number % 7), partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def test_more_partitions_and_a_topic_made_anew(broker, admin, tmp_path, caplog):
     broker.create_topic("orders", 1)
     produce(broker, "orders", 100)
     mirror_once(broker.bootstrap, mirror)
-    admin.create_partitions([NewPartitions("orders", 3)])["orders"].result(30)
+    admin.create_partitions([NewPartitions("orders", 3)])["orders"].result(120)
     produce(broker, "orders", 50, partition=2)
     mirror_once(broker.bootstrap, mirror)
     assert log_data(mirror, "orders", 2) == log_data(broker.log_dir, "orders", 2)
-    admin.delete_topics(["orders"])["orders"].result(30)
+    admin.delete_topics(["orders"])["orders"].result(120)
     with caplog.at_level(logging.WARNING):
         mirror_once(broker.bootstrap, mirror)
     assert "orders is not there at the source" in caplog.text
@@ -96,7 +96,7 @@ def test_records_deleted_at_the_source(broker, admin, tmp_path, caplog):
     for until, says in ((60, ""), (155, "deleted offsets 100 to 154 before they were copied")):
         if until > 100:
             produce(broker, "orders", 100, first=100)
-        admin.delete_records([TopicPartition("orders", 0, until)])[TopicPartition("orders", 0)].result(30)
+        admin.delete_records([TopicPartition("orders", 0, until)])[TopicPartition("orders", 0)].result(120)
         with caplog.at_level(logging.WARNING):
             mirror_once(broker.bootstrap, mirror)
         assert says in caplog.text

@@ -17,7 +17,8 @@ from kafkalog_broker.testing import BrokerDied, RunningBroker, running_broker
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from tests.broker.mirror.helpers.mirrors import findings, log_data, mirror_once
 
-WAIT = 30
+WAIT = 120
+"""Seconds for what takes one on an idle machine."""
 
 
 @pytest.fixture
@@ -118,7 +119,8 @@ def test_a_broker_of_its_own_is_no_mirror(source, tmp_path):
 
 def open_transaction(source: RunningBroker) -> Producer:
     """Records 100 to 104, and others after them, in a transaction that does not end; `orders` has 110 then."""
-    producer = Producer({"bootstrap.servers": source.bootstrap, "transactional.id": "open", "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": source.bootstrap, "transactional.id": "open", "linger.ms": 0,
+                         "transaction.timeout.ms": 900_000})  # fmt: skip
     producer.init_transactions(WAIT)
     producer.begin_transaction()
     for number in range(100, 105):

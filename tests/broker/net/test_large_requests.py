@@ -110,21 +110,30 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
 
 @in_a_loop
 async def test_memory_is_given_back_when_nothing_came_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_trim, "TRIM_AFTER_S", 0.02)
     loop, trimmed = asyncio.get_running_loop(), list[float]()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
     trim = IdleTrim(lambda work: work(), lambda: trimmed.append(loop.time()))
+
+    async def later(periods: float) -> None:
+        nonlocal now
+        now += periods * idle_trim.TRIM_AFTER_S
+        await settle()
+
     trim.soon()
     first = trim._timer
-    await asyncio.sleep(0.01)
+    await later(0.6)
     trim.soon()
     due = trim._due
     assert trim._timer is first, "one timer, however often there is work"
-    while not trimmed:
-        await asyncio.sleep(0.005)
+    await later(0.6)
+    assert trimmed == []
+    await later(0.6)
+    assert len(trimmed) == 1
     assert trimmed[0] >= due
-    await asyncio.sleep(0.03)
+    await later(2)
     assert len(trimmed) == 1
     trim.soon()
     trim.cancel()
-    await asyncio.sleep(0.03)
+    await later(2)
     assert len(trimmed) == 1

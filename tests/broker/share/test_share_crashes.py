@@ -32,7 +32,7 @@ PROPERTIES = {
 KILLS = int(os.environ.get("SHARE_KILLS", "8"))
 RECORDS = int(os.environ.get("SHARE_RECORDS", "20000"))
 PARTITIONS, MEMBERS, TOPIC, GROUP = 2, 3, "orders", "workers"
-_LAST_S = 60.0
+_LAST_S = 120.0
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def broker() -> Iterator[RunningBroker]:
         for number in range(RECORDS):
             producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
             if not number % 50_000:
-                assert producer.flush(60) == 0
-        assert producer.flush(60) == 0
+                assert producer.flush(_LAST_S) == 0
+        assert producer.flush(_LAST_S) == 0
         yield running
 
 
@@ -162,7 +162,8 @@ def test_nothing_is_lost_and_nothing_accepted_comes_again(broker: RunningBroker)
     for member in members:
         member.must_end.set()
     for member in members:
-        member.join(20)
+        member.join(_LAST_S)
+        assert not member.is_alive()
     assert not ledger.wrong
     assert len(ledger.given) == RECORDS
     assert 1 <= ledger.most <= 10

@@ -286,10 +286,10 @@ class Owner:
         self.pool.submit(function)
 
     def run(self, function):
-        return self.pool.submit(function).result(60)
+        return self.pool.submit(function).result(120)
 
 
-def eventually(condition, seconds=30):
+def eventually(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -339,7 +339,7 @@ def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
     thread.start()
     eventually(lambda: waiting)
     owner.is_stopping.set()
-    thread.join(10)
+    thread.join(120)
     assert found == ["the broker stops"]
     waiting[0]()  # it comes too late, and does nothing
     assert found == ["the broker stops"]
@@ -355,7 +355,7 @@ def test_a_backoff_longer_than_a_thread_can_wait_does_not_end_the_cleaner(tmp_pa
     with ThreadPoolExecutor(1) as pool:
         resting = pool.submit(broker.logs.cleaner._rest)
         broker.logs.shutdown()
-        resting.result(30)
+        resting.result(120)
 
 
 def test_no_thread_without_log_cleaner_enable(tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyspark
 
+from kafkalog_broker.for_tests.kept_port import kept_port
 from tests.spark_session import JVM_FOR_TESTS, LOOPBACK_AND_PATIENT
 
 ROOT = Path(__file__).parents[3]
@@ -45,9 +46,8 @@ def client_packages() -> str:
 def connect_server(log: Path) -> Iterator[str]:
     """The address, sc://..., of a server with two cores that finds kafkalog by itself. `log`: what it prints."""
     home = Path(pyspark.__file__).parent
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    owner = contextlib.ExitStack()  # lives as long as this generator
+    port = kept_port(owner)
     settings = {
         **LOOPBACK_AND_PATIENT,
         "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -25,7 +25,7 @@ PROPERTIES = {
 }
 HEARTBEAT, DESCRIBE, LIST = 68, 69, 16
 JOIN, SYNC, CLASSIC_HEARTBEAT, LEAVE = 11, 14, 12, 13
-WAIT_S = 30
+WAIT_S = 120
 _UNORDERED = {"topic_partitions", "members", "groups", "topics", "results", "configs"}
 
 

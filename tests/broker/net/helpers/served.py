@@ -19,7 +19,7 @@ from kafkalog_broker.testing import RunningBroker, ask
 from tests.log.helpers.batch_builder import V2Record, batch
 
 TOPIC = "neighbour"
-DEADLINE_S = 30
+DEADLINE_S = 120
 IGNORED = ("INFO topic neighbour is created",)
 
 

@@ -19,7 +19,7 @@ from tests.broker.security.helpers.acl_case import ADMIN, TOPICS
 from tests.broker.security.helpers.acl_scenario import cases, creations, preparation, settled, users
 
 DESCRIBE_TRANSACTIONS = 65
-WAIT_S = 30
+WAIT_S = 120
 MOMENT_S = 0.3
 """How long a change of Kafka's controller takes to be seen by its broker."""
 

@@ -31,7 +31,7 @@ PROPERTIES = {
 TOPIC, OTHER, GROUP = "orders", "others", "workers"
 RECORDS = 40
 """In each partition, ten batches of four."""
-_SETTLED_S = 20.0
+_SETTLED_S = 120.0
 _UNTOUCHED = 12
 """Offsets before are accepted, or in nobody's way."""
 _WAIT_MS = 3000
@@ -338,9 +338,9 @@ def prepared(bootstrap: str) -> dict[str, Any]:
     """What a broker without topics answers."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic(TOPIC, 2, 1), NewTopic(OTHER, 1, 1)]).values():
-        made.result(30)
+        made.result(120)
     described = admin.describe_topics(TopicCollection([TOPIC, OTHER]))
-    ids = {name: _uuid(found.result(30).topic_id) for name, found in described.items()}
+    ids = {name: _uuid(found.result(120).topic_id) for name, found in described.items()}
     host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host, int(port))) as connection:
         for partition in range(2):
