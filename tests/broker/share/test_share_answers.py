@@ -33,7 +33,8 @@ def ours(broker: RunningBroker) -> dict[str, Any]:
     def locks_end() -> None:
         broker.clock.advance(seconds=PATIENT_LOCK_MS / 1000 + 1)
 
-    return _with_kafkas_locks(prepared(broker.bootstrap, locks_end))
+    answers: dict[str, Any] = _with_kafkas_locks(prepared(broker.bootstrap, locks_end))
+    return answers
 
 
 def _with_kafkas_locks(answer: Any) -> Any:
