@@ -57,7 +57,7 @@ from kafkalog_broker.transactions.loading import load as load_transactions
 from kafkalog_broker.transactions.marker_writer import MarkerWriter
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
     from kafkalog_broker.mirror.serving import ServedMirror  # with aiokafka, which a broker of its own does without
@@ -352,15 +352,22 @@ class Server(Broker):
             began = perf_counter()
             self._do_what_is_due()
             self.network.watch.note_named("periodic tasks", perf_counter() - began)
+            await self._do_in_turns()
 
     def _do_what_is_due(self) -> None:
         now_ms = self.clock.now_ms()
         try:
             self.logs.tick(now_ms)
             self.groups.tick()
-            self.share_coordinator.tick()
             self.transactions.tick(now_ms)
             self.transaction_ends.complete_soon()
+        except Exception:
+            _logger.exception("a periodic task failed and is tried again")
+
+    async def _do_in_turns(self) -> None:
+        """What else is due, and may be more than one step of the loop."""
+        try:
+            await in_turns(self.share_coordinator.due())
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
 
@@ -368,6 +375,7 @@ class Server(Broker):
         """Do all that is due at once, instead of a part of it every second: for a clock that was moved."""
         for _ in range(1 + len(self.logs.partitions()) // RETENTION_CHECKS_PER_TICK):
             self._do_what_is_due()
+            await self._do_in_turns()
             await asyncio.sleep(0)
 
     def schedule(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle:

@@ -132,7 +132,7 @@ def serve_until_directories_fail(monkeypatch, directories, failing):
     )
     config = configuration(arguments)
     try:
-        return asyncio.run(asyncio.wait_for(cli._serve(config, (), arguments), 30))
+        return asyncio.run(asyncio.wait_for(cli._serve(config, (), arguments), 120))
     finally:
         gc.unfreeze()
 

@@ -59,8 +59,8 @@ def produce(bootstrap: str, seed: int, records: int = 400) -> None:
             stamp = {} if topic == APPEND_TIME else {"timestamp": 1_700_000_000_000 + 1000 * number}
             producer.produce(topic, value, key, headers=headers, **stamp)
             if number % 5 == 4:
-                producer.flush(30)
-        assert producer.flush(30) == 0
+                producer.flush(120)
+        assert producer.flush(120) == 0
     _transactions(bootstrap, chance, seed)
 
 
@@ -79,7 +79,7 @@ def _transactions(bootstrap: str, chance: random.Random, seed: int) -> None:
         for _ in range(chance.randrange(1, 7)):
             value = None if chance.random() < 0.15 else b"transaction %d" % number
             producer.produce(TRANSACTIONS, value, b"key-%d" % chance.randrange(10))
-        producer.flush(30)
+        producer.flush(120)
         if number % 3 == 2:
             producer.abort_transaction(30)
         else:
@@ -94,7 +94,7 @@ def set_config(bootstrap: str, topic: str, values: dict[str, object]) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(120)
 
 
 def active_base(directory: Path) -> int:

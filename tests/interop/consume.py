@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-_TIMEOUT = 30  # seconds without any message or end of partition: the broker is gone
+_TIMEOUT = 120  # seconds without any message or end of partition: the broker is gone
 
 
 def consume(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted") -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def consume(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=_TIMEOUT).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         open_partitions = set(partitions)
         rows = []

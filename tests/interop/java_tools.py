@@ -110,7 +110,7 @@ def prepare(server: str) -> None:
     producer = Producer({"bootstrap.servers": server, "linger.ms": 0})
     for number in range(10):
         producer.produce("stamped", b"value %d" % number, timestamp=1_700_000_000_000 + 1000 * number, partition=0)
-        if producer.flush(30):
+        if producer.flush(120):
             raise RuntimeError("a record was not acknowledged")
 
 

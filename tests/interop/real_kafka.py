@@ -311,14 +311,14 @@ class RealKafka:
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         settings = {key: str(value) for key, value in (config or {}).items()}
-        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
-        end = time.monotonic() + 30
+        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(START_SECONDS)
+        end = time.monotonic() + START_SECONDS
         while True:
-            found = admin.list_topics(topic, timeout=10).topics[topic]
+            found = admin.list_topics(topic, timeout=START_SECONDS).topics[topic]
             if len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values()):
                 return
             if time.monotonic() > end:
-                raise RuntimeError(f"{topic} has no leader after 30 s: {self.server_log()[-2000:]}")
+                raise RuntimeError(f"{topic} has no leader after {START_SECONDS} s: {self.server_log()[-2000:]}")
             time.sleep(0.05)
 
     def consume(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ def produce(kafka: RealKafka, start: int, end: int, partitions: int = PARTITIONS
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for n in range(start, end):
         producer.produce(TOPIC, value=b"%d" % n, partition=n % partitions)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def values(out: Path) -> list[int]:

@@ -27,7 +27,7 @@ def produce(kafka: RealKafka, count: int) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(count):
         producer.produce("orders", b"%d" % number, partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def described(kafka: RealKafka, group: str) -> dict[str, tuple[int, int, int]]:

@@ -52,8 +52,8 @@ def fill(bootstrap: str, topic: str) -> dict[bytes, bytes]:
         producer.produce(topic, value, key)
         latest[key] = value
         if number % 10 == 9:
-            producer.flush(30)
-    assert producer.flush(30) == 0
+            producer.flush(120)
+    assert producer.flush(120) == 0
     return latest
 
 

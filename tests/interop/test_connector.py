@@ -22,7 +22,7 @@ def test_the_connector_returns_every_record_of_a_topic(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
         for n in range(100):
             producer.produce("orders", value=b"v%d" % n, partition=n % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "orders"}
         assert spark.run("kafka", options, action="count", expect=100) > 0
         with pytest.raises(RuntimeError, match="returned 100 rows, expected 99"):

@@ -28,6 +28,9 @@ FAST = {
     "group.min.session.timeout.ms": 1000,
 }  # fmt: skip
 
+PATIENT = {**FAST, "group.consumer.session.timeout.ms": 60_000}
+"""Members that say nothing meanwhile stay, however long a busy machine takes for what others say."""
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[RunningBroker]:
@@ -50,12 +53,13 @@ def test_kafkas_consumer(broker: RunningBroker) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_script_of_a_real_kafka_and_of_this_broker(broker: RunningBroker, tmp_path_factory: Any) -> None:
+def test_the_script_of_a_real_kafka_and_of_this_broker(tmp_path: Path) -> None:
     """Asked now, not recorded: epochs, errors and numbers of partitions. Which partitions these are depends on the ids
     of topics, which are different ones here (tests/broker/groups/test_consumer_group_answers.py has the same)."""
-    ask = asking(broker.port)
-    found = dict(run(ask, create_topics(ask)))
-    with RealKafka(tmp_path_factory.mktemp("kafka"), FAST, short_lived=True) as kafka:
+    with RunningBroker(tmp_path / "data", PATIENT) as broker:
+        ask = asking(broker.port)
+        found = dict(run(ask, create_topics(ask)))
+    with RealKafka(tmp_path / "kafka", PATIENT, short_lived=True) as kafka:
         ask = asking(int(kafka.bootstrap.rpartition(":")[2]))
         wanted = dict(run(ask, create_topics(ask)))
     assert list(found) == list(wanted)
@@ -105,13 +109,13 @@ def _served(ask: Any) -> dict[str, Any]:
 
 @pytest.mark.timeout(300)
 def test_groups_that_kafka_left_go_on_here_and_those_left_here_go_on_there(tmp_path: Path) -> None:
-    kafka = RealKafka(tmp_path, {**FAST, "group.consumer.session.timeout.ms": 60_000}, short_lived=True)
+    kafka = RealKafka(tmp_path, PATIENT, short_lived=True)
     kafka.start()
     ask = asking(int(kafka.bootstrap.rpartition(":")[2]))
     ids = create_topics(ask)
     _, before = _group(ask, ids)
     kafka.kill()
-    with RunningBroker(kafka.data_dir, {**FAST, "group.consumer.session.timeout.ms": 60_000}) as ours:
+    with RunningBroker(kafka.data_dir, PATIENT) as ours:
         ask = asking(ours.port)
         script = Script(ask, ids)
         assert script.shown(_served(ask)) == before
@@ -147,7 +151,7 @@ def _told(server: str, *arguments: str) -> list[str]:
 @pytest.mark.timeout(300)
 def test_kafka_consumer_groups_prints_the_same(broker: RunningBroker, tmp_path_factory: Any) -> None:
     printed = []
-    with RealKafka(tmp_path_factory.mktemp("kafka"), FAST | {"group.consumer.session.timeout.ms": 60_000}) as kafka:
+    with RealKafka(tmp_path_factory.mktemp("kafka"), PATIENT) as kafka:
         for port in (broker.port, int(kafka.bootstrap.rpartition(":")[2])):
             ask, server = asking(port), f"127.0.0.1:{port}"
             settings = [{"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "60000"}]

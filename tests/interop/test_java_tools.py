@@ -45,7 +45,7 @@ def test_producer_and_consumer_performance_with_every_codec(broker: RunningBroke
             records, "--record-size", 100, "--throughput", -1, "--command-property", f"compression.type={codec}",
         )  # fmt: skip
         assert f"{records} records sent" in told
-    low, high = consumer.get_watermark_offsets(TopicPartition("performance", 0), timeout=30)
+    low, high = consumer.get_watermark_offsets(TopicPartition("performance", 0), timeout=120)
     consumer.close()
     assert (low, high) == (0, 5 * records)
     told = run_tool(

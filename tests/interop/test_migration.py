@@ -25,7 +25,7 @@ def produce(kafka: RealKafka, start: int, end: int) -> None:
     for number in range(start, end):
         value = json.dumps({"amount": number})
         producer.produce("orders", key=b"c%d" % (number % 3), value=value, partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def run(python: Path, program: str, *arguments: object, **environment: str) -> None:

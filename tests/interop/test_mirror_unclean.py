@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ pytestmark = [
 ]  # fmt: skip
 
 PROPERTIES = {
-    "broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 300, "replica.lag.time.max.ms": 2000,
+    "broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 300, "replica.lag.time.max.ms": 2000,
     "unclean.leader.election.enable": "true", "default.replication.factor": 3, "controlled.shutdown.enable": "false",
 }  # fmt: skip
 ELECTIONS = 3
@@ -34,6 +33,13 @@ def leader_of(kafkas: ThreeKafkas) -> int:
         return int(topics["orders"].partitions[0].leader)
     except Exception:  # noqa: BLE001 - whatever it is, there is no leader that is known
         return -1
+
+
+def in_sync(kafkas: ThreeKafkas) -> list[int]:
+    """The in-sync replicas of orders-0."""
+    alive = ",".join(broker.bootstrap for broker in kafkas.brokers.values() if broker.pid is not None)
+    topics = AdminClient({"bootstrap.servers": alive, "log_level": 0}).list_topics("orders", timeout=60).topics
+    return list(topics["orders"].partitions[0].isrs)
 
 
 def send(kafkas: ThreeKafkas, first: int, count: int, codec: str) -> None:
@@ -62,9 +68,9 @@ def test_unclean_elections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
                 followers = [node for node in kafkas.brokers if node != leader]
                 for node in followers:
                     kafkas.brokers[node].kill()
-                time.sleep(4)  # they leave the in-sync set, and the leader goes on alone
+                until(lambda node=leader: in_sync(kafkas) == [node], 120)  # the leader goes on alone
                 send(kafkas, sent + 100, 150, codec)
-                until(lambda leader=leader: same(kafkas, leader, mirror), 60)
+                until(lambda leader=leader: same(kafkas, leader, mirror))
                 kafkas.brokers[leader].kill()
                 kafkas.brokers[followers[0]].start()  # has none of the 150
                 until(lambda node=followers[0]: leader_of(kafkas) == node, 120)
@@ -76,7 +82,7 @@ def test_unclean_elections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
             assert running.stop() == 0
             told = running.log()
         assert told.count("are cut off here") >= ELECTIONS, told
-        until(lambda: len({log_data(broker.data_dir, "orders") for broker in kafkas.brokers.values()}) == 1, 60)
+        until(lambda: len({log_data(broker.data_dir, "orders") for broker in kafkas.brokers.values()}) == 1)
         with caplog.at_level(logging.WARNING):
             mirror_once(kafkas.bootstrap, mirror, "orders")
         assert "cut off" not in caplog.text

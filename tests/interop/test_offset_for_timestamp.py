@@ -27,7 +27,7 @@ def test_a_transaction_marker_is_a_record_with_the_time_at_which_it_was_written(
             producer.begin_transaction()
             for n in range(5):
                 producer.produce("orders", b"v%d" % n, timestamp=start + n)
-            assert producer.flush(30) == 0
+            assert producer.flush(120) == 0
             end(30)
         probes = [0, LONG_AGO, LONG_AGO + 3, LONG_AGO + 5, LATER, LATER + 4, LATER + 5]
         consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})

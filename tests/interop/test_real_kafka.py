@@ -26,7 +26,7 @@ def test_a_real_kafka_keeps_its_records_over_a_clean_stop_and_a_crash(tmp_path: 
             producer.produce(
                 "orders", key=b"k%d" % n, value=None if n % 7 == 0 else b"v" * n, partition=n % 2, headers=headers
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         before = kafka.consume("orders")
         assert [row["key"] for row in before if row["partition"] == 1] == [b"k%d" % n for n in range(1, 100, 2)]
         assert before[1] == {

@@ -87,7 +87,7 @@ def test_apache_kafka_goes_on_where_our_broker_stopped(tmp_path: Path) -> None:
             assert [row["headers"] for row in rows] == [[("n", b"%d" % n)] for n in range(2 * ROUND)], topic
             assert [row["timestamp"] for row in rows] == [1_700_000_000_000 + n for n in range(2 * ROUND)], topic
         reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "readers"})
-        assert reader.committed([TopicPartition("loaded-none", 0)], timeout=30)[0].offset == 4321
+        assert reader.committed([TopicPartition("loaded-none", 0)], timeout=120)[0].offset == 4321
         reader.close()
     finally:
         kafka.stop()

@@ -42,7 +42,7 @@ def produce(kafka: RealKafka, count: int, mark: bytes, topic: str = TOPIC) -> No
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
     for n in range(count):
         producer.produce(topic, mark + b" %d" % n, b"key %d" % n, partition=n % PARTITIONS, timestamp=START + n)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def check_segments(kafka: RealKafka, *topics: str) -> None:

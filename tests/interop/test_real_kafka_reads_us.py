@@ -175,7 +175,7 @@ def produce_first_half(kafka: RealKafka, topic: str) -> list[Row]:
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all", "batch.num.messages": 20})
     for i in range(300):
         producer.produce(topic, b"kafka wrote %d" % i, timestamp=START + i, headers=[("by", b"kafka")])
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     return kafka.consume(topic)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.testing import running_broker
 from tests.broker.share.helpers.compared import BY_CHANCE, are_the_same
-from tests.broker.share.helpers.share_script import PROPERTIES, prepared
+from tests.broker.share.helpers.share_script import PATIENT, PROPERTIES, prepared
 from tests.interop.real_kafka import RealKafka, available, try_tool
 from tests.interop.share_workers import ShareWorker, compiled
 from tests.interop.test_share_consumers import GROUP, TOPIC, all_said, earliest, offsets, produce, until
@@ -40,9 +40,9 @@ _TASKS = (
 
 
 def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
-    with RealKafka(tmp_path / "kafka", PROPERTIES, short_lived=True) as kafka:
+    with RealKafka(tmp_path / "kafka", PATIENT, short_lived=True) as kafka:
         wanted = prepared(kafka.bootstrap)
-    with running_broker(PROPERTIES) as broker:
+    with running_broker(PATIENT) as broker:
         found = prepared(broker.bootstrap)
     assert set(found) == set(wanted)
     assert {label for label in wanted if not are_the_same(label, found[label], wanted[label])} <= BY_CHANCE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -25,9 +24,7 @@ class Node(RealKafka):
 
     def use_port(self, port: int) -> None:
         """Instead of any that is free."""
-        with socket.socket() as spare:
-            spare.bind(("127.0.0.1", 0))
-            self._ports = (port, spare.getsockname()[1])
+        self._ports = (port, free_ports(self)[1])
 
     def _all_properties(self) -> dict[str, object]:
         assert self._ports is not None

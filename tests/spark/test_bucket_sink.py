@@ -13,6 +13,7 @@ from kafkalog_spark.sink.bucket_names import STAGED
 from tests.object_store.buckets import s3_options
 from tests.object_store.s3_server import S3Server, available
 from tests.sink.helpers.written_buckets import Place
+from tests.spark.helpers.streams import start_query
 from tests.spark.test_streaming_sink import add
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
@@ -120,12 +121,12 @@ def test_a_stream_reads_what_another_writes(spark: Any, place: Place, tmp_path: 
     for number in range(2):
         add(tmp_path / "in", f"{number}.txt", *range(10 * number, 10 * number + 10))
         assert run(spark, tmp_path / "in", place, tmp_path / "write").exception() is None
-        reader = (
+        reader = start_query(
             spark.readStream.format("kafkalog").options(**s3_options(place.server), subscribe="t")
             .option("startingOffsets", "earliest").load(place.root).selectExpr("cast(value as string) value")
             .writeStream.foreachBatch(lambda df, _: rows.extend(row.value for row in df.collect()))
-            .option("checkpointLocation", str(tmp_path / "read")).trigger(availableNow=True).start()
+            .option("checkpointLocation", str(tmp_path / "read")).trigger(availableNow=True)
         )  # fmt: skip
-        reader.awaitTermination(120)
+        assert reader.awaitTermination(600)
         assert reader.exception() is None
         assert sorted(map(int, rows)) == list(range(10 * number + 10))

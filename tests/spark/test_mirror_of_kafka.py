@@ -10,6 +10,7 @@ import pytest
 from tests.broker.mirror.helpers.mirrors import MirrorProcess, log_data
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_mirror import CODECS, send, transactions, until
+from tests.spark.helpers.streams import start_query
 
 pytestmark = [
     pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(400)
@@ -56,12 +57,12 @@ def test_batch_and_stream_while_it_copies(spark, tmp_path: Path) -> None:
                 if number == 2:
                     transactions(kafka.bootstrap, "moves")
                 until(lambda: all(same(mirror, kafka, topic) for topic in TOPICS), 60)
-                query = (
+                query = start_query(
                     spark.readStream.format("kafkalog").options(**options).load(str(mirror))
                     .writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
-                    .trigger(availableNow=True).start()
+                    .trigger(availableNow=True)
                 )  # fmt: skip
-                assert query.awaitTermination(120)
+                assert query.awaitTermination(600)
             read = spark.read.format("kafkalog").options(**options).load(str(mirror))
             assert rows_of(read) == kafkas(kafka)
             assert running.stop() == 0

@@ -12,6 +12,7 @@ import pytest
 
 from tests.golden_data import GOLDEN
 from tests.interop.record_schemas import CUSTOMERS, ORDERS, SECOND
+from tests.spark.helpers.streams import start_query
 from tests.typed.registry_server import RegistryServer
 
 DATA = str(GOLDEN / "kafka-4.3.0-schemas" / "data")
@@ -42,7 +43,7 @@ def test_a_stream_reads_what_a_batch_reads(spark: Any, tmp_path: Path) -> None:
     query = (
         loaded.option("value.format", "confluent-avro").load(DATA).writeStream.format("memory").queryName("typed_avro")
     ).trigger(availableNow=True)
-    query.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    start_query(query.option("checkpointLocation", str(tmp_path))).awaitTermination()
     assert sorted(rows(spark.table("typed_avro"))) == sorted(ROWS)
 
 

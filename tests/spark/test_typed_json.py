@@ -13,6 +13,7 @@ from tests.source.helpers.made_logs import append
 from tests.spark.helpers.loads import fails, load
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, by_spark, by_us
+from tests.spark.helpers.streams import start_query
 
 WITH_CORRUPT = f"{DDL}, _corrupt_record string"
 OPTIONS: dict[str, Mapping[str, str]] = {
@@ -139,7 +140,7 @@ def test_a_stream_decodes_too(spark: Any, log_dir: Path, tmp_path: Path) -> None
     schema = "id long, offset long, nested struct<x: long>"
     stream = reader.option("value.format", "json").option("mode", "PERMISSIVE").schema(schema).load(str(log_dir))
     sink = stream.writeStream.format("memory").queryName("typed_orders")
-    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query = start_query(sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True))
     query.awaitTermination()
     found = rows(spark.table("typed_orders"))
     assert found[0] == (1, 0, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalog_broker.broker import Broker
@@ -12,10 +12,12 @@ from kafkalog_broker.share.fetching.share_sessions import Partition
 from kafkalog_broker.share.partition.acknowledgement import Acknowledgement
 from kafkalog_broker.share.partition.record_state import AcknowledgeType
 from kafkalog_broker.share.state.state_records import share_partition
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.turn import Turn, in_turns
 
 FIRST_RENEWING_VERSION = 2
 LONGEST_MEMBER_ID = 36
+BATCHES_A_STEP = 500
+"""Acknowledgements that are checked in half a millisecond."""
 
 
 def check_member_id(member_id: str | None) -> None:
@@ -47,7 +49,7 @@ async def acknowledge_all(request: Request, broker: Broker, turn: Turn) -> Mappi
             try:
                 if known is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
-                batches = _checked(partition.acknowledgement_batches, may_renew, is_renewing)
+                batches = await in_turns(checked(partition.acknowledgement_batches, may_renew, is_renewing), turn)
                 code = topic_refusal(request, known.name)
                 if code is not ErrorCode.none:
                     raise BrokerError(code)
@@ -70,11 +72,18 @@ def topic_refusal(request: Request, name: str) -> ErrorCode:
     return request.refused(name)
 
 
-def _checked(batches: Any, may_renew: bool, is_renewing: bool) -> list[Acknowledgement]:
-    """Raises BrokerError invalid_request (KafkaApis.validateAcknowledgementBatches)."""
+def checked(batches: Sequence[Any], may_renew: bool, is_renewing: bool) -> Generator[None, None, list[Acknowledgement]]:
+    """Step by step. Raises BrokerError invalid_request (KafkaApis.validateAcknowledgementBatches).
+
+    A batch may begin where the one before ends, so one offset may be named any number of times, in batches of its own.
+    To renew it a second time changes nothing: that is left out. Whatever else is said of it twice is refused later. So
+    what is left is no longer than some three times the records in flight, or is refused when it comes to that.
+    """
     highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
-    checked, end = [], -1
-    for batch in batches:
+    found, end = list[Acknowledgement](), -1
+    for at, batch in enumerate(batches, 1):
+        if not at % BATCHES_A_STEP:
+            yield
         first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
         kinds = set(types)
         if (
@@ -88,5 +97,7 @@ def _checked(batches: Any, may_renew: bool, is_renewing: bool) -> list[Acknowled
         ):
             raise BrokerError(ErrorCode.invalid_request)
         end = last
-        checked.append(Acknowledgement(first, last, types))
-    return checked
+        said = Acknowledgement(first, last, types)
+        if AcknowledgeType.RENEW not in kinds or not found or said != found[-1]:
+            found.append(said)
+    return found

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.admin.share_acknowledgements import Said
+from kafkalog_broker.admin.share_acknowledgements import BATCHES_A_STEP, Said, checked
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.share.partition.acknowledgement import Acknowledgement, acknowledge
 from kafkalog_broker.share.partition.acquisition import Span, Wanted, acquire
@@ -158,6 +158,40 @@ def test_many_acknowledgements_of_one_batch_do_not_go_through_all_of_it_each() -
 
     few, many = all_of(FEW), all_of(MANY)
     assert many < 8 * few
+
+
+RENEW = 4
+
+
+def checks(batches: Sequence[tuple[int, int, list[int]]]) -> tuple[list[Acknowledgement], int]:
+    """What is left of acknowledgements, and how many steps it takes to say so."""
+    asked = [SimpleNamespace(first_offset=a, last_offset=b, acknowledge_types=types) for a, b, types in batches]
+    steps, check = 0, checked(asked, may_renew=True, is_renewing=True)
+    while True:
+        try:
+            next(check)
+            steps += 1
+        except StopIteration as done:
+            return done.value, steps
+
+
+def test_a_hundred_thousand_renewals_of_one_offset_are_one_after_many_steps() -> None:
+    left, steps = checks([(0, 0, [RENEW])] * 100_000)
+    assert left == [Acknowledgement(0, 0, [RENEW])]
+    assert steps == 100_000 // BATCHES_A_STEP
+
+
+@settings(max_examples=examples(600))
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from([1, 2, 4, 4, 4])), max_size=12))
+def test_renewals_that_are_left_out_change_nothing(pieces: list[tuple[int, int, int]]) -> None:
+    """pieces: (how much further each begins, how much further it ends, type)."""
+    batches, end = list[tuple[int, int, list[int]]](), 0
+    for skip, size, kind in pieces:
+        batches.append((end + skip, end + skip + size, [kind]))
+        end += skip + size
+    left, _ = checks(batches)
+    outcomes = [outcome(held(40, 7), said) for said in (left, [Acknowledgement(*batch) for batch in batches])]
+    assert outcomes[0] == outcomes[1]
 
 
 class Counted:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from kafkalog_broker.share.membership.group_records import TopicInfo
 from kafkalog_broker.share.membership.heartbeat import Beaten, Heartbeat
 from kafkalog_broker.share.membership.share_group_shard import ShareGroupShard
 from kafkalog_broker.share.membership.simple_assignor import assign
+from tests.broker.share.helpers.lines_run import lines_run
 from tests.searches import examples
 
 RECORDS = json.loads(Path(__file__).with_name("kafka-4.3.0-records.json").read_text())
@@ -100,6 +102,48 @@ def kafkas() -> dict[bytes, bytes]:
 def test_the_hash_of_topics_is_kafkas():
     assert group_hash([("orders", topic_hash("orders", ORDERS, 3, None))]) == 7797608333437758168
     assert group_hash([]) == 0
+
+
+def settled(members: int) -> World:
+    """All have what they are assigned."""
+    world = World(orders(), None, **{"group.share.max.size": 1000, "group.share.assignment.interval.ms": 0})
+    epochs = [world.beat(f"m{number}", 0, "orders").member_epoch for number in range(members)]
+    for _ in range(3):
+        epochs = [world.beat(f"m{number}", epoch).member_epoch for number, epoch in enumerate(epochs)]
+    assert set(epochs) == {world.shard.groups["g1"].epoch}
+    return world
+
+
+def test_a_heartbeat_costs_as_much_however_many_members_there_are():
+    costs = []
+    for members in (20, 200):
+        world = settled(members)
+        epoch, written = world.shard.groups["g1"].epoch, len(world.written)
+        costs.append(lines_run(partial(world.beat, "m3", epoch)))
+        assert len(world.written) == written
+    assert costs[0] == costs[1]
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.sets(st.sampled_from("abcd"), min_size=1)), max_size=20))
+def test_topics_are_counted_as_members_come_change_and_go(changes):
+    """changes: (member, its topics; None: it leaves)."""
+    world, subscribed = World(orders()), {}
+    for number, topics in changes:
+        member = f"m{number}"
+        if topics is not None:
+            world.beat(member, 0, *topics)
+            subscribed[member] = topics
+        elif subscribed.pop(member, None) is not None:
+            world.shard.leave("g1", member)
+        for of in (world, world.again()):
+            group = of.shard.groups.get("g1")
+            if group is not None:
+                assert set(group.topics()) == set().union(*subscribed.values())
+                for one in ("m0", "m1", "nobody"):
+                    others = set().union(*(mine for name, mine in subscribed.items() if name != one))
+                    assert set(group.topics(but=one)) == others
+                    assert set(group.topics(but=one, and_of=("a", "z"))) == others | {"a", "z"}
 
 
 def test_a_member_is_assigned_what_has_state():

@@ -14,7 +14,7 @@ import pytest
 
 from kafkalog_broker.testing import RunningBroker, running_broker
 from tests.broker.share.helpers.compared import BY_CHANCE, are_the_same
-from tests.broker.share.helpers.share_script import PROPERTIES, prepared
+from tests.broker.share.helpers.share_script import LOCK_MS, PATIENT, PATIENT_LOCK_MS, prepared
 from tests.broker.share.record_share import ANSWERS
 
 KAFKAS = json.loads(lzma.decompress(ANSWERS.read_bytes()))
@@ -22,13 +22,30 @@ KAFKAS = json.loads(lzma.decompress(ANSWERS.read_bytes()))
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    with running_broker(PROPERTIES) as running:
+    with running_broker(PATIENT) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def ours(broker: RunningBroker) -> dict[str, Any]:
-    return prepared(broker.bootstrap)
+    """With locks longer than those Kafka had, which the clock ended: how long they are is made what Kafka said."""
+
+    def locks_end() -> None:
+        broker.clock.advance(seconds=PATIENT_LOCK_MS / 1000 + 1)
+
+    answers: dict[str, Any] = _with_kafkas_locks(prepared(broker.bootstrap, locks_end))
+    return answers
+
+
+def _with_kafkas_locks(answer: Any) -> Any:
+    if isinstance(answer, list):
+        return [_with_kafkas_locks(one) for one in answer]
+    if not isinstance(answer, dict):
+        return answer
+    found = {name: _with_kafkas_locks(value) for name, value in answer.items()}
+    if found.get("acquisition_lock_timeout") == PATIENT_LOCK_MS:
+        found["acquisition_lock_timeout"] = LOCK_MS
+    return found
 
 
 def test_the_script_is_the_one_that_kafka_was_asked(ours: dict[str, Any]) -> None:

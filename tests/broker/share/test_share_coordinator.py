@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.share.state.redundant_offsets import RedundantOffsets
 from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.state.state_batches import StateBatch
 from kafkalog_broker.share.state.state_records import SNAPSHOT, SharePartitionKey, decode_state_key
-from kafkalog_broker.share.state.state_shard import Summary, WriteState
+from kafkalog_broker.share.state.state_shard import PIECE, Summary, WriteState
 from tests.broker.manual_clock import ManualClock
 
 TOPIC = UUID(int=7)
@@ -105,9 +107,73 @@ def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
     for number in range(10):
         one.write(KEY, change(number))
     clock.advance(300_001)
-    one.tick()
+    list(one.due())
     assert topic.start > 1
     assert coordinator(topic).read(other, 0).start_offset == 5
+
+
+def many(topic: Topic, clock: ManualClock) -> tuple[ShareCoordinator, list[SharePartitionKey]]:
+    """Share partitions for more than ten steps, which are due to be snapshotted."""
+    one = coordinator(topic, clock)
+    keys = [SharePartitionKey(f"group {number}", TOPIC, 0) for number in range(10 * PIECE + 1)]
+    for key in keys:
+        one.initialize(key, 1, 5)
+    clock.advance(300_001)
+    return one, keys
+
+
+def test_many_share_partitions_are_snapshotted_step_by_step(topic: Topic) -> None:
+    one, keys = many(topic, clock := ManualClock())
+    written = [len(topic.records)]
+    for _ in one.due():
+        written.append(len(topic.records))
+    assert len(topic.records) == 2 * len(keys)
+    assert max(after - before for before, after in pairwise(written)) == PIECE
+    assert topic.start == len(keys), "what the snapshots supersede is pruned"
+    assert {coordinator(topic, clock).read(key, 0).start_offset for key in keys} == {5}
+    clock.advance(300_001)
+    assert not [len(topic.records) for _ in one.due() if len(topic.records) != 2 * len(keys)], "nothing has moved since"
+
+
+def test_what_happens_between_two_steps_counts(topic: Topic) -> None:
+    one, keys = many(topic, clock := ManualClock())
+    steps = one.due()
+    while len(topic.records) == len(keys):
+        next(steps)
+    last, gone = keys[-1], keys[-2]
+    clock.advance(1)
+    one.write(last, WriteState(1, 0, 9, 0, ()))
+    one.delete(gone)
+    list(steps)
+    assert coordinator(topic, clock).read(last, 0).start_offset == 9
+    assert coordinator(topic, clock).summary(gone) == Summary()
+
+
+def test_a_partition_that_is_given_up_is_written_no_more(topic: Topic) -> None:
+    one, keys = many(topic, ManualClock())
+    steps = one.due()
+    while len(topic.records) == len(keys):
+        next(steps)
+    written = len(topic.records)
+    one.shards.remove(0)
+    list(steps)
+    assert len(topic.records) == written
+
+
+def test_the_state_of_deleted_topics_goes_step_by_step(topic: Topic) -> None:
+    one, keys = many(topic, ManualClock())
+    assert len(list(one.on_topics_deleted([TOPIC]))) == 11
+    assert len(topic.records) == 2 * len(keys)
+    assert {coordinator(topic).summary(key) for key in keys} == {Summary()}
+
+
+def test_superseded_snapshots_are_dropped_as_others_come() -> None:
+    """Else all of them were at once, when somebody asks from where on they are needed."""
+    redundant = RedundantOffsets()
+    for offset in range(4000):
+        redundant.moved(SharePartitionKey(f"group {offset % 1000}", TOPIC, 0), offset, is_gone=False)
+    assert len(redundant._heap) == 1000
+    assert redundant.first_needed() == 3000
 
 
 def test_later_leaders_fence_those_before(topic: Topic) -> None:

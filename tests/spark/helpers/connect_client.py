@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,23 @@ def refused(action: Any) -> str:
     except Exception as error:  # noqa: BLE001  whichever of Spark's it is
         return str(error)
     raise AssertionError("not refused")
+
+
+NO_TIME = "Python worker failed to connect back"
+"""As in streams.py: the process of a stream's source has 10 s to start, which a busy machine may take."""
+
+
+def to_its_end(writer: Any, path: str) -> Any:
+    """The query, ended; begun anew where Spark gave the source's process no time."""
+    end = time.monotonic() + 600
+    while True:
+        query = writer.start(path)
+        try:
+            query.awaitTermination()
+            return query
+        except Exception as error:
+            if NO_TIME not in str(error) or time.monotonic() > end:
+                raise
 
 
 def main(log_dir: str, remote: str, work: str) -> None:
@@ -58,17 +76,16 @@ def main(log_dir: str, remote: str, work: str) -> None:
     rows.write.format("kafkalog").mode("append").option("topic", "copied").save(written)
     found["written"] = spark.read.format("kafkalog").option("subscribe", "copied").load(written).count()
 
-    stream = (
+    stream = to_its_end(
         spark.readStream.format("kafkalog")
         .options(subscribe="segments", startingOffsets="earliest", maxOffsetsPerTrigger=2000)
         .load(log_dir)
         .select("offset", "value")
         .writeStream.format("parquet")
         .option("checkpointLocation", str(Path(work, "checkpoint")))
-        .trigger(availableNow=True)
-        .start(str(Path(work, "streamed")))
+        .trigger(availableNow=True),
+        str(Path(work, "streamed")),
     )
-    stream.awaitTermination()
     found["stream"] = spark.read.parquet(str(Path(work, "streamed"))).count()
     found["stream's end"] = json.loads(stream.recentProgress[-1].sources[0].endOffset)
     if found["has kafkalog"]:  # registered by hand, with what the session says of S3

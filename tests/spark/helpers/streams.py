@@ -17,17 +17,20 @@ NO_TIME = "Python worker failed to connect back"
 of PythonWorkerFactory.createSimpleWorker, which no setting changes). Starting Python takes that long on a machine that
 does other things too, and the query has not begun by then."""
 
+START_SECONDS = 600
+"""How long that is tried again: beside five other users of two cores, ten times in a row were too few."""
+
 
 def start_query(writer: Any, *path: str) -> Any:
     """`writer.start(*path)`, anew where Spark gave the source's process no time. A query that has its sources, or that
     has failed to get them for another reason."""
-    for _ in range(10):
+    end = time.monotonic() + START_SECONDS
+    while True:
         query = writer.start(*path)
         while query.isActive and query.status["message"].startswith("Initializing"):
             time.sleep(0.01)
-        if NO_TIME not in str(query.exception()):
-            break
-    return query
+        if NO_TIME not in str(query.exception()) or time.monotonic() > end:
+            return query
 
 
 class Collected:
@@ -75,7 +78,7 @@ def running(frame: Any, checkpoint: Path, **trigger: Any) -> Iterator[Collected]
 def ran(frame: Any, checkpoint: Path) -> Collected:
     """Trigger.AvailableNow, to its end."""
     collected = started(frame, checkpoint, availableNow=True)
-    collected.query.awaitTermination(120)
+    collected.query.awaitTermination(600)
     assert not collected.query.isActive, "the query does not end"
     return collected
 
@@ -86,7 +89,7 @@ def failure(frame: Any, checkpoint: Path) -> str:
 
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     with pytest.raises(StreamingQueryException) as caught:
-        start_query(writer.trigger(availableNow=True)).awaitTermination(120)
+        start_query(writer.trigger(availableNow=True)).awaitTermination(600)
     text = str(caught.value)
     assert "kafkalog_spark.errors." in text
     assert "Traceback" not in text

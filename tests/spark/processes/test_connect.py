@@ -32,7 +32,7 @@ def asked(python: Path, environment: dict[str, str], *arguments: object) -> dict
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK", "JAVA"))}
     ran = subprocess.run(
         [str(python), str(CLIENT), *map(str, arguments)], cwd=str(arguments[-1]), env={**inherited, **environment},
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=840, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4000:]
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])

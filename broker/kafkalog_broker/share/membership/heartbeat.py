@@ -6,7 +6,7 @@ share.assignment.interval.ms, is of that epoch, and each member has what it says
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -77,7 +77,7 @@ def leave(group: ShareGroup, member_id: str, topics: Topics, rack: str | None) -
     return [*tombstones, records.group_record(name, group.epoch + 1, hashed)]
 
 
-def _known(topics: Topics, names: Mapping[str, int]) -> list[KnownTopic]:
+def _known(topics: Topics, names: Collection[str]) -> list[KnownTopic]:
     return [topic for name in sorted(names) if (topic := topics.get(name)) is not None]
 
 
@@ -157,17 +157,9 @@ class _Beating:
         group = self._group
         if not group.members or group.state is None or not group.state.initialized:
             return False
-        names = group.topics()
-        assigned: dict[UUID, set[int]] = {}
-        for target in group.target.values():
-            for topic, indexes in target.items():
-                assigned.setdefault(topic, set()).update(indexes)
-        return any(
-            info.name in names and assigned.get(topic) != set(info.partitions)
-            for topic, info in group.state.initialized.items()
-        )
+        return not group.all_assigned()
 
-    def _epoch(self, names: Mapping[str, int], bump: bool) -> tuple[int, bool]:
+    def _epoch(self, names: Collection[str], bump: bool) -> tuple[int, bool]:
         """The group's epoch from now on, and whether it is a new one."""
         group = self._group
         topics = _known(self._topics, names)
@@ -185,7 +177,7 @@ class _Beating:
         interval, at = self._settings.assignment_interval_ms, self._group.assigned_at
         return not at or not interval or self._now_ms >= at + interval
 
-    def _assign(self, epoch: int, metadata: MemberMetadata, names: Mapping[str, int], members: int) -> None:
+    def _assign(self, epoch: int, metadata: MemberMetadata, names: Collection[str], members: int) -> None:
         group, me = self._group, self._said.member_id
         ids = {name: topic.id for name in names if (topic := self._topics.get(name)) is not None}
         subscribed = {member_id: member.metadata.topics for member_id, member in group.members.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -23,6 +23,7 @@ FIRST_EPOCH = 1
 GONE_EPOCH = -1
 UNKNOWN_MEMBER = CurrentAssignment(0, 0, {})
 NO_METADATA = MemberMetadata(None, "", "", ())
+_OF_ASSIGNMENT = frozenset({records.MEMBER, records.TARGET, records.STATE_PARTITIONS})
 
 
 @dataclass(slots=True)
@@ -46,30 +47,53 @@ class ShareGroup:
     initializing_since: dict[UUID, int] = field(default_factory=dict)
     topics_seen: tuple[tuple[str, UUID, int], ...] | None = None
     """The topics it subscribes to, when they were last looked at; None: not since it was loaded."""
+    _subscribers: dict[str, int] = field(default_factory=dict, init=False)
+    """By how many members each topic is subscribed to."""
+    _all_assigned: bool | None = field(default=None, init=False, compare=False)
+    """What `all_assigned` has found, until something of it changes."""
 
     @property
     def state_name(self) -> str:
         return STABLE if self.members else EMPTY
 
-    def topics(self, but: str | None = None, and_of: Iterable[str] = ()) -> dict[str, int]:
-        """Names of subscribed topics, and by how many members. but: without this member, whose subscription is
-        `and_of`."""
-        counts: dict[str, int] = {}
-        for member_id, member in self.members.items():
-            if member_id != but:
-                for name in member.metadata.topics:
-                    counts[name] = counts.get(name, 0) + 1
-        for name in and_of:
-            counts[name] = counts.get(name, 0) + 1
-        return counts
+    def topics(self, but: str | None = None, and_of: Iterable[str] = ()) -> Collection[str]:
+        """Names of subscribed topics. but: without this member, whose subscription is `and_of`. What is returned shows
+        what changes later. Counted as members come, change and go: each heartbeat asks."""
+        mine = self.members[but].metadata.topics if but in self.members else ()
+        if tuple(and_of) == mine:
+            return self._subscribers.keys()
+        left = set(mine)
+        found = dict.fromkeys(name for name, count in self._subscribers.items() if count > (name in left))
+        return dict.fromkeys((*found, *and_of)).keys()
+
+    def all_assigned(self) -> bool:
+        """Whether all share partitions that have a state, of subscribed topics, are somebody's in the target. Gone
+        through once after each change, as each heartbeat asks."""
+        if self._all_assigned is None:
+            assigned: dict[UUID, set[int]] = {}
+            for target in self.target.values():
+                for topic, indexes in target.items():
+                    assigned.setdefault(topic, set()).update(indexes)
+            initialized = {} if self.state is None else self.state.initialized
+            self._all_assigned = all(
+                info.name not in self._subscribers or assigned.get(topic) == set(info.partitions)
+                for topic, info in initialized.items()
+            )
+        return self._all_assigned
 
     def replay(self, key: ShareKey, value: bytes | None, now_ms: int) -> None:
         """Take over a record. Raises CorruptLog, UnsupportedFormat."""
+        if key.kind in _OF_ASSIGNMENT:
+            self._all_assigned = None
         match key.kind:
             case records.MEMBER if value is None:
-                self.members.pop(key.member_id, None)
+                gone = self.members.pop(key.member_id, None)
+                self._count((), NO_METADATA if gone is None else gone.metadata)
             case records.MEMBER:
-                self._member(key).metadata = records.decode_member(value or b"")
+                metadata = records.decode_member(value or b"")
+                member = self._member(key)
+                self._count(metadata.topics, member.metadata)
+                member.metadata = metadata
             case records.GROUP if value is not None:
                 self.epoch, self.metadata_hash = records.decode_group(value)
             case records.TARGET_EPOCH:
@@ -89,6 +113,15 @@ class ShareGroup:
                 self.state = None if value is None else records.decode_state_partitions(value)
                 initializing = () if self.state is None else self.state.initializing
                 self.initializing_since = dict.fromkeys(initializing, now_ms)
+
+    def _count(self, topics: Iterable[str], before: MemberMetadata) -> None:
+        """A member subscribes to these instead."""
+        for name in set(topics):
+            self._subscribers[name] = self._subscribers.get(name, 0) + 1
+        for name in set(before.topics):
+            self._subscribers[name] -= 1
+            if not self._subscribers[name]:
+                del self._subscribers[name]
 
     def _member(self, key: ShareKey) -> Member:
         return self.members.setdefault(key.member_id, Member())

@@ -6,6 +6,9 @@ from heapq import heappop, heappush
 
 from kafkalog_broker.share.state.state_records import SharePartitionKey
 
+_DROPPED = 2
+"""What is superseded goes as snapshots come, more than one for each: else all of it would when somebody asks."""
+
 
 class RedundantOffsets:
     """Each share partition needs its last snapshot and what follows: below the smallest of these nothing is needed."""
@@ -24,9 +27,18 @@ class RedundantOffsets:
             self._last[key] = offset
             heappush(self._heap, (offset, key))
         self._end = max(self._end, offset)
+        for _ in range(_DROPPED):
+            self._drop_first()
 
     def first_needed(self) -> int:
         """Records below may be deleted; 0 where none may. With nothing known any more, the last tombstone stays."""
-        while self._heap and self._last.get(self._heap[0][1]) != self._heap[0][0]:
-            heappop(self._heap)
+        while self._drop_first():
+            pass
         return self._heap[0][0] if self._heap else self._end
+
+    def _drop_first(self) -> bool:
+        """Whether the first was superseded, which is gone then."""
+        if not self._heap or self._last.get(self._heap[0][1]) == self._heap[0][0]:
+            return False
+        heappop(self._heap)
+        return True

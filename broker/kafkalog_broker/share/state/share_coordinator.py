@@ -7,7 +7,7 @@ calls come from the event loop's thread, and none of them waits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -25,9 +25,6 @@ from kafkalog_spark.log.format.names import SHARE_STATE_TOPIC
 from kafkalog_spark.log.format.partition_metadata import uuid_to_text
 
 _log = logging.getLogger(__name__)
-
-_RECORDS_A_WRITE = 500
-"""Snapshots of at most 10,000 locks are 200 kB; most are below 100 bytes."""
 
 
 class StateTopic(Protocol):
@@ -114,14 +111,14 @@ class ShareCoordinator:
 
     # what happens by itself
 
-    def tick(self) -> None:
-        """Prune, and snapshot what was not for long, when it is time."""
+    def due(self) -> Generator[None, None, None]:
+        """Prune, and snapshot what was not for long, when it is time: step by step."""
         now = self._clock.monotonic_ms()
         if now >= self._next_cold_ms:
             interval = self._config.share_coordinator_cold_partition_snapshot_interval_ms
             self._next_cold_ms = now + interval
             for partition, shard in self.shards.served().items():
-                self._try(partition, shard, shard.cold(interval), "snapshot what has not changed")
+                yield from self._try(partition, shard, shard.cold(interval), "snapshot what has not changed")
         if now >= self._next_prune_ms:
             self._next_prune_ms = now + self._config.share_coordinator_state_topic_prune_interval_ms
             self.prune()
@@ -137,13 +134,19 @@ class ShareCoordinator:
     def on_topics_deleted(self, topics: Collection[UUID]) -> Iterator[None]:
         """The state of their share partitions goes with them, step by step."""
         for partition, shard in self.shards.served().items():
-            self._try(partition, shard, shard.of_topics(topics), "forget deleted topics")
-            yield
+            yield from self._try(partition, shard, shard.of_topics(topics), "forget deleted topics")
 
-    def _try(self, partition: int, shard: StateShard, records: list[Record], what: str) -> None:
+    def _try(
+        self, partition: int, shard: StateShard, pieces: Iterable[list[Record]], what: str
+    ) -> Generator[None, None, None]:
+        """Write the pieces, a step for each; not those that are left when the partition is served no more."""
         try:
-            for at in range(0, len(records), _RECORDS_A_WRITE):
-                self._write(partition, shard, records[at : at + _RECORDS_A_WRITE])
+            for records in pieces:
+                if records:
+                    self._write(partition, shard, records)
+                yield
+                if self.shards.if_open(partition) is not shard:
+                    return
         except BrokerError as error:
             _log.warning("%s-%d: could not %s: %s", SHARE_STATE_TOPIC, partition, what, error)
 

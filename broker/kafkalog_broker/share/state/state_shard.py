@@ -6,7 +6,7 @@ snapshot, and every so many updates a snapshot of its own, so that what is older
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID
@@ -30,6 +30,9 @@ from kafkalog_broker.share.state.state_records import (
 )
 
 NO_EPOCH = -1
+PIECE = 64
+"""Share partitions of a step: a snapshot is made, written and taken over in some 15 microseconds, and in more where
+there are many locks."""
 
 
 @dataclass(slots=True)
@@ -135,25 +138,41 @@ class StateShard:
 
     # what is done by itself
 
-    def of_topics(self, topics: Collection[UUID]) -> list[Record]:
-        """Tombstones of what is known of deleted topics."""
-        return [_tombstone(key) for key in self._known if key.topic_id in topics]
+    # in pieces, of a step each: what one yields is written and replayed before the next is asked for
 
-    def cold(self, interval_ms: int) -> list[Record]:
+    def of_topics(self, topics: Collection[UUID]) -> Iterator[list[Record]]:
+        """Tombstones of what is known of deleted topics."""
+        for keys in self._pieces():
+            yield [_tombstone(key) for key in keys if key.topic_id in topics and key in self._known]
+
+    def cold(self, interval_ms: int) -> Iterator[list[Record]]:
         """Snapshots of what was not snapshotted for so long, since nothing before the oldest one can be pruned. None
         while all were made here: then nothing has moved since (ShareCoordinatorShard.snapshotColdPartitions)."""
-        states = [known.state for known in self._known.values()]
-        if all(state.create_timestamp_ms != state.write_timestamp_ms for state in states):
-            return []
-        now = self._now_ms()
+        for keys in self._pieces():
+            states = [self._known[key].state for key in keys if key in self._known]
+            if any(state.create_timestamp_ms == state.write_timestamp_ms for state in states):
+                break
+            yield []
+        else:
+            return
+        for keys in self._pieces():
+            yield self._cold(keys, self._now_ms(), interval_ms)
+
+    def _cold(self, keys: Iterable[SharePartitionKey], now: int, interval_ms: int) -> list[Record]:
         return [
             _snapshot(
                 key,
                 replace(known.state, snapshot_epoch=known.state.snapshot_epoch + 1, write_timestamp_ms=now),
             )
-            for key, known in self._known.items()
-            if now - known.state.write_timestamp_ms >= interval_ms
+            for key in keys
+            if (known := self._known.get(key)) is not None and now - known.state.write_timestamp_ms >= interval_ms
         ]
+
+    def _pieces(self) -> Iterator[list[SharePartitionKey]]:
+        """What is known now; some of it may be gone when its turn comes."""
+        keys = list(self._known)
+        for at in range(0, len(keys), PIECE):
+            yield keys[at : at + PIECE]
 
     # what is in the log
 

@@ -12,6 +12,8 @@ from kafkalog_broker.testing import RunningBroker
 from tests.broker.clients.helpers import bank
 
 TELLERS = 4
+WAIT_S = 600
+"""For what takes seconds on an idle machine: a read by Spark takes minutes beside five other users of two cores."""
 COMMITS = 20
 """More of them than this, and an abort, are a load: on a busy machine some seconds alone are none."""
 
@@ -84,7 +86,7 @@ def wait_for_reads(live: bank.LiveReads, reads: int) -> None:
 
 
 def wait_for(reached: Callable[[], bool], otherwise: str) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < end, otherwise
         time.sleep(0.01)

@@ -9,7 +9,7 @@ import base64
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from confluent_kafka import TopicCollection
@@ -19,15 +19,19 @@ from kafkalog_broker.testing import ask
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.log.helpers.batch_builder import V2Record, batch
 
+LOCK_MS = 2000
+"""Locks that end before the script comes to that give other answers: `PATIENT` is for a machine that does more."""
 PROPERTIES = {
     "offsets.topic.num.partitions": 1,
     "share.coordinator.state.topic.num.partitions": 2,
     "share.coordinator.snapshot.update.records.per.snapshot": 5,
     "group.share.min.record.lock.duration.ms": 1000,
-    "group.share.record.lock.duration.ms": 2000,
+    "group.share.record.lock.duration.ms": LOCK_MS,
     "group.share.assignment.interval.ms": 0,
     "group.share.max.size": 2,
 }
+PATIENT_LOCK_MS = 20_000
+PATIENT = {**PROPERTIES, "group.share.record.lock.duration.ms": PATIENT_LOCK_MS}
 TOPIC, OTHER, GROUP = "orders", "others", "workers"
 RECORDS = 40
 """In each partition, ten batches of four."""
@@ -39,9 +43,10 @@ _ACCEPT, _RELEASE, _REJECT, _RENEW = 1, 2, 3, 4
 
 
 class Script:
-    """ids: of the topics. answers: by label."""
+    """ids: of the topics. answers: by label. locks_end: called before it waits for the end of locks."""
 
-    def __init__(self, bootstrap: str, ids: dict[str, uuid.UUID]) -> None:
+    def __init__(self, bootstrap: str, ids: dict[str, uuid.UUID], locks_end: Callable[[], None]) -> None:
+        self._locks_end = locks_end
         host, _, port = bootstrap.rpartition(":")
         self._address = host, int(port)
         self._ids = ids
@@ -194,6 +199,7 @@ class Script:
 
     def _locks(self, one: socket.socket, two: socket.socket) -> None:
         """The locks of both end: what was acquired is delivered again, and the rest for the first time."""
+        self._locks_end()
         seen: dict[str, int] = {}
         end = time.monotonic() + _SETTLED_S
         epoch = 19
@@ -334,8 +340,8 @@ def batches() -> Iterator[bytes]:
         yield batch(0, [V2Record(at, 1, None, b"value %d" % (first + at)) for at in range(4)])
 
 
-def prepared(bootstrap: str) -> dict[str, Any]:
-    """What a broker without topics answers."""
+def prepared(bootstrap: str, locks_end: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """What a broker without topics answers. locks_end: lets so much time pass that all locks end."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic(TOPIC, 2, 1), NewTopic(OTHER, 1, 1)]).values():
         made.result(120)
@@ -347,7 +353,7 @@ def prepared(bootstrap: str) -> dict[str, Any]:
             for records in batches():
                 _produce(connection, partition, records)
         earliest(connection, GROUP)
-    return Script(bootstrap, ids).run()
+    return Script(bootstrap, ids, locks_end).run()
 
 
 def _produce(connection: socket.socket, partition: int, records: bytes) -> None:
