@@ -9,13 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from benchmarks.data import JSON, Topic, ensure, home
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
-from benchmarks.typed_formats import AVRO, PROTOBUF, SCHEMA, avro_function, descriptor_set, spark_avro
+from benchmarks.typed_formats import (
+    AVRO,
+    PROTOBUF,
+    SCHEMA,
+    avro_function,
+    descriptor_set,
+    protobuf_function,
+    spark_avro,
+    spark_protobuf,
+)
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 
@@ -60,8 +69,8 @@ def json_case(names: tuple[str, ...]) -> Case:
 
 
 def binary_case(topic: Topic, names: tuple[str, ...]) -> Case:
-    """Values in Avro, or in Protobuf, of whose seven fields these are wanted; the function is from_avro for both, of
-    the values in Avro: Protobuf has the same fields."""
+    """Values in Avro, or in Protobuf, of whose seven fields these are wanted. Where there is no from_protobuf here, the
+    function is from_avro for both, of the values in Avro, which have the same fields."""
     schema = ", ".join(f"{name} {FIELDS[name]}" for name in names)
     options: dict[str, str] = {"value.format": topic.prefix}
     if topic.prefix == "avro":
@@ -69,17 +78,31 @@ def binary_case(topic: Topic, names: tuple[str, ...]) -> Case:
     else:
         options |= {"value.descFilePath": str(home() / "order.desc"), "value.messageName": "Order"}
     what = f"{topic.prefix.capitalize()}, {topic.records / 1e6:g} M x {topic.value_size} B"
-    jar = {"spark.driver.extraClassPath": str(home() / "jars" / "*")}
-    return Case(f"{what}, {len(names)} of {len(FIELDS)} fields", topic, schema, avro_function(), options, jar, AVRO)
+    function, of, jars = avro_function(), AVRO, str(home() / "jars" / "*")
+    if topic.prefix == "protobuf" and (protobuf := _protobuf_jars()) is not None:
+        function, of, jars = protobuf_function(), PROTOBUF, protobuf
+    jar = {"spark.driver.extraClassPath": jars}
+    return Case(f"{what}, {len(names)} of {len(FIELDS)} fields", topic, schema, function, options, jar, of)
 
 
-CASES = (
-    json_case(FIVE),
-    json_case(TWO),
-    binary_case(AVRO, tuple(FIELDS)),
-    binary_case(AVRO, TWO),
-    binary_case(PROTOBUF, tuple(FIELDS)),
-)
+@cache
+def _protobuf_jars() -> str | None:
+    """The class path of from_protobuf; None where there is none to be had."""
+    try:
+        return spark_protobuf(home() / "protobuf-jars")
+    except RuntimeError:
+        return None
+
+
+def cases() -> tuple[Case, ...]:
+    """The lines of the report."""
+    return (
+        json_case(FIVE),
+        json_case(TWO),
+        binary_case(AVRO, tuple(FIELDS)),
+        binary_case(AVRO, TWO),
+        binary_case(PROTOBUF, tuple(FIELDS)),
+    )
 
 
 def compare(
@@ -131,11 +154,12 @@ def main(report: Report, rounds: int = 3) -> None:
     """Every case, with both settings."""
     spark_avro()
     descriptor_set()
-    ensure(dict.fromkeys(case.topic for case in CASES))
+    lines = cases()
+    ensure(dict.fromkeys(topic for case in lines for topic in (case.topic, case.function_topic or case.topic)))
     connector = Connector.install()
     with RealKafka(home()) as kafka:
         for settings, conf in (("default settings", {}), ("Unix domain sockets", SOCKETS)):
-            for case in CASES:
+            for case in lines:
                 with (
                     SparkSession(_with_jars(connector.conf, case.conf), connector.python) as theirs,
                     SparkSession({**conf, **case.conf}) as ours,

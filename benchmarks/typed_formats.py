@@ -1,13 +1,15 @@
 """The cases of benchmarks.typed in Avro and Protobuf: the seven fields of its JSON.
 
 Spark's from_avro comes with spark-avro, from Maven; the newest release there is of 4.1, and works with Spark 4.2 and
-4.3, whose own part of it, the deserializer, is in Spark itself. Maven has no spark-protobuf for them, so Protobuf
-stands beside from_avro.
+4.3, whose own part of it, the deserializer, is in Spark itself. from_protobuf comes with spark-protobuf, which not
+every Maven repository has: KAFKALOG_SPARK_PROTOBUF names one that is here already, as a class path. Where there is
+none, Protobuf stands beside from_avro.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from benchmarks.data import POOL, Topic, home
 AVRO = Topic("none", 60, 2_000_000, prefix="avro")
 PROTOBUF = Topic("none", 60, 2_000_000, prefix="protobuf")
 SPARK_AVRO = "org.apache.spark:spark-avro_2.13:4.1.1"
+SPARK_PROTOBUF = "org.apache.spark:spark-protobuf_2.13:4.1.1"
 SCHEMA = {
     "type": "record",
     "name": "Order",
@@ -109,17 +112,34 @@ def _protobuf_values() -> list[bytes]:
 
 def spark_avro() -> Path:
     """The jar with from_avro, from Maven, once."""
-    jars = home() / "jars"
-    group, artifact, version = SPARK_AVRO.split(":")
-    path = jars / f"{artifact}-{version}.jar"
+    return _from_maven(SPARK_AVRO, home() / "jars")
+
+
+def spark_protobuf(place: Path) -> str:
+    """The class path with from_protobuf: KAFKALOG_SPARK_PROTOBUF, or the jar from Maven, once, into a directory.
+    Raises RuntimeError with Maven's words where there is neither."""
+    return os.environ.get("KAFKALOG_SPARK_PROTOBUF") or str(_from_maven(SPARK_PROTOBUF, place))
+
+
+def _from_maven(artifact: str, place: Path) -> Path:
+    _, name, version = artifact.split(":")
+    path = place / f"{name}-{version}.jar"
     if not path.exists():
-        run = ("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={SPARK_AVRO}", f"-DoutputDirectory={jars}")
-        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        run = ("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={place}")
+        try:
+            done = subprocess.run(run, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise RuntimeError(f"{artifact} comes from Maven (mvn), which is not installed") from None
         if not path.exists():
-            raise RuntimeError(f"Maven has no {group}:{artifact}:{version}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+            raise RuntimeError(f"Maven has no {artifact}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
     return path
 
 
 def avro_function() -> str:
     """from_avro of `value`, as an expression."""
     return f"from_avro(value, '{json.dumps(SCHEMA)}', map('mode', 'PERMISSIVE'))"
+
+
+def protobuf_function() -> str:
+    """from_protobuf of `value`, as an expression."""
+    return f"from_protobuf(value, 'Order', '{descriptor_set()}', map('mode', 'PERMISSIVE'))"

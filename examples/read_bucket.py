@@ -22,10 +22,10 @@ def main(url: str, topic: str, master: str) -> None:
         SparkSession.builder.master(master)
         .appName("kafkalog: a bucket")
         .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
     orders = (
         spark.read.format("kafkalog")
         .option("subscribe", topic)

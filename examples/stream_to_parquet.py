@@ -19,8 +19,12 @@ def main(directory: str, topic: str, out: str, once: bool) -> None:
 
     from kafkalog_spark.source.lag import LagListener
 
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
     spark.streams.addListener(LagListener())  # prints how far behind the query is
     records = (
         spark.readStream.format("kafkalog")

@@ -21,10 +21,10 @@ def main(directory: str, topic: str, once: bool) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
     counts = (
         spark.readStream.format("kafkalog")
         .option("subscribe", topic)

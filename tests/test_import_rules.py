@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -135,6 +136,17 @@ def test_nothing_calls_the_jvm_or_asks_for_a_spark_context() -> None:
     assert {path: names for path, names in users.items() if names} == {}
     py4j = [str(path) for path in paths if any(name.partition(".")[0] == "py4j" for name in imported(path))]
     assert py4j == []
+
+
+def test_neither_do_examples_and_notebooks() -> None:
+    """They are what people begin with, on Spark Connect too; spark.log.level says what setLogLevel would."""
+    users = {path.name: of_a_jvm(ast.parse(path.read_text(encoding="utf-8"))) for path in ROOT.glob("examples/*.py")}
+    for path in ROOT.glob("notebooks/*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        users[path.name] = of_a_jvm(ast.parse(code))
+    assert len(users) > 10
+    assert {path: names for path, names in users.items() if names} == {}
 
 
 @pytest.mark.parametrize(

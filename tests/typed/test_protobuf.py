@@ -6,6 +6,7 @@ import datetime
 import decimal
 import math
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -230,7 +231,7 @@ def test_what_googles_library_refuses_is_a_bad_value(descriptors: Path, name: st
     """And what it takes is read, but for what Spark alone refuses: fields of the message with another type.
 
     Java takes a few that Google's library in C refuses: tags of more than 32 bits, of which it drops the rest, and
-    unknown fields inside an entry of a map.
+    unknown fields inside an entry of a map. And of numbers of ten bytes it reads the highest bit as set.
     """
     from google.protobuf import message, unknown_fields
 
@@ -256,7 +257,7 @@ def test_what_googles_library_refuses_is_a_bad_value(descriptors: Path, name: st
         is_bad = found.bad is not None and bool(found.bad[i])
         assert not (good and is_bad), (value.hex(), found.why(i))
         javas += not good and not is_bad
-        if good:
+        if good and not re.search(rb"[\x80-\xff]{9}[\x00\x02-\x7f]", value):
             assert rows[i] == as_bytes(expected(whole, found.columns.type)), value.hex()
     assert refused > 50
     assert javas <= 5

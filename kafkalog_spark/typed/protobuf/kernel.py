@@ -40,7 +40,7 @@ _NUMBER, _KIND, _REPEATED, _IMPLICIT = int(S.NUMBER), int(S.KIND), int(S.REPEATE
 _NULLS, _NULLS_END, _CHECKED = int(S.NULLS), int(S.NULLS_END), int(S.CHECKED)
 _M_START, _M_SLOTS, _M_COLUMN = int(M.START), int(M.SLOTS), int(M.COLUMN)
 _BY_DEFAULT = int(Absent.DEFAULT)
-_DEPTH = int(Fault.DEPTH)
+_DEPTH, _FAR_TIME = int(Fault.DEPTH), int(Fault.TIMESTAMP)
 LEVELS = MOST_NESTED + 1
 
 
@@ -65,7 +65,7 @@ def _put_elements(data, seen_row, end, columns, slots, s, tables, texts, room): 
             _, at = uvarint(data, at, end)
         if kind == _TIMESTAMP:
             value, fault = micros(data, at, after)
-            if fault != 0:
+            if fault != 0 and (fault != _FAR_TIME or slots[s, _CHECKED]):
                 return fault
             if c >= 0 and not put_i64(columns, c, value):
                 return np.int64(-1)
@@ -97,7 +97,7 @@ def _put_field(data, seen_row, columns, slots, s, tables, texts, room):  # type:
         there = False
     if kind == _TIMESTAMP and there:
         value, fault = micros(data, seen_row[AT], seen_row[END])
-        if fault != 0:
+        if fault != 0 and (fault != _FAR_TIME or slots[s, _CHECKED]):
             return fault
         if c >= 0 and not put_i64(columns, c, value):
             return -1 - c
@@ -228,8 +228,7 @@ def decode_protobuf(  # type: ignore[no-untyped-def]
             return i
         if fault != 0:
             back_to(columns, marks)
-            put_struct(columns, 0)
-            put_nulls(columns, tables, root[0] + 1, root[1])
+            put_nulls(columns, tables, root[0], root[1])
             faults[i] = fault
             places[i] = min(at, ends[i]) - starts[i]
     return n

@@ -27,7 +27,8 @@ class S(IntEnum):
     NULLS_END = 10
     ENUM = 11  # start in the tables of (number, start in texts, length), sorted by number
     SYMBOLS = 12  # how many
-    CHECKED = 13  # strings: must be UTF-8; enums: closed, so an unknown number is an unknown field
+    CHECKED = 13  # strings: must be UTF-8; enums: closed, so an unknown number is an unknown field; timestamps: Spark
+    # makes a column of it, and so must be able to say it
     REQUIRED = 14
     DEFAULT = 15  # a number, the bits of a double, or the start of a text
     DEFAULT_SIZE = 16
@@ -75,7 +76,7 @@ class Absent(IntEnum):
 
 
 class Fault(IntEnum):
-    """Why a value is bad; MERGED: it is not, but has a message in parts, which the kernel does not put together."""
+    """Why a value is bad; JOIN: it may not be, but has what the kernel does not read (`joining.py`)."""
 
     TRUNCATED = 1
     TAG = 2
@@ -87,7 +88,7 @@ class Fault(IntEnum):
     TIMESTAMP = 8
     SIZE = 9
     NO_PLAN = 10
-    MERGED = 11
+    JOIN = 11
 
 
 FAULTS = {
@@ -101,7 +102,7 @@ FAULTS = {
     Fault.TIMESTAMP: "a timestamp beyond what microseconds in 64 bits can say",
     Fault.SIZE: "more elements or bytes than a column of one batch holds",
     Fault.NO_PLAN: "no schema for it",
-    Fault.MERGED: "a message in several parts that cannot be put together",
+    Fault.JOIN: "a message in several parts that cannot be put together",
 }
 
 

@@ -15,6 +15,7 @@ from kafkalog_spark.typed.columns.tree import NOT_WANTED, ColumnTree, tree_of
 from kafkalog_spark.typed.columns.values import Values
 from kafkalog_spark.typed.columns.wanted import check_wanted
 from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.protobuf.joining import Malformed, joined
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, decode_protobuf
 from kafkalog_spark.typed.protobuf.plan import FAULTS, Absent, Fault, Kind, Plan, S
 from kafkalog_spark.typed.protobuf.scalar_kernel import LONGEST_NAME
@@ -23,6 +24,8 @@ from kafkalog_spark.typed.protobuf.types import (
     MESSAGE,
     STRING,
     ProtobufMeaning,
+    checks_utf8,
+    is_duration,
     is_repeated,
     is_required,
     is_timestamp,
@@ -57,7 +60,7 @@ class ProtobufReading:
         has = message_type(descriptor, self._meaning)
         names = {field.name for field in has}
         check_wanted(pa.struct([one for one in self.schema if one.name in names]), has, "")
-        entry = _Maker(self._plan, self._meaning).message(descriptor, self._tree)
+        entry = _Maker(self._plan, self._meaning).message(descriptor, self._tree, has)
         self._descriptors[entry] = descriptor
         return entry
 
@@ -67,18 +70,18 @@ class ProtobufReading:
         """entries int64[n]: what `entry_of` gave for each value's descriptor, or NO_PLAN; unknown: why value i has
         none."""
         buffers, faults, places = self._run(values, entries)
-        merged = np.flatnonzero(faults == Fault.MERGED)
-        reasons: dict[int, str] = {}
-        if len(merged):  # rare: put together by Google's library, and decoded again
-            whole = self._put_together(values, entries, merged, reasons)
-            buffers, faults, places = self._run(
-                whole, np.where(np.isin(np.arange(len(entries)), list(reasons)), -1, entries)
-            )
-            values = whole
+        slow = np.flatnonzero(faults == Fault.JOIN)
+        refused: dict[int, Fault] = {}
+        if len(slow):  # rare: written anew, and decoded again
+            whole = self._joined(values, entries, slow, refused)
+            entries = np.where(np.isin(np.arange(len(entries)), list(refused)), NO_PLAN, entries)
+            buffers, faults, places = self._run(whole, entries)
 
         def why(i: int) -> str:
-            if (reason := unknown(i) or reasons.get(i)) is not None:
+            if (reason := unknown(i)) is not None:
                 return reason
+            if i in refused:
+                return FAULTS[refused[i]]
             return f"at byte {int(places[i])} of the value: {FAULTS[Fault(int(faults[i]))]}"
 
         bad = faults != 0
@@ -105,20 +108,17 @@ class ProtobufReading:
                 entries[at], faults[at] = NO_PLAN, Fault.SIZE
         return buffers, faults, places
 
-    def _put_together(self, values: Values, entries: np.ndarray, rows: np.ndarray, reasons: dict[int, str]) -> Values:
-        """The values, those of `rows` written anew so that each message is in one part."""
-        from google.protobuf import message, message_factory
-
+    def _joined(self, values: Values, entries: np.ndarray, rows: np.ndarray, refused: dict[int, Fault]) -> Values:
+        """The values, those of `rows` written anew for the kernel; those that cannot be are noted in `refused`."""
         data, starts, ends = values.data, values.starts.copy(), values.ends.copy()
         new, at = [data], len(data)
         for row in rows:
-            whole = message_factory.GetMessageClass(self._descriptors[int(entries[row])])()
             try:
-                whole.MergeFromString(data[starts[row] : ends[row]].tobytes())
-            except message.DecodeError as error:
-                reasons[int(row)] = f"{FAULTS[Fault.MERGED]}: {error}"
+                whole = joined(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
+            except Malformed as error:
+                refused[int(row)] = error.fault
                 continue
-            written = np.frombuffer(whole.SerializePartialToString(deterministic=True), np.uint8)
+            written = np.frombuffer(whole, np.uint8)
             starts[row], ends[row] = at, at + len(written)
             at += len(written)
             new.append(written)
@@ -130,18 +130,19 @@ class _Maker:
 
     def __init__(self, plan: Plan, meaning: ProtobufMeaning) -> None:
         self._plan, self._meaning = plan, meaning
-        self._unwanted: dict[str, int] = {}
+        self._unwanted: dict[tuple[str, pa.DataType | None], int] = {}
 
-    def message(self, descriptor: Any, tree: ColumnTree | None) -> int:
-        if tree is None and descriptor.full_name in self._unwanted:
-            return self._unwanted[descriptor.full_name]
+    def message(self, descriptor: Any, tree: ColumnTree | None, has: pa.DataType | None) -> int:
+        """The number of a message. has: the struct that Spark makes of it, None where Spark leaves it out."""
+        if tree is None and (descriptor.full_name, has) in self._unwanted:
+            return self._unwanted[descriptor.full_name, has]
         row = [0, 0, NOT_WANTED if tree is None else tree.number]
         number = len(self._plan.messages)
         self._plan.messages.append(row)
         if tree is None:
-            self._unwanted[descriptor.full_name] = number
+            self._unwanted[descriptor.full_name, has] = number
         fields = sorted(descriptor.fields, key=lambda one: one.number)
-        slots = [self._slot(one, fields, tree) for one in fields]
+        slots = [self._slot(one, fields, tree, has) for one in fields]
         if tree is not None:
             names = {one.name for one in fields}
             for i, field in enumerate(tree.type):
@@ -164,7 +165,7 @@ class _Maker:
         slot[S.NULLS] = self._plan.table(under)
         slot[S.NULLS_END] = slot[S.NULLS] + len(under)
 
-    def _slot(self, field: Any, fields: list[Any], tree: ColumnTree | None) -> list[int]:
+    def _slot(self, field: Any, fields: list[Any], tree: ColumnTree | None, has: pa.DataType | None) -> list[int]:
         at = -1 if tree is None else tree.type.get_field_index(field.name)
         part = tree.children[at] if tree is not None and at >= 0 else None
         slot = [0] * len(S)
@@ -172,6 +173,7 @@ class _Maker:
         slot[S.COLUMN] = slot[S.ELEMENT] = NOT_WANTED if part is None else part.number
         slot[S.REPEATED], slot[S.REQUIRED] = int(is_repeated(field)), int(is_required(field))
         slot[S.ONEOF] = self._oneof(field, fields)
+        held = _type_in(has, field.name)
         of_map = bool(field.containing_type.GetOptions().map_entry)
         inner = part
         if slot[S.REPEATED] and part is not None:
@@ -179,13 +181,13 @@ class _Maker:
             slot[S.ELEMENT] = inner.number
         elif part is not None:
             self._nulls(slot, part)
-        if field.type == MESSAGE and not (is_timestamp(field.message_type) or field.message_type.name == "Duration"):
+        if field.type == MESSAGE and not (is_timestamp(field.message_type) or is_duration(field.message_type)):
             slot[S.KIND] = Kind.MESSAGE
-            slot[S.MESSAGE] = self.message(field.message_type, inner)
+            slot[S.MESSAGE] = self.message(field.message_type, inner, held)
             slot[S.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
             return slot
         if field.type == MESSAGE:
-            slot[S.KIND] = Kind.TIMESTAMP
+            slot[S.KIND], slot[S.CHECKED] = Kind.TIMESTAMP, int(held is not None)
             slot[S.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
             return slot
         slot[S.KIND] = int(scalar(field, self._meaning)[1])
@@ -201,7 +203,7 @@ class _Maker:
         if field.type == ENUM:
             self._enum(slot, field)
         elif field.type == STRING:
-            slot[S.CHECKED] = int(_checks_utf8(field))
+            slot[S.CHECKED] = int(checks_utf8(field))
             if not slot[S.CHECKED] and part is not None:
                 self._plan.java_texts.add(part.number)
         if not repeated:
@@ -247,15 +249,17 @@ class _Maker:
         return self._plan.table([len(members), *members])
 
 
+def _type_in(has: pa.DataType | None, name: str) -> pa.DataType | None:
+    """The type of a field in a struct, without the list around it: of a map the struct of its entries."""
+    at = -1 if has is None else has.get_field_index(name)
+    if has is None or at < 0:
+        return None
+    found = has.field(at).type
+    if pa.types.is_map(found):
+        return pa.struct([("key", found.key_type), ("value", found.item_type)])
+    return found.value_type if pa.types.is_list(found) else found
+
+
 def _signed(value: int, bits: int) -> int:
     """An unsigned number as the signed one of the same bits."""
     return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
-
-
-def _checks_utf8(field: Any) -> bool:
-    """Whether Java refuses a string that is not UTF-8; elsewhere it replaces what is not."""
-    from google.protobuf import descriptor_pb2
-
-    file = descriptor_pb2.FileDescriptorProto()
-    field.file.CopyToProto(file)
-    return file.syntax in ("proto3", "editions") or bool(file.options.java_string_check_utf8)

@@ -159,10 +159,11 @@ def micros(data, at, end):  # type: ignore[no-untyped-def]
         if after < 0:
             return np.int64(0), -after
         at = after
-    millis = seconds * 1000
+    # in unsigned numbers, which wrap as Java's do: of signed ones the compiler believes that they do not
+    millis = np.int64(np.uint64(seconds) * np.uint64(1000))
     if millis > _MOST_MILLIS or millis < -_MOST_MILLIS:
         return np.int64(0), np.int64(_FAR_TIME)
     micros = nanos // 1000
     if nanos < 0 and micros * 1000 != nanos:
         micros += 1
-    return millis * 1000 + micros, np.int64(0)
+    return np.int64(np.uint64(millis) * np.uint64(1000) + np.uint64(micros)), np.int64(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -97,6 +98,10 @@ def is_timestamp(descriptor: Any) -> bool:
     return _is_seconds_and_nanos(descriptor, "Timestamp")
 
 
+def is_duration(descriptor: Any) -> bool:
+    return _is_seconds_and_nanos(descriptor, "Duration")
+
+
 def _is_seconds_and_nanos(descriptor: Any, name: str) -> bool:
     return descriptor.name == name and [one.name for one in descriptor.fields] == ["seconds", "nanos"]
 
@@ -146,7 +151,7 @@ def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.Dat
         if (descriptor.fields_by_name["seconds"].number, descriptor.fields_by_name["nanos"].number) != (1, 2):
             raise OptionError(f"{descriptor.full_name} is a Timestamp whose fields have other numbers than 1 and 2")
         return pa.timestamp("us", tz="UTC")
-    if _is_seconds_and_nanos(descriptor, "Duration"):
+    if is_duration(descriptor):
         return pa.duration("us")
     depth = depths.get(descriptor.full_name, 0)
     if depth and not 0 < meaning.recursion <= MOST_RECURSION:
@@ -158,3 +163,15 @@ def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.Dat
         return None
     found = _struct(descriptor, meaning, {**depths, descriptor.full_name: depth + 1})
     return found if found.num_fields else None
+
+
+@lru_cache(1024)
+def checks_utf8(field: Any) -> bool:
+    """Whether Java refuses a string that is not UTF-8, as it does in every map; elsewhere it replaces what is not."""
+    if field.containing_type.GetOptions().map_entry:
+        return True
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto()
+    field.file.CopyToProto(file)
+    return file.syntax in ("proto3", "editions") or bool(file.options.java_string_check_utf8)

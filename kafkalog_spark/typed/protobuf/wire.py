@@ -14,10 +14,10 @@ MOST_NESTED = 100
 """Messages inside each other: Java's CodedInputStream allows as many."""
 COUNT, FIRST, AT, END = 0, 1, 2, 3
 """What is known of a slot: how often it is there, the tag of the first, begin and end of the last value."""
-_TRUNCATED, _TAG, _GROUP, _UTF8, _MISMATCH, _REQUIRED, _DEPTH, _MERGED = (
+_TRUNCATED, _TAG, _GROUP, _UTF8, _MISMATCH, _REQUIRED, _JOIN = (
     int(one)
     for one in (
-        Fault.TRUNCATED, Fault.TAG, Fault.GROUP, Fault.UTF8, Fault.MISMATCH, Fault.REQUIRED, Fault.DEPTH, Fault.MERGED,
+        Fault.TRUNCATED, Fault.TAG, Fault.GROUP, Fault.UTF8, Fault.MISMATCH, Fault.REQUIRED, Fault.JOIN,
     )
 )  # fmt: skip
 _ENUM_NAME, _FIXED32, _FLOAT, _DOUBLE = int(Kind.ENUM_NAME), int(Kind.FIXED32), int(Kind.FLOAT), int(Kind.DOUBLE)
@@ -29,7 +29,10 @@ ENUM, SYMBOLS, CHECKED, NEEDED = int(S.ENUM), int(S.SYMBOLS), int(S.CHECKED), in
 
 @njit
 def uvarint(data, at, end):  # type: ignore[no-untyped-def]
-    """An unsigned varint -> (its 64 bits as int64, position after it); (0, FAR) where it does not end in ten bytes."""
+    """An unsigned varint -> (its 64 bits as int64, position after it); (0, FAR) where it does not end in ten bytes.
+
+    The tenth byte says nothing but that: Java takes bit 63 as set where there is one.
+    """
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < np.uint64(70):
@@ -37,6 +40,8 @@ def uvarint(data, at, end):  # type: ignore[no-untyped-def]
         at += 1
         value |= (byte & np.uint64(0x7F)) << shift
         if byte < np.uint64(0x80):
+            if shift == np.uint64(63):
+                value |= np.uint64(1) << shift
             return np.int64(value), at
         shift += np.uint64(7)
     return np.int64(0), FAR
@@ -74,9 +79,8 @@ def _pass_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
 
 @njit
 def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
-    """Position after the end of the group `number`. Of groups inside it only the nesting is checked, not that each ends
-    with its own number: a kernel has no room to note them."""
-    depth = 1
+    """Position after the end of the group `number`; groups inside it are left to `joining.py`: a kernel has no room to
+    note where each ends."""
     while True:
         tag, at = uvarint(data, at, end)
         if at > end:
@@ -86,17 +90,12 @@ def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
         if inner == 0:
             return np.int64(-_TAG)
         if wire == 3:
-            depth += 1
-            if depth > MOST_NESTED:
-                return np.int64(-_DEPTH)
-        elif wire == 4:
-            depth -= 1
-            if depth == 0:
-                return at if inner == number else np.int64(-_GROUP)
-        else:
-            at = _pass_plain(data, at, end, wire)
-            if at < 0:
-                return at
+            return np.int64(-_JOIN)
+        if wire == 4:
+            return at if inner == number else np.int64(-_GROUP)
+        at = _pass_plain(data, at, end, wire)
+        if at < 0:
+            return at
 
 
 @njit
@@ -221,7 +220,8 @@ def look(data, at, end, slots, tables, start, count, seen, base, root):  # type:
                 return fault, begin
             if root and known < 0:
                 return _MISMATCH, begin
-            known = abs(known)
+            if known < 0:
+                known = -1 - known
         elif kind == _STRING:
             if slots[s, CHECKED] and not is_utf8(data, value, at):
                 return _UTF8, begin
@@ -233,12 +233,15 @@ def look(data, at, end, slots, tables, start, count, seen, base, root):  # type:
                 continue
         row = base + s - start
         if (kind in (_MESSAGE, _TIMESTAMP)) and slots[s, REPEATED] == 0 and seen[row, COUNT] > 0:
-            return _MERGED, begin
+            return _JOIN, begin
         if slots[s, ONEOF] >= 0:
             others = slots[s, ONEOF]
             for i in range(tables[others]):
                 other = base + tables[others + 1 + i]
                 if other != row:
+                    cleared = slots[s - row + other, KIND]
+                    if seen[other, COUNT] > 0 and (cleared in (_MESSAGE, _TIMESTAMP)):
+                        return _JOIN, begin  # it does not count, and must be whole all the same
                     seen[other, COUNT] = 0
         if seen[row, COUNT] == 0:
             seen[row, FIRST] = begin
@@ -253,8 +256,8 @@ def look(data, at, end, slots, tables, start, count, seen, base, root):  # type:
 
 @njit
 def _look_into_packed(data, at, end, slots, tables, s, kind):  # type: ignore[no-untyped-def]
-    """(0 or a fault, how many elements a packed field has; below 0 when a closed enum lacks one, which is not
-    counted)"""
+    """(0 or a fault, how many elements a packed field has; -1 minus that when there is one more that its closed enum
+    lacks)"""
     if kind > _ENUM_NAME:
         size = 8 if kind > _FLOAT else 4
         if (end - at) % size:
@@ -270,4 +273,4 @@ def _look_into_packed(data, at, end, slots, tables, s, kind):  # type: ignore[no
             lost = True
         else:
             found += 1
-    return 0, (-found if lost else found)
+    return 0, (-1 - found if lost else found)
