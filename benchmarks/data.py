@@ -95,9 +95,9 @@ def _pool(topic: Topic) -> list[bytes]:
     if topic.prefix == "json":
         return _json_values(topic)
     if topic.prefix in ("avro", "protobuf"):
-        from benchmarks.typed_formats import values
+        from benchmarks.typed_formats import values_of
 
-        return values(topic)
+        return values_of(topic.prefix)
     return _values(topic)
 
 

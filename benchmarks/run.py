@@ -32,6 +32,7 @@ NAMES = (
     "attacks",
     "selective",
     "typed",
+    "typed_stages",
     "forensics",
     "many_partitions",
     "object_store",
@@ -81,7 +82,8 @@ EXPLAINED = (
     "`x_filtering` how many times faster than reading all and filtering in Spark, "
     "`x_counting` the part of a Python sink that only counts its rows, `x_time_of_...` how many times as long as that. "
     "Lines of `typed`: `x_from_json` how many times faster than kafkalog and Spark's from_json, `x_kafka` than "
-    'format("kafka") and from_json. '
+    'format("kafka") and from_json; `x_ceiling` the part of a source that hands over the same columns, decoded before, '
+    'and `ceiling_x_kafka` how many times faster that one is than format("kafka") and the function. '
     "Lines of `broker`: `x_apache_kafka` how many times as fast as a real Apache Kafka 4.3 that the same clients "
     "loaded in turn with this broker, `bar` what it is to be. Lines of `mirror`: `x_of_consumer` the part of a "
     "librdkafka consumer's bytes a second, `x_mirror_maker` how many times those of MirrorMaker 2."

@@ -1,5 +1,6 @@
 """Typed values to `noop`: decoded in the task that reads them, against Spark's function after format("kafkalog") and
-after format("kafka") on a real Kafka that serves the same files.
+after format("kafka") on a real Kafka that serves the same files; and against a source that hands over the same columns
+without reading or decoding anything, which no decoder can beat.
 
 All in turn on `local[2]`, with Spark's default settings and with Unix domain sockets for Python.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from benchmarks.data import JSON, Topic, ensure, home
+from benchmarks.data import JSON, PARTITIONS, Topic, ensure, home
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
 from benchmarks.typed_formats import (
@@ -39,6 +40,7 @@ FIELDS = {
 }
 FIVE = ("id", "user", "amount", "active", "at")
 TWO = ("id", "amount")
+CEILING = "benchmarks.typed_ceiling:TypedCeiling"
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def cases() -> tuple[Case, ...]:
 def compare(
     report: Report, case: Case, ours: SparkSession, theirs: SparkSession, bootstrap: str, settings: str, rounds: int
 ) -> None:
-    """One line: the three rates and the two ratios."""
+    """One line: the four rates and the three ratios."""
     path = str(ensure([case.topic]))
     kafkalog: dict[str, object] = {"subscribe": case.topic.name}
     of_function = (case.function_topic or case.topic).name
@@ -116,6 +118,7 @@ def compare(
     plain = {"subscribe": of_function, "columns": "value"}
     decoded: dict[str, Any] = {"schema": case.schema, "path": path}
     function = {"expressions": [f"{case.function} as decoded"], "select": ["decoded.*"]}
+    prepared = {"partitions": PARTITIONS, "rows": case.topic.records // PARTITIONS}
     first = case.schema.split()[0]
     # once, and counted: nobody is fast by leaving rows out, or by null
     ours.run(
@@ -127,6 +130,7 @@ def compare(
             "typed": partial(ours.run, "kafkalog", {**kafkalog, **case.options}, **decoded),
             "function": partial(ours.run, "kafkalog", plain, path=path, **function),
             "kafka": partial(theirs.run, "kafka", kafka, **function),
+            "ceiling": partial(ours.run, "typed_ceiling", prepared, schema=case.schema, register=CEILING),
         },
         rounds=rounds,
     )
@@ -138,8 +142,11 @@ def compare(
         typed_M_rows_per_s=rate(millions, seconds["typed"]),
         kafkalog_and_function_M_rows_per_s=rate(millions, seconds["function"]),
         kafka_and_function_M_rows_per_s=rate(millions, seconds["kafka"]),
+        ceiling_M_rows_per_s=rate(millions, seconds["ceiling"]),
         **{f"x_{name}": round(ratio(seconds["function"], seconds["typed"]), 2)},
         x_kafka=round(ratio(seconds["kafka"], seconds["typed"]), 2),
+        ceiling_x_kafka=round(ratio(seconds["kafka"], seconds["ceiling"]), 2),
+        x_ceiling=round(ratio(seconds["ceiling"], seconds["typed"]), 2),
         worker_peak_MB=ours.worker_peak_mb(),
     )
 

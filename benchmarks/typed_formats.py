@@ -63,9 +63,9 @@ def rows() -> list[dict[str, Any]]:
     ]
 
 
-def values(topic: Topic) -> list[bytes]:
-    """Encoded by fastavro, or by Google's library."""
-    return _avro_values() if topic.prefix == "avro" else _protobuf_values()
+def values_of(name: str) -> list[bytes]:
+    """In the format avro, by fastavro, or protobuf, by Google's library."""
+    return _avro_values() if name == "avro" else _protobuf_values()
 
 
 def _avro_values() -> list[bytes]:

@@ -58,6 +58,7 @@ def _warm_formats() -> None:
     from kafkalog_spark.typed.decoder import decoder_of
 
     decoder_of("json", {}, pa.schema([("a", pa.string())])).decode(pa.array([b'{"a":"b"}']))
+    decoder_of("csv", {}, pa.schema([("a", pa.string())])).decode(pa.array([b"b"]))
     one = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
     wanted = pa.schema([("a", pa.int32())])
     for values in (pa.array([b"\2"], pa.binary()), pa.array([None], pa.binary())):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from kafkalog_spark.commands.cat_read import CatReader
 from kafkalog_spark.commands.exits import FAILED, OK, WRONG_USAGE, Parser, command, epilog
 from kafkalog_spark.commands.progress import Progress
 from kafkalog_spark.commands.record_format import RecordFormat, unescaped
+from kafkalog_spark.commands.record_json import Shown
 from kafkalog_spark.commands.storage_arguments import add_storage_arguments, named_options, storage_and_tier
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError, UnknownPartition
 from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
@@ -80,8 +81,9 @@ def parser() -> argparse.ArgumentParser:
         "-f", "--format", default="raw", metavar="FORMAT", help="raw (default), json, or tokens: see below"
     )
     made.add_argument(
-        "-s", "--serialized", action="append", default=[], metavar="PART=json",
-        help="with -f json: values (value=json) or keys (key=json) that are JSON are printed as such, not as strings",
+        "-s", "--serialized", action="append", default=[], metavar="PART=FORMAT",
+        help="with -f json: values (value=json, value=avro ...) or keys of a format are printed as JSON; its options: "
+        "--option value.schema=order.avsc (docs/typed.md)",
     )  # fmt: skip
     made.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="after a record of raw and json; \\n")
     made.add_argument("-K", "--key-delimiter", metavar="TEXT", help="of raw: print keys, and this after each")
@@ -105,8 +107,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _options(arguments)
         format = _format(arguments)
         paths = tuple(arguments.paths)
-        dirs = LogDirs.open(paths, *storage_and_tier(arguments.option))
-        columns, text = _text(format, dirs, unescaped(arguments.delimiter), _serialized(arguments))
+        of_formats, others = _divided(arguments.option)
+        dirs = LogDirs.open(paths, *storage_and_tier(others))
+        shown = _shown(arguments, of_formats, dirs)
+        columns, text = _text(format, dirs, unescaped(arguments.delimiter), shown)
         errors = _Errors()
         with Progress(
             show=not options.follow and not sys.stdout.isatty(), unit=" offsets", unit_scale=True, desc="reading"
@@ -119,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             reader = CatReader.of(dirs, options, columns, errors.take, tell)
             _print(reader.records(), text, flush=options.follow)
         if options.follow:
-            _print(reader.follow(paths, named_options(arguments.option), _wait), text, flush=True)
+            _print(reader.follow(paths, named_options(others), _wait), text, flush=True)
     except (NotALogDirectory, OptionError, UnknownPartition) as error:
         print(f"kafkalog-cat: {error}", file=sys.stderr)
         return WRONG_USAGE
@@ -181,28 +185,38 @@ def _format(arguments: argparse.Namespace) -> RecordFormat | None:
     return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
 
 
-def _serialized(arguments: argparse.Namespace) -> frozenset[str]:
-    """The parts of a record that are JSON. Raises OptionError."""
-    parts = set()
-    for text in arguments.serialized:
-        part, _, name = text.partition("=")
-        if part not in ("key", "value") or name != "json":
-            raise OptionError(f"-s takes value=json or key=json, got '{text}'")
-        if arguments.format != "json":
-            raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
-        parts.add(part)
-    return frozenset(parts)
+def _shown(arguments: argparse.Namespace, of_formats: Mapping[str, str], dirs: LogDirs) -> dict[str, Shown]:
+    """What makes JSON of parts of a record. Raises OptionError."""
+    if not arguments.serialized and not of_formats:
+        return {}
+    if arguments.format != "json":
+        raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
+    from kafkalog_spark.commands.record_decoded import shown_parts  # no other command line needs the formats
+
+    return shown_parts(arguments.serialized, of_formats, tuple(dict.fromkeys(arguments.topic)), dirs)
+
+
+def _divided(given: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """What --option says (of formats by name, of all else as it is)."""
+    of_formats, others = {}, []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if equals and name.startswith(("value.", "key.")):
+            of_formats[name] = value
+        else:
+            others.append(text)
+    return of_formats, others
 
 
 def _text(
-    format: RecordFormat | None, dirs: LogDirs, delimiter: bytes, serialized: frozenset[str]
+    format: RecordFormat | None, dirs: LogDirs, delimiter: bytes, shown: Mapping[str, Shown]
 ) -> tuple[tuple[str, ...], Text]:
     """Columns to read, and what makes text of them."""
     if format is not None:
         return format.columns, format.text_of
     nodes: Iterable[int | None] = (node_id(root.store, root.path) for root in dirs.roots)
     broker = next((found for found in nodes if found is not None), -1)
-    return record_json.COLUMNS, lambda rows: record_json.json_lines(rows, broker, delimiter, serialized)
+    return record_json.COLUMNS, lambda rows: record_json.json_lines(rows, broker, delimiter, shown)
 
 
 def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:

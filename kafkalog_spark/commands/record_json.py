@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,15 +30,20 @@ _C1 = re.compile("[\x7f-\x9f]")
 """Control characters that JSON allows as they are, and that a terminal obeys."""
 
 
+Shown = Callable[[pa.RecordBatch], pa.Array]
+"""What makes JSON, large_binary, of a part of records."""
+
+
 def json_lines(
-    rows: pa.RecordBatch, node_id: int, delimiter: bytes = b"\n", serialized: frozenset[str] = frozenset()
+    rows: pa.RecordBatch, node_id: int, delimiter: bytes = b"\n", shown: Mapping[str, Shown] | None = None
 ) -> pa.Buffer | bytes:
-    """The bytes to print. rows: with COLUMNS. serialized: of `key` and `value` those that are JSON, which is printed as
-    such where it is."""
-    text_of = {name: _json_values if name in serialized else json_text for name in ("key", "value")}
+    """The bytes to print. rows: with COLUMNS. shown: what makes JSON of `key` and `value`; without it strings."""
     if not rows.num_rows:
         return b""
     of = {name: rows.column(name) for name in COLUMNS}
+    parts = {
+        name: (shown or {}).get(name, lambda rows, name=name: json_text(rows.column(name))) for name in ("key", "value")
+    }
     return joined(
         [
             b'{"topic":', json_text(of["topic"].cast(pa.binary())),
@@ -46,8 +52,8 @@ def json_lines(
             _timestamps(of["timestamp"], of["timestampType"]),
             b',"broker":' + str(node_id).encode(),
             _headers(of["headers"]),
-            b',"key":', text_of["key"](of["key"]),
-            b',"payload":', text_of["value"](of["value"]),
+            b',"key":', parts["key"](rows),
+            b',"payload":', parts["value"](rows),
             b"}" + delimiter,
         ],
         rows,
@@ -75,9 +81,18 @@ def json_text(column: pa.Array) -> pa.Array:
     return pa.array(found, _LARGE)
 
 
-def _json_values(column: pa.Array) -> pa.Array:
+def json_values(column: pa.Array) -> pa.Array:
     """Values that are JSON as they are, on one line; the others as strings."""
     return pa.array([_json_value(value) for value in column.to_pylist()], _LARGE)
+
+
+def without_controls(texts: Sequence[bytes | None]) -> pa.Array:
+    """Texts that are JSON with the control characters escaped that JSON allows as they are."""
+    return pa.array([None if text is None else _escaped(text.decode()).encode() for text in texts], _LARGE)
+
+
+def _escaped(text: str) -> str:
+    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _json_value(value: bytes | None) -> bytes:
@@ -90,9 +105,7 @@ def _json_value(value: bytes | None) -> bytes:
         return _json_string(text).encode()
     if text.isprintable() and value.isascii():
         return text.strip().encode()
-    return _C1.sub(
-        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))
-    ).encode()
+    return _escaped(json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def _refuse(word: str) -> None:
@@ -100,7 +113,7 @@ def _refuse(word: str) -> None:
 
 
 def _json_string(text: str) -> str:
-    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+    return _escaped(json.dumps(text, ensure_ascii=False))
 
 
 def _timestamps(times: pa.Array, types: pa.Array) -> pa.Array:

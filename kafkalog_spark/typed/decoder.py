@@ -21,6 +21,7 @@ from kafkalog_spark.errors import OptionError
 
 FORMATS = {
     "json": "kafkalog_spark.typed.json_format",
+    "csv": "kafkalog_spark.typed.csv_format",
     "string": "kafkalog_spark.typed.string_format",
     "avro": "kafkalog_spark.typed.avro_format",
     "confluent-avro": "kafkalog_spark.typed.confluent_avro_format",

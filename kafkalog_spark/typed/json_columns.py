@@ -49,10 +49,7 @@ class Decoding:
         room = np.array(capacity, np.int64)
         row = 0
         while True:
-            row = decode_json(
-                self._data, self._offsets, self._present, row, self._nodes, program.fields, program.names, self._counts,
-                room, self._words, self._valid, self._arena, self._numbers, state, self._flags, frames, expected,
-            )  # fmt: skip
+            row = self._decode(row, room, state, frames, expected)
             if row == self._rows:
                 break
             if state[fields.FULL_DOMAIN] != fields.BAD:
@@ -62,6 +59,15 @@ class Decoding:
         self._counts[0] = self._rows
         self._parse_numbers(int(state[fields.NUMBERS_USED]))
         return True
+
+    def _decode(self, row: int, room: np.ndarray, state: np.ndarray, frames: np.ndarray, expected: np.ndarray) -> int:
+        """From `row` on; the row that the kernel ended before."""
+        program = self._program
+        ended: int = decode_json(
+            self._data, self._offsets, self._present, row, self._nodes, program.fields, program.names, self._counts,
+            room, self._words, self._valid, self._arena, self._numbers, state, self._flags, frames, expected,
+        )  # fmt: skip
+        return ended
 
     def _parse_numbers(self, used: int) -> None:
         """Numbers whose digits do not fit a double exactly: Arrow's parser rounds them as Java's does."""

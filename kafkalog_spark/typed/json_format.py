@@ -16,6 +16,7 @@ from kafkalog_spark.typed.json_options import OPTIONS, JsonOptions, json_options
 from kafkalog_spark.typed.json_program import JsonProgram
 from kafkalog_spark.typed.json_types import check_types
 from kafkalog_spark.typed.json_values import BadValue, JsonRows
+from kafkalog_spark.typed.left_rows import buffers_of, merged, of_rows
 
 __all__ = ["OPTIONS", "JsonDecoder", "decoder", "encoder", "schema"]
 
@@ -65,7 +66,7 @@ class JsonDecoder:
         """As ValueDecoder.decode."""
         from kafkalog_spark.typed.json_columns import Decoding, TooMuchText  # the kernel comes with it
 
-        data, offsets, present = _buffers(values)
+        data, offsets, present = buffers_of(values)
         try:
             decoding = Decoding(self._program, data, offsets, present)
             columns = decoding.columns()
@@ -73,20 +74,12 @@ class JsonDecoder:
             return self._slowly(values)
         if not len(decoding.left):
             return Decoded(self._with_corrupt(columns, values, None), None, lambda i: "")
-        return self._merged(values, columns, decoding.left)
+        return self._with_left(values, columns, decoding.left)
 
-    def _merged(self, values: pa.Array, columns: pa.StructArray, left: np.ndarray) -> Decoded:
+    def _with_left(self, values: pa.Array, columns: pa.StructArray, left: np.ndarray) -> Decoded:
         """The kernel's columns with the rows that it left."""
-        slow = self._slow_rows(values.take(pa.array(left)))
-        rows = np.arange(len(values))
-        rows[left] = len(values) + np.arange(len(left))
-        merged = pa.concat_arrays([columns, slow.columns]).take(pa.array(rows))
-        bad, why = None, {}
-        if slow.bad is not None:
-            bad = np.zeros(len(values), np.bool_)
-            bad[left] = slow.bad
-            why = {int(row): i for i, row in enumerate(left)}
-        return Decoded(self._with_corrupt(merged, values, bad), bad, lambda i: slow.why(why[i]))
+        found = merged(columns, left, self._slow_rows(values.take(pa.array(left))))
+        return found._replace(columns=self._with_corrupt(found.columns, values, found.bad))
 
     def _slowly(self, values: pa.Array) -> Decoded:
         """Value by value."""
@@ -107,10 +100,7 @@ class JsonDecoder:
             except BadValue as bad:
                 reasons[i] = str(bad)
                 rows.append(bad.row or {})
-        columns = pa.array(rows, pa.struct(list(self._read)))
-        bad_rows = np.zeros(len(rows), np.bool_)
-        bad_rows[list(reasons)] = True
-        return Decoded(columns, bad_rows if reasons else None, lambda i: reasons[i])
+        return of_rows(rows, reasons, self._read)
 
     def _with_corrupt(self, columns: pa.StructArray, values: pa.Array, bad: np.ndarray | None) -> pa.StructArray:
         if self._corrupt < 0:
@@ -122,23 +112,3 @@ class JsonDecoder:
         arrays = [columns.field(i) for i in range(columns.type.num_fields)]
         arrays.insert(self._corrupt, texts)
         return pa.StructArray.from_arrays(arrays, fields=list(self.schema), mask=columns.is_null())
-
-
-def _buffers(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(The bytes, int64 offsets of n values and of their end, uint8 whether each is there), read-only where the kernel
-    wants that."""
-    wide = pa.types.is_large_binary(values.type)
-    _, offsets, data = values.buffers()
-    if len(values):
-        begin = values.offset
-        places = np.frombuffer(offsets, np.int64 if wide else np.int32)[begin : begin + len(values) + 1].astype(
-            np.int64
-        )
-    else:
-        places = np.zeros(1, np.int64)
-    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    content.flags.writeable = False
-    present = np.ones(len(values), np.uint8)
-    if values.null_count:
-        present = values.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
-    return content, places, present

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 
 from kafkalog_spark.errors import OptionError
@@ -65,14 +65,13 @@ class JsonOptions:
 
 def json_options(options: Mapping[str, str]) -> JsonOptions:
     """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
-    given = _Given(options)
+    given = GivenTexts(options)
     for name in _REFUSED:
         if name.lower() in options:
             raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
-    locale = options.get("locale", "en-US")
-    if locale.lower() not in ("en-us", "en_us"):
-        raise OptionError(f"option 'locale' must be en-US, got '{locale}'")
-    return JsonOptions(
+    check_locale(options)
+    return replace(
+        civil_options(options),
         features=Features(
             comments=given.truth("allowComments", default=False),
             unquoted_names=given.truth("allowUnquotedFieldNames", default=False),
@@ -82,17 +81,31 @@ def json_options(options: Mapping[str, str]) -> JsonOptions:
             any_escape=given.truth("allowBackslashEscapingAnyCharacter", default=False),
             control_characters=given.truth("allowUnquotedControlChars", default=False),
         ),
+        ignore_null_fields=given.truth("ignoreNullFields", default=True),
+    )
+
+
+def civil_options(options: Mapping[str, str]) -> JsonOptions:
+    """Those that from_json and from_csv share: about dates, timestamps and the corrupt record's column."""
+    given = GivenTexts(options)
+    return JsonOptions(
         corrupt=options.get("columnnameofcorruptrecord", JsonOptions.corrupt),
         zone=given.zone("timeZone"),
         read_timestamp=given.pattern("timestampFormat"),
         read_local=given.pattern("timestampNTZFormat"),
         read_date=given.pattern("dateFormat"),
         fallback=given.truth("enableDateTimeParsingFallback", default=None),
-        ignore_null_fields=given.truth("ignoreNullFields", default=True),
     )
 
 
-class _Given:
+def check_locale(options: Mapping[str, str]) -> None:
+    """Raises OptionError for another than en-US."""
+    locale = options.get("locale", "en-US")
+    if locale.lower() not in ("en-us", "en_us"):
+        raise OptionError(f"option 'locale' must be en-US, got '{locale}'")
+
+
+class GivenTexts:
     """Texts of options to values."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -41,8 +41,8 @@ def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
     if pa.types.is_decimal(kind):
         return taking(
             kind,
-            dict.fromkeys(_NUMBERS, lambda reader: _decimal(reader.number, kind))
-            | {Token.STRING: _unless_empty(kind, lambda text: _decimal(text.replace(",", ""), kind))},
+            dict.fromkeys(_NUMBERS, lambda reader: decimal_of(reader.number, kind))
+            | {Token.STRING: _unless_empty(kind, lambda text: decimal_of(text.replace(",", ""), kind))},
         )
     if kind == pa.binary():
         return taking(kind, {Token.STRING: lambda reader: reader.binary()})
@@ -51,9 +51,9 @@ def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
     if kind == pa.date32():
         return taking(kind, {Token.STRING: _unless_empty(kind, lambda text: _date(text, options))})
     if kind == pa.timestamp("us"):
-        return taking(kind, {Token.STRING: _unless_empty(kind, lambda text: _local_timestamp(text, options))})
+        return taking(kind, {Token.STRING: _unless_empty(kind, lambda text: local_timestamp_of(text, options))})
     return taking(
-        kind, {Token.STRING: _unless_empty(kind, lambda text: _timestamp(text, options)), Token.INTEGER: _seconds}
+        kind, {Token.STRING: _unless_empty(kind, lambda text: timestamp_of(text, options)), Token.INTEGER: _seconds}
     )
 
 
@@ -78,7 +78,7 @@ def _floating(kind: pa.DataType, options: JsonOptions) -> Converter:
     return taking(kind, dict.fromkeys(_NUMBERS, of_number) | {Token.STRING: _unless_empty(kind, of_text)})
 
 
-def _timestamp(text: str, options: JsonOptions) -> int:
+def timestamp_of(text: str, options: JsonOptions) -> int:
     if options.read_timestamp is not None:
         try:
             days, us, zone = options.read_timestamp(text)
@@ -95,7 +95,7 @@ def _timestamp(text: str, options: JsonOptions) -> int:
     return timestamp_of_text(text.replace("GMT", ""), options.zone)
 
 
-def _local_timestamp(text: str, options: JsonOptions) -> int:
+def local_timestamp_of(text: str, options: JsonOptions) -> int:
     if options.read_local is not None:
         days, us, zone = options.read_local(text)
         if zone is not None:
@@ -175,7 +175,7 @@ def _days_as_text(text: str) -> int:
     return days
 
 
-def _decimal(text: str, kind: pa.DataType) -> Decimal:
+def decimal_of(text: str, kind: pa.DataType) -> Decimal:
     try:
         number = Decimal(text)
         if not number.is_finite() or not text or text != text.strip() or "_" in text:

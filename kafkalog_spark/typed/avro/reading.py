@@ -13,6 +13,7 @@ from kafkalog_spark.typed.avro.resolve import add_reading
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, columns_of
 from kafkalog_spark.typed.columns.buffers import ColumnBuffers
+from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.columns.tree import tree_of
 from kafkalog_spark.typed.columns.values import Values
 from kafkalog_spark.typed.columns.wanted import check_wanted
@@ -31,6 +32,7 @@ class AvroReading:
         check_wanted(pa.struct(list(wanted)), pa.struct(list(columns_of(reader, meaning))), "")
         self._reader, self._meaning = reader, meaning
         self._tree = tree_of(pa.struct(list(wanted)))
+        self._spare = SpareMemory()
         self._program = Program()
         self._root = np.zeros(2, np.int64)
         under = self._tree.under()
@@ -53,8 +55,10 @@ class AvroReading:
             self._arrays = self._program.arrays()
         rows, tables, texts = self._arrays
         sizes = int(np.maximum(values.ends - values.starts, 0).sum())
-        buffers = ColumnBuffers(self._tree, n, sizes)
-        faults = np.where((entries < 0) & (values.ends >= 0), np.uint8(Fault.NO_PROGRAM), np.uint8(0))
+        buffers = ColumnBuffers(self._tree, n, sizes, self._spare)
+        faults = np.zeros(n, np.uint8)
+        if (without := entries < 0).any():
+            faults[without & (values.ends >= 0)] = Fault.NO_PROGRAM
         places, steps, full = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(2, np.int64)
         stack, at = np.empty((STACK, 3), np.int64), 0
         while at < n:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.typed.columns.cells import MAX_INT32, C
+from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.columns.tree import ColumnTree
 from kafkalog_spark.typed.java_text import java_decoded
 
@@ -19,9 +21,11 @@ _SMALLEST = 1024
 class ColumnBuffers:
     """The columns of a tree for `rows` values. `table` is what kernels take (`cells.C`), `marks` their notes."""
 
-    def __init__(self, tree: ColumnTree, rows: int, bytes_: int) -> None:
-        """bytes_: how many bytes the values have; a column of strings begins with as much, up to a megabyte."""
+    def __init__(self, tree: ColumnTree, rows: int, bytes_: int, spare: SpareMemory | None = None) -> None:
+        """bytes_: how many bytes the values have; a column of strings begins with as much, up to a megabyte. spare:
+        memory of batches before, of the same tree."""
         self._parts = tree.all()
+        self._spare = spare or SpareMemory()
         self._java_texts: Collection[int] = ()
         self.table = np.zeros((len(self._parts), len(C)), np.int64)
         self.marks = np.zeros((len(self._parts), 2), np.int64)
@@ -54,18 +58,21 @@ class ColumnBuffers:
 
     def _room_for(self, part: ColumnTree, room: int) -> None:
         row, n = self.table[part.number], int(self.table[part.number, C.ENTRIES])
-        self._replace(part.number, C.VALID, np.empty(room, np.uint8), n)
+        take = partial(self._spare.take, part.number)
+        self._replace(part.number, C.VALID, take(C.VALID, room, np.uint8), n)
         if row[C.WIDTH]:
-            self._replace(part.number, C.DATA, np.empty(room * int(row[C.WIDTH]), np.uint8), n * int(row[C.WIDTH]))
+            width = int(row[C.WIDTH])
+            self._replace(part.number, C.DATA, take(C.DATA, room * width, np.uint8), n * width)
         elif _is_list(part.type) or _has_bytes(part.type):
-            offsets = np.empty(room + 1, np.int32)
+            offsets = take(C.OFFSETS, room + 1, np.int32)
             offsets[0] = 0
             self._replace(part.number, C.OFFSETS, offsets, n + 1)
         row[C.ROOM] = room
 
     def _bytes_for(self, number: int, room: int) -> None:
-        self._replace(number, C.DATA, np.empty(room, np.uint8), int(self.table[number, C.BYTES]))
-        self.table[number, C.BYTES_ROOM] = room
+        memory = self._spare.take(number, C.DATA, room, np.uint8)
+        self._replace(number, C.DATA, memory, int(self.table[number, C.BYTES]))
+        self.table[number, C.BYTES_ROOM] = len(memory)
 
     def _replace(self, number: int, which: C, new: np.ndarray, keep: int) -> None:
         old = self._memory[number].get(which)

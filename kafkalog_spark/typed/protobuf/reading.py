@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.buffers import ColumnBuffers
+from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.columns.tree import NOT_WANTED, ColumnTree, tree_of
 from kafkalog_spark.typed.columns.values import Values
 from kafkalog_spark.typed.columns.wanted import check_wanted
@@ -49,6 +50,7 @@ class ProtobufReading:
         check_wanted(pa.struct(list(wanted)), message_type(reader, meaning), "")
         self._meaning = meaning
         self._tree = tree_of(pa.struct(list(wanted)))
+        self._spare = SpareMemory()
         self._plan = Plan()
         under = self._tree.under()
         start = self._plan.table(under)
@@ -92,7 +94,7 @@ class ProtobufReading:
         slots, messages, tables, texts = self._plan.arrays()
         widest = max(1, int(messages[:, 1].max(initial=0)))
         sizes = int(np.maximum(values.ends - values.starts, 0).sum())
-        buffers = ColumnBuffers(self._tree, n, sizes)
+        buffers = ColumnBuffers(self._tree, n, sizes, self._spare)
         faults = np.where((entries < 0) & (values.ends >= 0), np.uint8(Fault.NO_PLAN), np.uint8(0))
         places, full = np.zeros(n, np.int64), np.zeros(2, np.int64)
         seen = np.empty((LEVELS * widest, 4), np.int64)

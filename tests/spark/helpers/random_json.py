@@ -14,7 +14,7 @@ DDL = (
 )
 """Every type that JSON is decoded to, nested in each other."""
 
-_WORDS = ["", "a", "user-1", "é", "日本", "😀", "x" * 40, " padded ", "1", "null", "true", "it's", "/", "a,b", "{}"]
+WORDS = ["", "a", "user-1", "é", "日本", "😀", "x" * 40, " padded ", "1", "null", "true", "it's", "/", "a,b", "{}"]
 _ESCAPED = [
     '"a\\nb"',
     '"\\u00e9"',
@@ -39,7 +39,7 @@ _ESCAPED = [
     '"\\q}"',
     '"\x7f"',
 ]
-_NUMBERS = [
+NUMBERS = [
     "0",
     "-0",
     "1",
@@ -125,7 +125,7 @@ _NUMBERS = [
     "1e1000000000",
     "1e-1000000000",
 ]
-_LITERALS = ["true", "false", "null", "tru", "truee", "True", "nul", "nullx", "undefined", "[]", "{}", "[1]", '{"a":1}']
+LITERALS = ["true", "false", "null", "tru", "truee", "True", "nul", "nullx", "undefined", "[]", "{}", "[1]", '{"a":1}']
 _DATES = [
     "2024-01-02",
     "2024-02-29",
@@ -160,7 +160,7 @@ _DATES = [
     "9999999-01-01",
     "GMT2024-01-02",
 ]
-_TIMESTAMPS = [
+TIMESTAMPS = [
     *_DATES,
     "2024-01-02T03:04:05Z",
     "2024-01-02 03:04:05",
@@ -302,7 +302,7 @@ def _space(random: Random) -> str:
 
 
 def _odd(random: Random, odd: float) -> str:
-    kinds = [_NUMBERS, _LITERALS, _ESCAPED, [f'"{text}"' for text in _NUMBERS], [f'"{text}"' for text in _TIMESTAMPS]]
+    kinds = [NUMBERS, LITERALS, _ESCAPED, [f'"{text}"' for text in NUMBERS], [f'"{text}"' for text in TIMESTAMPS]]
     return random.choice(random.choice(kinds))
 
 
@@ -311,7 +311,7 @@ def _anything(random: Random, odd: float) -> str:
 
 
 def _string(random: Random, odd: float) -> str:
-    return random.choice(_ESCAPED[:3]) if random.random() < 0.1 else f'"{random.choice(_WORDS)}"'
+    return random.choice(_ESCAPED[:3]) if random.random() < 0.1 else f'"{random.choice(WORDS)}"'
 
 
 def _whole(bits: int) -> Callable[[Random, float], str]:
@@ -377,8 +377,8 @@ _FIELDS: dict[str, Callable[[Random, float], str]] = {
     "user": _string,
     "blob": _text(_BLOBS, 4),
     "day": _text(_DATES, 2),
-    "at": _text(_TIMESTAMPS, 2),
-    "at_local": _text(_TIMESTAMPS, 2),
+    "at": _text(TIMESTAMPS, 2),
+    "at_local": _text(TIMESTAMPS, 2),
     "price": _decimal,
     "wide": _decimal,
     "nested": _struct({"x": _whole(64), "y": _string, "z": _struct({"deep": _double, "day": _text(_DATES, 2)})}),

@@ -1,0 +1,63 @@
+"""A Python data source that hands over typed columns which were decoded before: no decoder can be faster.
+
+Beside `benchmarks.sources.Ceiling`, whose columns are Kafka's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import cycle, islice
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from benchmarks.sources import BATCH_ROWS
+from benchmarks.typed_formats import SCHEMA, values_of
+from kafkalog_spark.typed.ddl import schema_of_ddl
+from kafkalog_spark.typed.decoder import decoder_of
+
+
+@cache
+def batch(ddl: str, rows: int) -> pa.RecordBatch:
+    """So many rows of the columns of `ddl`, decoded once per process."""
+    wanted = schema_of_ddl(ddl)
+    taken = pa.array(list(islice(cycle(values_of("avro")), rows)), pa.binary())
+    return pa.RecordBatch.from_struct_array(
+        decoder_of("avro", {"schema": json.dumps(SCHEMA)}, wanted).decode(taken).columns
+    )
+
+
+class TypedCeiling(DataSource):
+    """Options: partitions (4), rows (of each, 500000), batch_rows (32768). The schema is the user's, of fields of the
+    benchmark's values."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "typed_ceiling"
+
+    def reader(self, schema: object) -> DataSourceReader:
+        ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema)  # type: ignore[attr-defined]
+        return TypedCeilingReader(
+            int(self.options.get("partitions", "4")),
+            int(self.options.get("rows", "500000")),
+            int(self.options.get("batch_rows", str(BATCH_ROWS))),
+            ddl,
+        )
+
+
+class TypedCeilingReader(DataSourceReader):
+    """Yields slices of the one batch until each partition has had its rows."""
+
+    def __init__(self, partitions: int, rows: int, batch_rows: int, ddl: str):
+        self.shape = (partitions, rows, batch_rows, ddl)
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(n) for n in range(self.shape[0])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        _, rows, size, ddl = self.shape
+        whole = batch(ddl, size)
+        for done in range(0, rows, size):
+            yield whole if rows - done >= size else whole.slice(0, rows - done)

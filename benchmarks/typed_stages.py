@@ -1,0 +1,94 @@
+"""What a task's Python process spends on typed values, stage by stage, without Spark: processor time.
+
+Read segments and hand out `value`; decode it into columns as well; and write these as an Arrow stream to /dev/null. The
+reader is the one that Spark's tasks use, in this process, with one task after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from benchmarks.data import ensure
+from benchmarks.report import Report
+from benchmarks.typed import CASES, Case
+from benchmarks.typed_formats import descriptor_set
+from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
+from kafkalog_spark.source.options import parse_read_options
+
+TYPES: dict[str, DataType] = {
+    "bigint": LongType(),
+    "string": StringType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+}
+
+
+def schema_of(case: Case) -> StructType:
+    """A case's columns; without a session Spark's parser of DDL is not there."""
+    fields = [part.split(" ") for part in case.schema.split(", ")]
+    return StructType([StructField(name, TYPES[kind], True) for name, kind in fields])
+
+
+def spent(case: Case, schema: StructType, options: dict[str, str], *, written: bool) -> tuple[float, int, int]:
+    """(ns of processor time a row, batches, bytes handed over) of all tasks, planning left out."""
+    given = {"subscribe": case.topic.name, "path": str(ensure([case.topic])), **options}
+    reader = KafkaLogBatchReader(parse_read_options(given), schema)
+    tasks: list[Any] = reader.partitions()
+    rows, batches, size = 0, 0, 0
+    with open("/dev/null", "wb") as nowhere:
+        begin = time.process_time()
+        for task in tasks:
+            writer = None
+            for batch in reader.read(task):
+                rows, batches, size = rows + batch.num_rows, batches + 1, size + batch.nbytes
+                if written:
+                    writer = writer or pa.RecordBatchStreamWriter(nowhere, batch.schema)
+                    writer.write_batch(batch)
+            if writer is not None:
+                writer.close()
+        seconds = time.process_time() - begin
+    assert rows == case.topic.records, (rows, case)
+    return seconds / rows * 1e9, batches, size
+
+
+def main(report: Report, rounds: int = 5) -> None:
+    """A line for each case, the best of some rounds: what else happens only ever makes one longer."""
+    descriptor_set()
+    for case in CASES:
+        plain, schema = StructType([StructField("value", BinaryType(), True)]), schema_of(case)
+        options = dict(case.options)
+        taken: dict[str, list[float]] = {"read": [], "decoded": [], "written": []}
+        for _ in range(rounds + 1):
+            taken["read"].append(spent(case, plain, {}, written=False)[0])
+            taken["decoded"].append(spent(case, schema, options, written=False)[0])
+            found = spent(case, schema, options, written=True)
+            taken["written"].append(found[0])
+        read, decoded, written = (min(values[1:]) for values in taken.values())
+        report.add(
+            "typed_stages",
+            case.what,
+            read_ns_a_row=round(read),
+            read_and_decoded_ns=round(decoded),
+            read_decoded_and_written_ns=round(written),
+            batches=found[1],
+            bytes_a_row=round(found[2] / case.topic.records, 1),
+        )
+
+
+if __name__ == "__main__":
+    main(Report())

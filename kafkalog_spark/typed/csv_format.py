@@ -1,0 +1,108 @@
+"""The format `csv`: values that are one line of fields, with the meaning of Spark's from_csv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.columns.wanted import check_wanted
+from kafkalog_spark.typed.csv_options import OPTIONS, CsvOptions, csv_options
+from kafkalog_spark.typed.csv_values import CsvRows
+from kafkalog_spark.typed.ddl import schema_of_ddl
+from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.json_program import JsonProgram
+from kafkalog_spark.typed.json_types import check_types
+from kafkalog_spark.typed.json_values import BadValue
+from kafkalog_spark.typed.left_rows import buffers_of, merged, of_rows
+
+__all__ = ["OPTIONS", "CsvDecoder", "decoder", "encoder", "schema"]
+
+
+def schema(options: Mapping[str, str]) -> pa.Schema:
+    """What option `schema` says. Raises OptionError."""
+    text = options.get("schema")
+    if text is None:
+        raise OptionError(
+            "CSV says nothing of its columns, and neither does an option",
+            hint='name them in their order in .schema("id bigint, user string") or the option value.schema',
+        )
+    return schema_of_ddl(text)
+
+
+def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+    """Raises OptionError for an option or a type that is refused. With option `schema` the wanted columns may be some
+    of those of the values; without it they are all."""
+    return CsvDecoder(schema(options) if "schema" in options else wanted, wanted, csv_options(options))
+
+
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """Raises OptionError: CSV is read, and not written."""
+    raise OptionError("the format csv is not written here", hint="to_csv of Spark makes a column `value` of columns")
+
+
+class CsvDecoder:
+    """Decodes lines. columns: of the values, in their order; a column of the corrupt record's name is none of them, and
+    holds the text of a bad value."""
+
+    def __init__(self, columns: pa.Schema, wanted: pa.Schema, options: CsvOptions) -> None:
+        corrupt = options.civil.corrupt
+        if corrupt in wanted.names and wanted.field(corrupt).type != pa.string():
+            raise OptionError(
+                f"column '{corrupt}' is for the text of bad values, so it must be a string",
+                hint="option columnNameOfCorruptRecord gives that column another name",
+            )
+        self.schema = wanted
+        columns = pa.schema([field for field in columns if field.name != corrupt])
+        read = pa.schema([field for field in wanted if field.name != corrupt])
+        check_types(columns)
+        for field in columns:
+            if pa.types.is_nested(field.type) or field.type == pa.binary():
+                raise OptionError(f"column '{field.name}': the type {field.type} is not decoded from CSV")
+        check_types(read)
+        check_wanted(pa.struct(list(read)), pa.struct(list(columns)), "")
+        self._options = options
+        self._rows = CsvRows(columns, set(read.names), options)
+        self._program = JsonProgram(read, options.civil)
+        self._places = [1 + read.get_field_index(name) for name in columns.names]  # 0: not wanted
+        self._read = read
+
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
+        """As ValueDecoder.decode."""
+        if not self._options.is_plain:
+            return self._slow_rows(values)
+        from kafkalog_spark.typed.csv_columns import CsvDecoding  # the kernel comes with it
+        from kafkalog_spark.typed.json_columns import TooMuchText
+
+        try:
+            decoding = CsvDecoding(self._program, self._places, self._options, *buffers_of(values))
+            columns = self._with_corrupt(decoding.columns())
+        except (TooMuchText, pa.ArrowInvalid):  # nothing is lost but time
+            return self._slow_rows(values)
+        if not len(decoding.left):
+            return Decoded(columns, None, lambda i: "")
+        return merged(columns, decoding.left, self._slow_rows(values.take(pa.array(decoding.left))))
+
+    def _slow_rows(self, values: pa.Array) -> Decoded:
+        """Value by value."""
+        rows: list[dict[str, Any] | None] = []
+        reasons: dict[int, str] = {}
+        for i, value in enumerate(values):
+            data = value.as_py()
+            try:
+                rows.append(None if data is None else self._rows.row(data))
+            except BadValue as bad:
+                reasons[i] = str(bad)
+                rows.append(bad.row or {})
+        return of_rows(rows, reasons, self.schema)
+
+    def _with_corrupt(self, columns: pa.StructArray) -> pa.StructArray:
+        """With a column of nulls where the corrupt record's is wanted: what the kernel decodes is not bad."""
+        at = self.schema.get_field_index(self._options.civil.corrupt)
+        if at < 0:
+            return columns
+        arrays = [columns.field(i) for i in range(columns.type.num_fields)]
+        arrays.insert(at, pa.nulls(len(columns), pa.string()))
+        return pa.StructArray.from_arrays(arrays, fields=list(self.schema), mask=columns.is_null())

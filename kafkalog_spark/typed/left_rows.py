@@ -1,0 +1,52 @@
+"""What the formats of texts share: values as their kernels take them, and the rows that these leave to plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.typed.decoder import Decoded
+
+
+def merged(columns: pa.StructArray, left: np.ndarray, slow: Decoded) -> Decoded:
+    """A kernel's columns with the rows that it left, which are those of `slow`. left int64[m]: their numbers."""
+    rows = np.arange(len(columns))
+    rows[left] = len(columns) + np.arange(len(left))
+    together = pa.concat_arrays([columns, slow.columns]).take(pa.array(rows))
+    if slow.bad is None:
+        return Decoded(together, None, slow.why)
+    bad = np.zeros(len(columns), np.bool_)
+    bad[left] = slow.bad
+    places = {int(row): i for i, row in enumerate(left)}
+    return Decoded(together, bad, lambda i: slow.why(places[i]))
+
+
+def of_rows(rows: list[dict[str, Any] | None], reasons: Mapping[int, str], schema: pa.Schema) -> Decoded:
+    """Rows as dicts to columns; reasons: why row i is bad, for those that are."""
+    bad = np.zeros(len(rows), np.bool_)
+    bad[list(reasons)] = True
+    columns = pa.array(rows, pa.struct(list(schema)))
+    return Decoded(columns, bad if reasons else None, lambda i: reasons[i])
+
+
+def buffers_of(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(The bytes, int64 offsets of n values and of their end, uint8 whether each is there), read-only where the kernel
+    wants that."""
+    wide = pa.types.is_large_binary(values.type)
+    _, offsets, data = values.buffers()
+    if len(values):
+        begin = values.offset
+        places = np.frombuffer(offsets, np.int64 if wide else np.int32)[begin : begin + len(values) + 1].astype(
+            np.int64
+        )
+    else:
+        places = np.zeros(1, np.int64)
+    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    content.flags.writeable = False
+    present = np.ones(len(values), np.uint8)
+    if values.null_count:
+        present = values.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
+    return content, places, present
