@@ -8,46 +8,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks.topics import FIRST_TIMESTAMP, PARTITIONS, POOL, Topic, home
+from benchmarks.typed_formats import values_of
 from tests.interop.real_kafka import RealKafka
 
-PARTITIONS = 4
-FIRST_TIMESTAMP = 1_700_000_000_000  # ms; record n of a partition is n ms later
 # Java's producers make batches of 16 KB, librdkafka's of up to 1 MB. In between, as the 55 KB of a busy Java producer.
 BATCH_BYTES = 65_536
-POOL = 20_000  # different values; more than fit a batch, so that no codec sees one twice
-
-
-@dataclass(frozen=True)
-class Topic:
-    """One topic: how many records it holds and how they were produced. Keys null but of KEYED; values half random, half
-    text."""
-
-    codec: str
-    value_size: int  # bytes
-    records: int  # in all partitions together, evenly
-    config: tuple[tuple[str, object], ...] = ()
-    prefix: str = "values"
-
-    @property
-    def name(self) -> str:
-        """Unique for what it holds, so that another number of records is another topic."""
-        return f"{self.prefix}-{self.codec}-{self.value_size}-{self.records}"
-
-    @property
-    def last_timestamp(self) -> int:
-        """ms; of the last record of every partition."""
-        return FIRST_TIMESTAMP + self.records // PARTITIONS - 1
-
-    def timestamp_at(self, part: float) -> int:
-        """ms; the timestamp that `part` (0 to 1) of the records are below."""
-        return FIRST_TIMESTAMP + int(self.records // PARTITIONS * part)
-
 
 CODECS = ("none", "lz4", "zstd")
 SMALL_VALUES = {codec: Topic(codec, 100, 4_000_000) for codec in CODECS}
@@ -60,11 +31,6 @@ TINY = Topic("none", 100, 40, prefix="tiny")
 # 4 partitions of 250 segments: 400 k records of 112 bytes, rolled every 45 kB
 SEGMENTS = Topic("none", 100, 400_000, (("internal.segment.bytes", 46_000),), "segments")
 OTHER_CODECS = {codec: Topic(codec, 100, 1_000_000) for codec in ("gzip", "snappy")}
-
-
-def home() -> Path:
-    """The directory of the Kafka that holds the topics."""
-    return Path(os.environ.get("KAFKALOG_BENCH_CACHE") or Path.home() / ".cache" / "kafkalog-bench")
 
 
 def log_dir() -> Path:
@@ -95,8 +61,6 @@ def _pool(topic: Topic) -> list[bytes]:
     if topic.prefix == "json":
         return _json_values(topic)
     if topic.prefix in ("avro", "protobuf"):
-        from benchmarks.typed_formats import values_of
-
         return values_of(topic.prefix)
     return _values(topic)
 

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.data import LARGE_VALUES, OTHER_CODECS, SMALL_VALUES, Topic, ensure
+from benchmarks.data import LARGE_VALUES, OTHER_CODECS, SMALL_VALUES, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
+from benchmarks.topics import Topic
 from kafkalog_spark.log.format.layout import ATTRIBUTE_CODEC, ATTRIBUTES_AT, LENGTH_AT, LOG_OVERHEAD, RECORDS_AT
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.decompress import Output, decompress

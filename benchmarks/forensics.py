@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.data import KEYED, LARGE_VALUES, PARTITIONS, Topic, ensure, home
+from benchmarks.data import KEYED, LARGE_VALUES, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SparkSession
+from benchmarks.topics import PARTITIONS, Topic, home
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from tests.interop.connector import Connector

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks.data import home
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SparkSession
+from benchmarks.topics import home
 from kafkalog_broker.testing import running_broker
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options

@@ -17,9 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.data import FIRST_TIMESTAMP, LARGE_VALUES, PARTITIONS, SMALL_VALUES, ensure, home
+from benchmarks.data import LARGE_VALUES, SMALL_VALUES, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SparkSession
+from benchmarks.topics import FIRST_TIMESTAMP, PARTITIONS, home
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from kafkalog_spark.log.format.names import segment_name
 from kafkalog_spark.log.format.producer_snapshot import format_producer_snapshot

@@ -12,10 +12,11 @@ import statistics
 from functools import partial
 from pathlib import Path
 
-from benchmarks.data import PARTITIONS, SEGMENTS, ensure
+from benchmarks.data import SEGMENTS, ensure
 from benchmarks.decode import timed
 from benchmarks.report import Report, in_turn, ratio
 from benchmarks.spark_session import SparkSession
+from benchmarks.topics import PARTITIONS
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.planning import plan

@@ -11,10 +11,11 @@ import json
 from functools import partial
 from typing import Any
 
-from benchmarks.data import LARGE_VALUES, LONG, PARTITIONS, Topic, ensure, home
+from benchmarks.data import LARGE_VALUES, LONG, ensure
 from benchmarks.page_cache import evict, resident_bytes
 from benchmarks.report import Report, in_turn, ratio
 from benchmarks.spark_session import SparkSession
+from benchmarks.topics import PARTITIONS, Topic, home
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks.data import LARGE_VALUES, PARTITIONS, SMALL_VALUES, Topic, ensure, home
+from benchmarks.data import LARGE_VALUES, SMALL_VALUES, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
+from benchmarks.topics import PARTITIONS, Topic, home
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 

@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.data import PARTITIONS, SMALL_VALUES, ensure, home
+from benchmarks.data import SMALL_VALUES, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
+from benchmarks.topics import PARTITIONS, home
 from kafkalog_broker.testing import running_broker
 from kafkalog_spark.source.admission import Limits
 from kafkalog_spark.source.options import parse_read_options

@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from functools import partial
 
-from benchmarks.data import TINY, ensure, home
+from benchmarks.data import TINY, ensure
 from benchmarks.report import Report, in_turn, ratio
 from benchmarks.spark_session import SparkSession
+from benchmarks.topics import home
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from benchmarks.data import JSON, PARTITIONS, Topic, ensure, home
+from benchmarks.data import JSON, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
+from benchmarks.topics import PARTITIONS, Topic, home
 from benchmarks.typed_formats import (
     AVRO,
     PROTOBUF,

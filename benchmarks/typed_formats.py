@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.data import POOL, Topic, home
+from benchmarks.topics import POOL, Topic, home
 
 AVRO = Topic("none", 60, 2_000_000, prefix="avro")
 PROTOBUF = Topic("none", 60, 2_000_000, prefix="protobuf")

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from benchmarks.data import ensure
 from benchmarks.report import Report
-from benchmarks.typed import CASES, Case
+from benchmarks.typed import Case, cases
 from benchmarks.typed_formats import descriptor_set
 from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
 from kafkalog_spark.source.options import parse_read_options
@@ -69,7 +69,7 @@ def spent(case: Case, schema: StructType, options: dict[str, str], *, written: b
 def main(report: Report, rounds: int = 5) -> None:
     """A line for each case, the best of some rounds: what else happens only ever makes one longer."""
     descriptor_set()
-    for case in CASES:
+    for case in cases():
         plain, schema = StructType([StructField("value", BinaryType(), True)]), schema_of(case)
         options = dict(case.options)
         taken: dict[str, list[float]] = {"read": [], "decoded": [], "written": []}
