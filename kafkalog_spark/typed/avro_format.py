@@ -56,7 +56,7 @@ class AvroDecoder:
     """Decodes values of one writer schema."""
 
     def __init__(self, writer: AvroType, reader: AvroType, meaning: AvroMeaning, wanted: pa.Schema) -> None:
-        from kafkalog_spark.typed.avro.reading import AvroReading  # loads numba
+        from kafkalog_spark.typed.avro.reading import AvroReading
 
         self.schema = wanted
         self._reading = AvroReading(reader, wanted, meaning)

@@ -127,7 +127,7 @@ class ConfluentAvroDecoder:
     headers_too = True
 
     def __init__(self, options: Mapping[str, str], wanted: pa.Schema) -> None:
-        from kafkalog_spark.typed.avro.reading import AvroReading  # loads numba
+        from kafkalog_spark.typed.avro.reading import AvroReading
 
         self.schema = wanted
         self._store = store_of(options)

@@ -1,6 +1,6 @@
 """CSV values to columns, compiled: fields that are plain text or quoted as a whole, of the forms that are frequent.
 
-What it does not know (escapes, quotes inside fields, several lines, another number of fields, a text that is not of its
+What it does not know (escapes, quotes inside fields, another number of fields, a text that is not of its
 type) makes the value LEFT: plain Python decides (csv_values.py). It fills the tables of the JSON kernel.
 """
 
@@ -39,7 +39,6 @@ NO_SIGN = -1
 # places of `signs`: the separator, quote, escape and comment (NO_SIGN for none), whether floats are read here
 SEPARATOR, QUOTE, ESCAPE, COMMENT, FLOATS = 0, 1, 2, 3, 4
 SIGNS = 5
-_LINE = 10
 _MARK = 0xEF
 """The first byte of a byte order mark."""
 
@@ -90,7 +89,7 @@ def _decode_one(data, at, end, row, nodes, targets, signs, null, words, valid, n
             at += 1
             start = at
             while at < end and data[at] != quote:
-                if data[at] == escape or data[at] == _LINE:
+                if data[at] == escape:
                     return LEFT
                 beyond |= data[at]
                 at += 1
@@ -105,8 +104,6 @@ def _decode_one(data, at, end, row, nodes, targets, signs, null, words, valid, n
         else:
             start = at
             while at < end and data[at] != separator:
-                if data[at] == _LINE:
-                    return LEFT
                 beyond |= data[at]
                 at += 1
             stop = at
@@ -119,9 +116,20 @@ def _decode_one(data, at, end, row, nodes, targets, signs, null, words, valid, n
         if at == end:
             break
         at += 1
-    if field != len(targets) or (beyond & np.uint8(0x80) and not is_utf8(data, begin, end)):
+    if field != len(targets) or (
+        beyond & np.uint8(0x80) and not (is_utf8(data, begin, end) and _one_line(data, begin, end))
+    ):
         return LEFT
     return DONE
+
+
+@njit
+def _one_line(data, at, end):  # type: ignore[no-untyped-def]
+    """Whether U+FFFF, which ends a line (csv_tokens.LINE), is not in data[at:end]."""
+    found = False
+    for i in range(at, end - 2):
+        found |= data[i] == 0xEF and data[i + 1] == 0xBF and data[i + 2] == 0xBF
+    return not found
 
 
 @njit(inline="always")

@@ -1,4 +1,4 @@
-"""One value to the fields of its first line, in plain Python, as the parser of Spark's CSV (univocity) finds them.
+"""One value to its fields, in plain Python, as the parser of Spark's CSV (univocity) finds them.
 
 It decides what the kernel leaves: quotes inside fields, escapes, text after a closing quote, lines that break off. A
 quote in a quoted field that nothing escapes makes the field go on to the next separator, quotes and all
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from kafkalog_spark.typed.csv_options import NONE, CsvOptions
 
-LINE = "\n"
+LINE = "\uffff"
+"""What ends a line: from_csv sets this, which no text has, so that a value is one line whatever is in it."""
 _BYTE_ORDER_MARK = "\ufeff"
 _UNSAID_COMMENT = "#"
 """What univocity takes for a comment's sign where nobody said one; it counts for nothing but the last field."""
@@ -20,8 +21,8 @@ class _End(Exception):
 
 
 class CsvTokens:
-    """Fields of texts, one text after the other. `seen`: what was read of the last one, without the line's end; None
-    for nothing."""
+    """Fields of texts, one text after the other. `seen`: what was read of the last one, without a line break at its
+    end; None for nothing."""
 
     def __init__(self, options: CsvOptions) -> None:
         self._options = options

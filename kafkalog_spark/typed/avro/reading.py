@@ -1,4 +1,7 @@
-"""Values of one or several writer schemas, decoded into the wanted columns of one reader schema."""
+"""Values of one or several writer schemas, decoded into the wanted columns of one reader schema.
+
+The kernels are loaded with the first values: a query is planned without them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.typed.avro.kernel import STACK, decode_avro
 from kafkalog_spark.typed.avro.program import FAULTS, Fault, Program
 from kafkalog_spark.typed.avro.resolve import add_reading
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, columns_of
-from kafkalog_spark.typed.columns.buffers import ColumnBuffers
 from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.columns.tree import tree_of
 from kafkalog_spark.typed.columns.values import Values
@@ -50,6 +51,9 @@ class AvroReading:
     ) -> Decoded:
         """entries int64[n]: what `entry_of` gave for each value's schema, or NO_PROGRAM; unknown: why value i has
         none."""
+        from kafkalog_spark.typed.avro.kernel import STACK, decode_avro
+        from kafkalog_spark.typed.columns.buffers import ColumnBuffers
+
         n = len(values.starts)
         if self._arrays is None:
             self._arrays = self._program.arrays()

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kafkalog_spark.typed.columns.cells import C
-
 LARGEST = 16 << 20
 """Bytes of an array that is kept: a batch of one huge value must not be paid for to the end of the task."""
 MOST = 3
@@ -34,10 +32,10 @@ class SpareMemory:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, C], list[np.ndarray]] = {}
+        self._kept: dict[tuple[int, int], list[np.ndarray]] = {}
 
-    def take(self, number: int, which: C, size: int, dtype: Any) -> np.ndarray:
-        """At least `size` numbers, of any content."""
+    def take(self, number: int, which: int, size: int, dtype: Any) -> np.ndarray:
+        """At least `size` numbers, of any content. which: what it is for, of the column (`cells.C`)."""
         kept = self._kept.setdefault((number, which), [])
         if _COUNTS_ARE_EXACT:
             for place, count in enumerate(_references(kept)):
