@@ -96,6 +96,17 @@ def test_what_is_written_as_avro_and_protobuf_is_read_back(spark: Any, tmp_path:
         found = sorted(rows(read.option("value.format", name).options(**given).load(log)), key=lambda row: row[0] or 0)
         zero = (None, None) if name == "protobuf" else (0, None)  # a zero of proto3 is not there
         assert found == [zero, *expected[1:]]
+        said = ", ".join(f"`{key}` '{value}'" for key, value in {"path": log, "subscribe": name, **given}.items())
+        view = f"CREATE OR REPLACE TEMPORARY VIEW {name}_view (id BIGINT, user STRING) USING kafkalog"
+        spark.sql(f"{view} OPTIONS ({said}, `value.format` '{name}')")
+        in_sql = rows(spark.sql(f"SELECT id, user FROM {name}_view ORDER BY id"))
+        assert in_sql == [zero, *expected[1:]]
+
+
+def test_a_view_in_sql_has_the_columns_of_the_registrys_schema(spark: Any) -> None:
+    options = f"(path '{DATA}', subscribe 'orders', `value.format` 'confluent-avro')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW registered USING kafkalog OPTIONS {options}")
+    assert rows(spark.sql("SELECT value.id, value.user, value.amount FROM registered ORDER BY id")) == ROWS
 
 
 def test_what_is_written_as_confluent_avro_is_registered(spark: Any, tmp_path: Path) -> None:

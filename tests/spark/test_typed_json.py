@@ -156,6 +156,15 @@ def test_a_view_in_sql(spark: Any, log_dir: Path) -> None:
     assert spark.sql("SELECT user FROM typed_view WHERE id = 1").collect() == [("a",)]
 
 
+def test_a_table_in_sql_with_columns_of_its_own(spark: Any, log_dir: Path) -> None:
+    spark.sql("CREATE TABLE typed_table (id BIGINT, user STRING) USING kafkalog")
+    try:
+        options = f"('path' = '{log_dir}', 'subscribe' = 'orders', 'value.format' = 'json')"
+        assert spark.sql(f"SELECT user FROM typed_table WITH {options} WHERE id = 1").collect() == [("a",)]
+    finally:
+        spark.sql("DROP TABLE typed_table")
+
+
 @pytest.mark.parametrize(
     ("schema", "options", "line"),
     [
