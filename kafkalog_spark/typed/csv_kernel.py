@@ -39,8 +39,6 @@ NO_SIGN = -1
 # places of `signs`: the separator, quote, escape and comment (NO_SIGN for none), whether floats are read here
 SEPARATOR, QUOTE, ESCAPE, COMMENT, FLOATS = 0, 1, 2, 3, 4
 SIGNS = 5
-_MARK = 0xEF
-"""The first byte of a byte order mark."""
 
 
 @kernel
@@ -77,7 +75,7 @@ def decode_csv(  # type: ignore[no-untyped-def]
 @njit
 def _decode_one(data, at, end, row, nodes, targets, signs, null, words, valid, numbers, state):  # type: ignore[no-untyped-def]
     """One value: DONE, LEFT or FULL."""
-    if at == end or data[at] == _MARK or data[at] == signs[COMMENT]:
+    if at == end or data[at] == signs[COMMENT]:
         return LEFT
     begin, field = at, 0
     separator, quote, escape = signs[SEPARATOR], signs[QUOTE], signs[ESCAPE]

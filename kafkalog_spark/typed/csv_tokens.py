@@ -11,7 +11,6 @@ from kafkalog_spark.typed.csv_options import NONE, CsvOptions
 
 LINE = "\uffff"
 """What ends a line: from_csv sets this, which no text has, so that a value is one line whatever is in it."""
-_BYTE_ORDER_MARK = "\ufeff"
 _UNSAID_COMMENT = "#"
 """What univocity takes for a comment's sign where nobody said one; it counts for nothing but the last field."""
 
@@ -34,7 +33,7 @@ class CsvTokens:
 
     def fields(self, text: str) -> list[str] | None:
         """None where there is no line, or a comment."""
-        self._text, self._at = text, int(text.startswith(_BYTE_ORDER_MARK))
+        self._text, self._at = text, 0
         self._fields, self._field = [], []
         self._ch = self._prev = NONE
         self._unescaped = self._trim = False
