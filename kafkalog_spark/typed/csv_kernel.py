@@ -29,6 +29,7 @@ from kafkalog_spark.typed.json_fields import (
     N_LOW,
     NO_ROOM,
     NUMBERS_USED,
+    ROOT,
 )
 from kafkalog_spark.typed.json_program import WORD_LENGTH_BITS
 from kafkalog_spark.typed.json_scalar_kernel import take_number
@@ -61,7 +62,7 @@ def decode_csv(  # type: ignore[no-untyped-def]
             data, offsets[row], offsets[row + 1], row, nodes, targets, signs, null, words, valid, numbers, state
         )
         if status == DONE:
-            valid[nodes[0, N_BASE] + row] = 1
+            valid[nodes[ROOT, N_BASE] + row] = 1
             continue
         state[NUMBERS_USED] = used
         for n in range(len(nodes)):

@@ -23,6 +23,9 @@ N_KIND, N_DOMAIN, N_BASE, N_LOW, N_HIGH = int(N.KIND), int(N.DOMAIN), int(N.BASE
 N_NAMES, N_BITS, N_CHILD, N_KEY = int(N.NAMES), int(N.BITS), int(N.CHILD), int(N.KEY)
 F_NODE, F_AT, F_LENGTH, F_WORD = int(F.NODE), int(F.AT), int(F.LENGTH), int(F.WORD)
 
+ROOT = 0
+"""The node of a value as a whole."""
+
 # what a frame of the stack is
 IN_STRUCT, IN_MAP, IN_OBJECT, IN_ARRAY, IN_LIST = 0, 1, 2, 3, 4  # the last three: skipped object, array, skipped array
 # columns of `frames`: what it is, its node, its slot, how many elements there were when it began, how many names so far

@@ -43,6 +43,7 @@ from kafkalog_spark.typed.json_fields import (
     NO_ROOM,
     NODE,
     NUMBERS_USED,
+    ROOT,
     SLOT,
     WHAT,
 )
@@ -52,7 +53,6 @@ from kafkalog_spark.typed.json_scalar_kernel import take_number, take_string, ta
 from kafkalog_spark.typed.json_text_kernel import HIGHS, is_utf8, space, string_end
 
 MAX_NAME = 40_000
-ROOT = 0
 # what comes next
 NAME_OR_END, NAME, VALUE_OR_END, VALUE, AFTER = 0, 1, 2, 3, 4
 
