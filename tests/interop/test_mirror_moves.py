@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE
-from tests.broker.mirror.helpers.mirrors import MirrorProcess, findings, log_data, mirror_once
+from tests.broker.mirror.helpers.mirrors import MirrorProcess, findings, log_data, mirror_once, same_logs
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_mirror import WAIT, until
 
@@ -145,8 +145,7 @@ def begin_group_elsewhere(bootstrap: str) -> None:
 
 
 def equal(one: Path, other: Path, partition: int) -> bool:
-    place = other / f"orders-{partition}"
-    return place.exists() and log_data(one, "orders", partition) == log_data(other, "orders", partition)
+    return same_logs(one, other, "orders", partition)
 
 
 def put_into(kafka: RealKafka, mirror: Path, name: str) -> None:

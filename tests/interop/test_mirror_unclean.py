@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.broker.mirror.helpers.mirrors import MirrorProcess, findings, log_data, mirror_once
+from tests.broker.mirror.helpers.mirrors import MirrorProcess, findings, log_data, mirror_once, same_logs
 from tests.interop.real_kafka import available
 from tests.interop.test_mirror import CODECS, epochs, until
 from tests.interop.three_kafkas import ThreeKafkas
@@ -96,8 +96,7 @@ def test_unclean_elections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
 
 
 def same(kafkas: ThreeKafkas, node: int, mirror: Path) -> bool:
-    data = log_data(kafkas.brokers[node].data_dir, "orders")
-    return (mirror / "orders-0").exists() and log_data(mirror, "orders") == data
+    return same_logs(mirror, kafkas.brokers[node].data_dir, "orders")
 
 
 def len_of(kafkas: ThreeKafkas, node: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.mirror.helpers.mirrors import MirrorProcess, log_data
+from tests.broker.mirror.helpers.mirrors import MirrorProcess, same_logs
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_mirror import CODECS, send, transactions, until
 from tests.spark.helpers.streams import start_query
@@ -71,5 +71,4 @@ def test_batch_and_stream_while_it_copies(spark, tmp_path: Path) -> None:
 
 
 def same(mirror: Path, kafka: RealKafka, topic: str) -> bool:
-    place = mirror / f"{topic}-0"
-    return place.exists() and log_data(mirror, topic) == log_data(kafka.data_dir, topic)
+    return same_logs(mirror, kafka.data_dir, topic)

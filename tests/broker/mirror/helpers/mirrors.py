@@ -78,10 +78,20 @@ class MirrorProcess:
 
 
 def log_data(directory: Path, topic: str, partition: int = 0) -> bytes:
-    """The .log files of a partition, one after the other."""
+    """The .log files of a partition, one after the other. Raises FileNotFoundError where there is none."""
     paths = sorted((directory / f"{topic}-{partition}").glob("*.log"))
-    assert paths
+    if not paths:
+        raise FileNotFoundError(f"{directory} holds no segment of {topic}-{partition}")
     return b"".join(path.read_bytes() for path in paths)
+
+
+def same_logs(one: Path, other: Path, topic: str, partition: int = 0) -> bool:
+    """Whether two directories hold the same of a partition now: not while it is being made in one of them, nor while a
+    segment is replaced as it is read."""
+    try:
+        return log_data(one, topic, partition) == log_data(other, topic, partition)
+    except FileNotFoundError:
+        return False
 
 
 def findings(directory: Path) -> list[str]:
