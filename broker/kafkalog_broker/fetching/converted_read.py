@@ -9,20 +9,16 @@ than what was asked for comes cut off, and the client asks for more.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.conversion_window import Asked
+from kafkalog_broker.fetching.down_conversion import Converted, convert
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
-from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_broker.turn import Turn
-
-if TYPE_CHECKING:
-    from kafkalog_broker.fetching.down_conversion import Converted
 
 CONVERTED_BYTES = 4 << 20
 """Of a response. Kafka converts while it sends; here clients of that time get less at once, and ask again."""
@@ -102,7 +98,7 @@ class _Reading:
             cut = self._is_hard and not pieces and (room == asked.max_bytes or not self.size)
             try:
                 found: Converted = await self._run(
-                    _convert, log.reader, Asked(offset, until, self._magic, max(room, 0), whole, cut)
+                    convert, log.reader, Asked(offset, until, self._magic, max(room, 0), whole, cut)
                 )
             except BrokerError:
                 if not pieces:
@@ -117,11 +113,3 @@ class _Reading:
         answer.records = pieces
         one.is_full = offset < until
         return one
-
-
-def _convert(reader: LogReader, asked: Asked) -> Converted:
-    """As `down_conversion.convert`. Numba, which that needs, is loaded when the first such client asks."""
-    load_kernel()
-    from kafkalog_broker.fetching.down_conversion import convert
-
-    return convert(reader, asked)

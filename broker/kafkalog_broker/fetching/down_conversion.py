@@ -38,7 +38,6 @@ from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import Codec, H
-from kafkalog_spark.log.read.batch_contents import open_wrapper
 from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.read.scratch import Scratch
 
@@ -170,6 +169,8 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
 
 def _packed(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
     """One compressed batch or wrapper, as wrappers of what there is room for."""
+    from kafkalog_spark.log.read.batch_contents import open_wrapper  # with Numba: not when a broker starts
+
     row = rows[0]
     position, size = int(row[H.POSITION]), int(row[H.SIZE])
     codec, batch = int(row[H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC, data[position : position + size]

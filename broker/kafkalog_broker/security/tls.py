@@ -28,18 +28,19 @@ class Tls:
 
     def prepared(self, security: Mapping[str, ListenerSecurity]) -> dict[str, ListenerTls]:
         """What the listeners are to have: what did not change is kept. Raises ConfigError, naming the listener."""
-        made: dict[str, ListenerTls] = {}
-        for name, wanted in security.items():
-            if wanted.tls is None:
-                continue
-            from kafkalog_broker.security.listener_tls import ListenerTls  # with cryptography: only where there is TLS
+        secured = {name: one.tls for name, one in security.items() if one.tls is not None}
+        if not secured:
+            return {}
+        from kafkalog_broker.security.listener_tls import ListenerTls  # with cryptography: only where there is TLS
 
+        made: dict[str, ListenerTls] = {}
+        for name, wanted in secured.items():
             now = self._listeners.get(name)
-            if now is not None and not now.is_stale(wanted.tls):
+            if now is not None and not now.is_stale(wanted):
                 made[name] = now
                 continue
             try:
-                made[name] = ListenerTls(wanted.tls)
+                made[name] = ListenerTls(wanted)
                 if now is not None:
                     made[name].check_follows(now)
             except ConfigError as error:
