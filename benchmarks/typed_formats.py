@@ -112,16 +112,17 @@ def _protobuf_values() -> list[bytes]:
 
 def spark_avro() -> Path:
     """The jar with from_avro, from Maven, once."""
-    return _from_maven(SPARK_AVRO, home() / "jars")
+    return from_maven(SPARK_AVRO, home() / "jars")
 
 
 def spark_protobuf(place: Path) -> str:
     """The class path with from_protobuf: KAFKALOG_SPARK_PROTOBUF, or the jar from Maven, once, into a directory.
     Raises RuntimeError with Maven's words where there is neither."""
-    return os.environ.get("KAFKALOG_SPARK_PROTOBUF") or str(_from_maven(SPARK_PROTOBUF, place))
+    return os.environ.get("KAFKALOG_SPARK_PROTOBUF") or str(from_maven(SPARK_PROTOBUF, place))
 
 
-def _from_maven(artifact: str, place: Path) -> Path:
+def from_maven(artifact: str, place: Path) -> Path:
+    """A jar, into a directory, once. Raises RuntimeError with Maven's words where it does not get it."""
     _, name, version = artifact.split(":")
     path = place / f"{name}-{version}.jar"
     if not path.exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,8 +14,7 @@ from kafkalog_spark.typed.ddl import schema_of_ddl
 from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.json_program import JsonProgram
 from kafkalog_spark.typed.json_types import check_types
-from kafkalog_spark.typed.json_values import BadValue
-from kafkalog_spark.typed.left_rows import buffers_of, merged, of_rows
+from kafkalog_spark.typed.left_rows import buffers_of, corrupt_place, decoded_slowly, merged, with_column
 
 __all__ = ["OPTIONS", "CsvDecoder", "decoder", "encoder", "schema"]
 
@@ -49,11 +47,7 @@ class CsvDecoder:
 
     def __init__(self, columns: pa.Schema, wanted: pa.Schema, options: CsvOptions) -> None:
         corrupt = options.civil.corrupt
-        if corrupt in wanted.names and wanted.field(corrupt).type != pa.string():
-            raise OptionError(
-                f"column '{corrupt}' is for the text of bad values, so it must be a string",
-                hint="option columnNameOfCorruptRecord gives that column another name",
-            )
+        self._corrupt = corrupt_place(wanted, corrupt)
         self.schema = wanted
         columns = pa.schema([field for field in columns if field.name != corrupt])
         read = pa.schema([field for field in wanted if field.name != corrupt])
@@ -87,22 +81,10 @@ class CsvDecoder:
 
     def _slow_rows(self, values: pa.Array) -> Decoded:
         """Value by value."""
-        rows: list[dict[str, Any] | None] = []
-        reasons: dict[int, str] = {}
-        for i, value in enumerate(values):
-            data = value.as_py()
-            try:
-                rows.append(None if data is None else self._rows.row(data))
-            except BadValue as bad:
-                reasons[i] = str(bad)
-                rows.append(bad.row or {})
-        return of_rows(rows, reasons, self.schema)
+        return decoded_slowly(values, self._rows.row, self.schema)
 
     def _with_corrupt(self, columns: pa.StructArray) -> pa.StructArray:
         """With a column of nulls where the corrupt record's is wanted: what the kernel decodes is not bad."""
-        at = self.schema.get_field_index(self._options.civil.corrupt)
-        if at < 0:
+        if self._corrupt < 0:
             return columns
-        arrays = [columns.field(i) for i in range(columns.type.num_fields)]
-        arrays.insert(at, pa.nulls(len(columns), pa.string()))
-        return pa.StructArray.from_arrays(arrays, fields=list(self.schema), mask=columns.is_null())
+        return with_column(columns, self._corrupt, pa.nulls(len(columns), pa.string()), self.schema)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.json_options import GivenTexts, JsonOptions, check_locale, civil_options
+from kafkalog_spark.typed.json_options import GivenTexts, JsonOptions, check_locale, check_refused, civil_options
 
 _NO_EFFECT = "No effect on values, as in from_csv."
 OPTIONS = {
@@ -85,9 +85,7 @@ class CsvOptions:
 def csv_options(options: Mapping[str, str]) -> CsvOptions:
     """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
     given = GivenTexts(options)
-    for name in _REFUSED:
-        if name.lower() in options:
-            raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of csv")
+    check_refused(options, _REFUSED, "csv")
     check_locale(options)
     handling = options.get("unescapedquotehandling", "STOP_AT_DELIMITER")
     if handling.upper() != "STOP_AT_DELIMITER":

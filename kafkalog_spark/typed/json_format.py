@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +14,8 @@ from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.json_options import OPTIONS, JsonOptions, json_options
 from kafkalog_spark.typed.json_program import JsonProgram
 from kafkalog_spark.typed.json_types import check_types
-from kafkalog_spark.typed.json_values import BadValue, JsonRows
-from kafkalog_spark.typed.left_rows import buffers_of, merged, of_rows
+from kafkalog_spark.typed.json_values import JsonRows
+from kafkalog_spark.typed.left_rows import buffers_of, corrupt_place, decoded_slowly, merged, with_column
 
 __all__ = ["OPTIONS", "JsonDecoder", "decoder", "encoder", "schema"]
 
@@ -50,12 +49,7 @@ class JsonDecoder:
 
     def __init__(self, wanted: pa.Schema, options: JsonOptions) -> None:
         self.schema = wanted
-        self._corrupt = wanted.get_field_index(options.corrupt)
-        if self._corrupt >= 0 and wanted.field(self._corrupt).type != pa.string():
-            raise OptionError(
-                f"column '{options.corrupt}' is for the text of bad values, so it must be a string",
-                hint="option columnNameOfCorruptRecord gives that column another name",
-            )
+        self._corrupt = corrupt_place(wanted, options.corrupt)
         self._read = pa.schema([field for field in wanted if field.name != options.corrupt])
         check_types(self._read)
         self._options = options
@@ -88,19 +82,7 @@ class JsonDecoder:
 
     def _slow_rows(self, values: pa.Array) -> Decoded:
         """Value by value, without the column of the corrupt record."""
-        rows: list[dict[str, Any] | None] = []
-        reasons: dict[int, str] = {}
-        for i, value in enumerate(values):
-            data = value.as_py()
-            if data is None:
-                rows.append(None)
-                continue
-            try:
-                rows.append(self._rows.row(data))
-            except BadValue as bad:
-                reasons[i] = str(bad)
-                rows.append(bad.row or {})
-        return of_rows(rows, reasons, self._read)
+        return decoded_slowly(values, self._rows.row, self._read)
 
     def _with_corrupt(self, columns: pa.StructArray, values: pa.Array, bad: np.ndarray | None) -> pa.StructArray:
         if self._corrupt < 0:
@@ -109,6 +91,4 @@ class JsonDecoder:
         if bad is not None:  # the same bytes, also where they are not UTF-8, as in Spark
             raw = pc.if_else(pa.array(bad), values.cast(pa.binary()), pa.scalar(None, pa.binary()))
             texts = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count, raw.offset)
-        arrays = [columns.field(i) for i in range(columns.type.num_fields)]
-        arrays.insert(self._corrupt, texts)
-        return pa.StructArray.from_arrays(arrays, fields=list(self.schema), mask=columns.is_null())
+        return with_column(columns, self._corrupt, texts, self.schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 
@@ -46,7 +46,7 @@ OPTIONS = {
     "sortKeys": "Refused.",
     "writeNonAsciiCharacterAsCodePoint": "Refused.",
 }
-_REFUSED = {name for name, meaning in OPTIONS.items() if meaning == "Refused."}
+_REFUSED = tuple(name for name, meaning in OPTIONS.items() if meaning == "Refused.")
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ class JsonOptions:
 def json_options(options: Mapping[str, str]) -> JsonOptions:
     """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
     given = GivenTexts(options)
-    for name in _REFUSED:
-        if name.lower() in options:
-            raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
+    check_refused(options, _REFUSED, "json")
     check_locale(options)
     return replace(
         civil_options(options),
@@ -96,6 +94,14 @@ def civil_options(options: Mapping[str, str]) -> JsonOptions:
         read_date=given.pattern("dateFormat"),
         fallback=given.truth("enableDateTimeParsingFallback", default=None),
     )
+
+
+def check_refused(options: Mapping[str, str], refused: Collection[str], format_name: str) -> None:
+    """Raises OptionError for one of the options that a format refuses."""
+    for name in refused:
+        if name.lower() in options:
+            hint = f"docs/typed.md lists the options of {format_name}"
+            raise OptionError(f"option '{name}' is not taken here", hint=hint)
 
 
 def check_locale(options: Mapping[str, str]) -> None:

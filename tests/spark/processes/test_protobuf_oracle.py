@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from benchmarks.typed_formats import spark_protobuf
 from tests.interop.real_kafka import cache_dir
-
-ROOT = Path(__file__).parents[3]
+from tests.spark.processes.oracle_runs import compared
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +18,8 @@ def jars() -> str:
         pytest.skip(f"from_protobuf is a jar of its own: {str(error)[:200]}")
 
 
-def compared(jars: str, seed: int, schemas: int, values: int) -> Any:
-    run = (sys.executable, "-m", "tests.spark.processes.protobuf_oracle", jars, *map(str, (seed, schemas, values)))
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def test_a_sample_is_read_as_from_protobuf_reads_it(jars: str) -> None:
-    found = compared(jars, 11, 10, 100)
+    found = compared("protobuf_oracle", jars, 11, 10, 100)
     assert found["different"] == []
     assert found["values"] == 1000
     assert found["bad"] > 50
@@ -43,7 +29,7 @@ def test_a_sample_is_read_as_from_protobuf_reads_it(jars: str) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_twenty_thousand_messages_are_read_as_from_protobuf_reads_them(jars: str, seed: int) -> None:
-    found = compared(jars, seed, 100, 200)
+    found = compared("protobuf_oracle", jars, seed, 100, 200)
     assert found["different"] == []
     assert found["values"] == 20_000
     assert found["failfast"] > 50
