@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import lru_cache
 from typing import Generic, TypeVar
 from uuid import UUID
 
@@ -18,6 +17,8 @@ from kafkalog_broker.coordinators.partition_for import java_hash
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 _DEFAULT_CAPACITY = 16
+_SPREAD = 1 << 16
+"""Java mixes the upper half of a hash into the lower one, which changes nothing of what is smaller."""
 _HALVES = struct.Struct(">qq")
 _FIBONACCI = -7046029254386353131 & 0xFFFFFFFFFFFFFFFF  # BaseHashTable.findSlot
 
@@ -46,20 +47,17 @@ def copied(count: int) -> int:
     return max(_DEFAULT_CAPACITY, 1 << int(count / 0.75).bit_length())
 
 
-@lru_cache(1 << 16)
-def text_hash(text: str) -> int:
-    """String.hashCode, remembered: members are put in order again and again."""
-    return java_hash(text)
-
-
 def in_map_order(items: Iterable[T], hash_of: Callable[[T], int], capacity: int) -> list[T]:
     """As a HashMap of so many buckets gives back what was put into it in this order."""
+    listed = list(items)
+    if len(listed) < 2:  # most members have one topic
+        return listed
 
     def bucket(item: T) -> int:
         code = hash_of(item) & 0xFFFFFFFF
         return (code ^ code >> 16) & (capacity - 1)
 
-    return sorted(items, key=bucket)
+    return sorted(listed, key=bucket)
 
 
 def expected_of(count: int) -> int:
@@ -129,8 +127,11 @@ def set_of_partitions(partitions: Iterable[int], capacity: int | None = None) ->
     """The order of a HashSet of so many buckets; without, that of `new HashSet<>(partitions)`."""
     listed = list(partitions)
     capacity = copied(len(listed)) if capacity is None else capacity
-    if max(listed, default=0) < capacity <= 1 << 16:
+    highest = max(listed, default=0)
+    if highest < capacity <= _SPREAD:
         return sorted(listed)  # each has a bucket of its own
+    if highest < _SPREAD:
+        return sorted(listed, key=(capacity - 1).__and__)
     return in_map_order(listed, lambda partition: partition, capacity)
 
 
@@ -142,6 +143,6 @@ def texts_in_timeline_order(texts: Iterable[str], peak: int) -> list[str]:
     shift = 65 - capacity.bit_length()
 
     def slot(text: str) -> int:
-        return (text_hash(text) * _FIBONACCI & 0xFFFFFFFFFFFFFFFF) >> shift
+        return (java_hash(text) * _FIBONACCI & 0xFFFFFFFFFFFFFFFF) >> shift
 
     return sorted(texts, key=slot)

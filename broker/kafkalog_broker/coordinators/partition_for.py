@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+_LONGEST_REMEMBERED = 128
+"""Characters. Names are looked up again and again; long ones would make what is remembered large."""
+
 
 def partition_for(key: str, partition_count: int) -> int:
     """Utils.abs(key.hashCode()) % partitions."""
@@ -11,8 +16,15 @@ def partition_for(key: str, partition_count: int) -> int:
 
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 code units, not characters."""
+    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _computed(text)
+
+
+def _computed(text: str) -> int:
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
     return value - 2**32 if value >= 2**31 else value
+
+
+_remembered = lru_cache(1 << 16)(_computed)

@@ -26,8 +26,13 @@ def duration(ms: int) -> i32Timedelta:
 
 def response_module(request: Request) -> ModuleType | SimpleNamespace:
     """What holds the response class of a request's version, and those of the structs in it, by their names."""
-    found = guide_classes(request.api_key, request.version, EntityType.response)
-    return found or import_module(response_class(request.api_key, request.version).__module__)
+    return _module(request.api_key, request.version)
+
+
+@cache
+def _module(api_key: int, version: int) -> ModuleType | SimpleNamespace:
+    found = guide_classes(api_key, version, EntityType.response)
+    return found or import_module(response_class(api_key, version).__module__)
 
 
 def entity(kind: type, **fields: Any) -> Any:

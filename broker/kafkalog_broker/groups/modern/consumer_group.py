@@ -8,7 +8,8 @@ from copy import copy
 from enum import Enum
 from uuid import UUID
 
-from kafkalog_broker.coordinators.java_order import grown, in_map_order, text_hash
+from kafkalog_broker.coordinators.java_order import grown, in_map_order
+from kafkalog_broker.coordinators.partition_for import java_hash
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.values import ConsumerMember, Owned, Partitions, ResolvedRegex
 
@@ -141,9 +142,8 @@ class ConsumerGroup:
         after: Partitions = {} if partitions is None else partitions
         for topic, held in before.items():
             owners = self._assigned_to.get(topic, {})
-            stays = frozenset(after.get(topic, ()))
-            for partition in held:
-                if partition not in stays and owners.get(partition) == member_id:
+            for partition in frozenset(held).difference(after.get(topic, ())):
+                if owners.get(partition) == member_id:
                     del owners[partition]
             if not owners:
                 self._assigned_to.pop(topic, None)
@@ -197,7 +197,7 @@ class ConsumerGroup:
         for member, by in ((before, -1), (after, 1)):
             if member is not None and member.assignor is not None:
                 _add(counts, member.assignor, by)
-        order = in_map_order(counts, text_hash, grown(len(counts)))
+        order = in_map_order(counts, java_hash, grown(len(counts)))
         return max(order, key=lambda name: counts[name], default=None)
 
     def supports(self, protocols: Iterable[str]) -> bool:

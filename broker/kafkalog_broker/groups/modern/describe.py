@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from kafkalog_broker.coordinators.java_order import copied, in_map_order, text_hash
+from kafkalog_broker.coordinators.java_order import copied, in_map_order
+from kafkalog_broker.coordinators.partition_for import java_hash
 from kafkalog_broker.groups.modern.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.modern.heartbeat_messages import DescribedConsumer, DescribedConsumerGroup, DescribedTopic
 from kafkalog_broker.groups.modern.topics_view import TopicsView
@@ -30,7 +31,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: TopicsView) ->
             held.setdefault(topic, []).extend(epochs)
     return DescribedConsumer(
         member.member_id, member.instance_id, member.rack_id, member.epoch, member.client_id, member.client_host,
-        tuple(in_map_order(sorted(member.topics), text_hash, copied(len(member.topics)))), member.regex,
+        tuple(in_map_order(sorted(member.topics), java_hash, copied(len(member.topics)))), member.regex,
         _described(held, topics), _described(group.target.get(member.member_id, {}), topics),
         member.classic is not None,
     )  # fmt: skip

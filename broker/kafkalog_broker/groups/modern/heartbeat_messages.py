@@ -35,6 +35,12 @@ class ConsumerHeartbeat:
     may_describe: Callable[[str], bool] | None = None
 
     @property
+    def says_nothing_new(self) -> bool:
+        """Nothing but that the member is there, and perhaps which partitions it has."""
+        said = (self.instance_id, self.rack_id, self.topics, self.regex, self.assignor)
+        return self.rebalance_timeout_ms == NOT_SAID and said == (None,) * len(said)
+
+    @property
     def is_full(self) -> bool:
         """Everything is said, as when joining or after an error: it is answered with the assignment."""
         subscribes = self.topics is not None or self.regex is not None

@@ -157,13 +157,15 @@ class Heartbeats:
     ) -> tuple[int, Partitions]:  # fmt: skip
         """The epoch of the target assignment and what it gives to the member, made anew where it is due."""
         store, now_ms = self._store, self._store.now_ms()
-        interval_ms = store.settings(group.group_id).assignment_interval_ms
-        if group.assignment_epoch >= epoch or not may_assign(group, interval_ms, now_ms):
-            return group.assignment_epoch, group.target_of(updated.member_id, updated.instance_id)
+        as_it_is = group.assignment_epoch, group.target_of(updated.member_id, updated.instance_id)
+        if group.assignment_epoch >= epoch:
+            return as_it_is
+        if not may_assign(group, store.settings(group.group_id).assignment_interval_ms, now_ms):
+            return as_it_is
         name = group.preferred_assignor(member, updated) or store.assignors[0]
         if takes_long(group, updated, store.topics):
             draft.then(lambda: self._assigning.begin(group.group_id))
-            return group.assignment_epoch, group.target_of(updated.member_id, updated.instance_id)
+            return as_it_is
         found = assign(draft, group, epoch, updated, name, homogeneous=homogeneous, topics=store.topics, now_ms=now_ms)
         log.info("group %.200r: target assignment for epoch %d, by %s", group.group_id, epoch, name)
         return epoch, found
@@ -226,14 +228,18 @@ def return_static(draft: Draft, group: ConsumerGroup, owner: ConsumerMember, mem
 
 def note_member(draft: Draft, member: ConsumerMember, updated: ConsumerMember) -> bool:
     """Whether the names of topics that it subscribes to have changed."""
-    if updated == member:
+    if updated is member or updated == member:
         return False
     put_member(draft, updated)
     return updated.topics != member.topics
 
 
 def _with_news(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
+    """The member itself where nothing is new, as in nearly every heartbeat."""
     timeout = request.rebalance_timeout_ms
+    is_the_same_client = (member.client_id, member.client_host) == (request.client_id, request.client_host)
+    if is_the_same_client and member.classic is None and request.says_nothing_new:
+        return member
     return replace(
         member,
         instance_id=_or(request.instance_id, member.instance_id),

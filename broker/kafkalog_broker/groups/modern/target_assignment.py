@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from kafkalog_broker.coordinators.java_order import copied, grown, in_map_order, text_hash, texts_in_timeline_order
+from kafkalog_broker.coordinators.java_order import copied, grown, in_map_order, texts_in_timeline_order
+from kafkalog_broker.coordinators.partition_for import java_hash
 from kafkalog_broker.groups.modern.assignor_input import AssignedMember, GroupSpec
 from kafkalog_broker.groups.modern.assignors import ASSIGNORS
 from kafkalog_broker.groups.modern.changes import Kind, TargetEpochValue
@@ -56,13 +57,13 @@ def _members(group: ConsumerGroup, updated: ConsumerMember, topics: TopicsView) 
     if replaced is not None and replaced != updated.member_id:
         found.pop(replaced, None)
     ids: dict[frozenset[str], list[UUID]] = {}
-    order = in_map_order(found, text_hash, grown(len(found)))
+    order = in_map_order(found, java_hash, grown(len(found)))
     members = {}
     for member_id in order:
         member = found[member_id]
         names = group.topics_of(member)
         if names not in ids:
-            ordered = in_map_order(sorted(names), text_hash, copied(len(names)))
+            ordered = in_map_order(sorted(names), java_hash, copied(len(names)))
             ids[names] = [topic.topic_id for topic in map(topics.by_name, ordered) if topic is not None]
         held = group.target.get(member_id, {})
         if member_id == updated.member_id and replaced is not None and replaced != member_id:
@@ -74,5 +75,5 @@ def _members(group: ConsumerGroup, updated: ConsumerMember, topics: TopicsView) 
 def _equal(one: Partitions, other: Partitions) -> bool:
     return one is other or (
         one.keys() == other.keys()
-        and all(len(one[topic]) == len(other[topic]) and set(one[topic]) == set(other[topic]) for topic in one)
+        and all(len(one[topic]) == len(other[topic]) and frozenset(one[topic]).issuperset(other[topic]) for topic in one)
     )

@@ -5,6 +5,7 @@ Every member gets as many partitions as any other, or one more, and keeps what i
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from kafkalog_broker.coordinators.java_order import TopicMap, copied, grown, in_map_order, set_of_partitions, uuid_hash
@@ -12,6 +13,8 @@ from kafkalog_broker.groups.modern.assignor_input import AssignedMember, Assignm
 from kafkalog_broker.groups.modern.values import Partitions
 
 TopicPartition = tuple[UUID, int]
+Kept = Mapping[UUID, Sequence[int]]
+"""What a member keeps: its `partitions` themselves where that is all of them."""
 
 
 def assign(group: GroupSpec) -> Assignments:
@@ -23,7 +26,8 @@ def assign(group: GroupSpec) -> Assignments:
     total = 0
     for topic in topics:
         count, assigned = group.partition_count(topic), group.assigned(topic)
-        free += [(topic, partition) for partition in range(count) if partition not in assigned]
+        if len(assigned) < count:
+            free += [(topic, partition) for partition in range(count) if partition not in assigned]
         total += count
     kept, unfilled = _keep(group, set(topics), total, free)
     gained: dict[str, dict[UUID, list[int]]] = {}
@@ -41,9 +45,9 @@ def assign(group: GroupSpec) -> Assignments:
     }
 
 
-def _together(member: AssignedMember, kept: dict[UUID, list[int]], gained: dict[UUID, list[int]]) -> Partitions:
+def _together(member: AssignedMember, kept: Kept, gained: dict[UUID, list[int]]) -> Partitions:
     """What a member has now, in the order of Java's maps, which began as copies of what it had before."""
-    if not gained and sum(map(len, kept.values())) == sum(map(len, member.partitions.values())):
+    if kept is member.partitions and not gained:
         return member.partitions
     order = TopicMap(len(member.partitions))
     held = _in_order(member.partitions)
@@ -72,11 +76,11 @@ def _as_set(partitions: list[int], before: tuple[int, ...]) -> tuple[int, ...]:
 
 def _keep(
     group: GroupSpec, topics: set[UUID], total: int, free: list[TopicPartition]
-) -> tuple[dict[str, dict[UUID, list[int]]], list[tuple[str, int]]]:
+) -> tuple[dict[str, Kept], list[tuple[str, int]]]:
     """What each member keeps, and who may have how many more. What is taken away goes to the end of `free`."""
     members = len(group.members)
     least, extras = divmod(total, members)
-    kept: dict[str, dict[UUID, list[int]]] = {}
+    kept: dict[str, Kept] = {}
     unfilled: list[tuple[str, int]] = []
     for number, (member_id, member) in enumerate(group.members.items()):
         takes_extra = extras > 0
@@ -93,8 +97,11 @@ def _keep(
 
 def _kept_by(
     member: AssignedMember, topics: set[UUID], quota: int, free: list[TopicPartition]
-) -> tuple[dict[UUID, list[int]], int]:
+) -> tuple[Kept, int]:
     """What a member keeps within its quota, and what is left of that."""
+    held = sum(map(len, member.partitions.values()))
+    if held <= quota and member.partitions.keys() <= topics:
+        return member.partitions, quota - held
     kept: dict[UUID, list[int]] = {}
     for topic in _in_order(member.partitions):
         if topic not in topics:
