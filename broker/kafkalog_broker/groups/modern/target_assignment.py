@@ -73,7 +73,8 @@ def _members(group: ConsumerGroup, updated: ConsumerMember, topics: TopicsView) 
 
 
 def _equal(one: Partitions, other: Partitions) -> bool:
-    return one is other or (
-        one.keys() == other.keys()
-        and all(len(one[topic]) == len(other[topic]) and frozenset(one[topic]).issuperset(other[topic]) for topic in one)
-    )
+    return one is other or (one.keys() == other.keys() and all(_same(one[topic], other[topic]) for topic in one))
+
+
+def _same(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return len(one) == len(other) and frozenset(one).issuperset(other)
