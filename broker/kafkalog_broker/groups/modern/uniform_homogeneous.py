@@ -95,9 +95,7 @@ def _keep(
     return kept, unfilled
 
 
-def _kept_by(
-    member: AssignedMember, topics: set[UUID], quota: int, free: list[TopicPartition]
-) -> tuple[Kept, int]:
+def _kept_by(member: AssignedMember, topics: set[UUID], quota: int, free: list[TopicPartition]) -> tuple[Kept, int]:
     """What a member keeps within its quota, and what is left of that."""
     held = sum(map(len, member.partitions.values()))
     if held <= quota and member.partitions.keys() <= topics:
