@@ -51,7 +51,7 @@ def rows() -> list[dict[str, Any]]:
     random = Random(7)
     return [
         {
-            "id": n * 37,
+            "id": 1 + n * 37,  # not 0, which Protobuf leaves out, so that it is null to Spark
             "user": f"user-{random.randrange(10**6):06d}",
             "amount": random.randrange(10**6) / 100,
             "country": random.choice(("DE", "FR", "PL", "US")),

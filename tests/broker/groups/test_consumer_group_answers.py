@@ -11,6 +11,7 @@ import asyncio
 import json
 import lzma
 from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,7 +28,7 @@ KAFKAS = json.loads(lzma.decompress(Path(__file__).with_name("kafka-4.3.0-consum
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    ids = iter([UUID(topic_id) for topic_id in KAFKAS["topics"].values()])
+    ids = chain(map(UUID, KAFKAS["topics"].values()), (UUID(int=number) for number in count(1)))
     with (
         pytest.MonkeyPatch.context() as patch,
         BrokerInProcess(tmp_path_factory.mktemp("groups"), {**PROPERTIES, "node.id": "1"}) as broker,
@@ -37,7 +38,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             broker.run(asyncio.sleep(0.001))  # what the broker does by itself
             return plain(broker.ask(request_entity(key, version, values, {})))  # type: ignore[no-any-return]
 
-        patch.setattr(topic_changes, "new_uuid", lambda: next(ids, UUID(int=1)))
+        patch.setattr(topic_changes, "new_uuid", lambda: next(ids))
         create_topics(ask)
         yield dict(run(ask, KAFKAS["topics"]))
 

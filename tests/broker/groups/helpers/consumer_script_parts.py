@@ -15,6 +15,7 @@ from tests.broker.groups.helpers.consumer_script import (
     assignment,
     subscription,
 )
+from tests.broker.groups.helpers.transactional_script import transactional
 
 COMMIT, FETCH, DESCRIBE_CLASSIC, DELETE, OFFSET_DELETE, PARTITIONS, CONFIGS = 8, 9, 15, 42, 47, 37, 44
 
@@ -424,4 +425,5 @@ PARTS = (
     settings,
     migration,
     topic_changes,
+    transactional,
 )
