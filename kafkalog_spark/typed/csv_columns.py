@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.csv_kernel import COMMENT, ESCAPE, FLOATS, NO_SIGN, QUOTE, SEPARATOR, SIGNS, decode_csv
 from kafkalog_spark.typed.csv_options import CsvOptions
 from kafkalog_spark.typed.json_columns import Decoding
@@ -19,6 +20,7 @@ class CsvDecoding(Decoding):
         program: JsonProgram,
         places: list[int],
         options: CsvOptions,
+        spare: SpareMemory,
         data: np.ndarray,
         offsets: np.ndarray,
         present: np.ndarray,
@@ -32,7 +34,7 @@ class CsvDecoding(Decoding):
         words = (options.nan, options.infinity, options.minus_infinity)
         self._signs[FLOATS] = not any(word.lstrip("-")[:1].isdigit() for word in words)
         self._null = np.frombuffer(options.null.encode(), np.uint8)
-        super().__init__(program, data, offsets, present)
+        super().__init__(program, spare, data, offsets, present)
 
     def _decode(self, row: int, room: np.ndarray, state: np.ndarray, frames: np.ndarray, expected: np.ndarray) -> int:
         ended: int = decode_csv(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.columns.wanted import check_wanted
 from kafkalog_spark.typed.csv_options import OPTIONS, CsvOptions, csv_options
 from kafkalog_spark.typed.csv_values import CsvRows
@@ -62,6 +63,7 @@ class CsvDecoder:
         self._program = JsonProgram(read, options.civil)
         self._places = [1 + read.get_field_index(name) for name in columns.names]  # 0: not wanted
         self._read = read
+        self._spare = SpareMemory()
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
         """As ValueDecoder.decode."""
@@ -71,7 +73,7 @@ class CsvDecoder:
         from kafkalog_spark.typed.json_columns import TooMuchText
 
         try:
-            decoding = CsvDecoding(self._program, self._places, self._options, *buffers_of(values))
+            decoding = CsvDecoding(self._program, self._places, self._options, self._spare, *buffers_of(values))
             columns = self._with_corrupt(decoding.columns())
         except (TooMuchText, pa.ArrowInvalid):  # nothing is lost but time
             return self._slow_rows(values)

@@ -8,10 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed import json_fields as fields
+from kafkalog_spark.typed.columns.cells import C
+from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.json_kernel import decode_json, gather_strings
 from kafkalog_spark.typed.json_program import WORD_LENGTH_BITS, JsonProgram, Kind, N, Node
 
 _FIRST_NUMBERS = 1024
+_ALL = -1
+"""Instead of a node's number: memory that all of them share."""
 _ELEMENTS_A_ROW = 2
 """Room for elements of arrays and maps that a batch begins with, for each row; doubled whenever it is too little."""
 _MOST_TEXT = (1 << 31) - 1
@@ -24,12 +28,14 @@ class TooMuchText(Exception):
 class Decoding:
     """The values of one batch as the kernel decodes them. `left`: the rows that it did not decide."""
 
-    def __init__(self, program: JsonProgram, data: np.ndarray, offsets: np.ndarray, present: np.ndarray) -> None:
-        self._program = program
+    def __init__(
+        self, program: JsonProgram, spare: SpareMemory, data: np.ndarray, offsets: np.ndarray, present: np.ndarray
+    ) -> None:
+        self._program, self._spare = program, spare
         self._data, self._offsets, self._present = data, offsets, present
         rows = len(present)
         self._rows = rows
-        self._arena = np.empty(len(data), np.uint8)
+        self._arena = spare.take(_ALL, C.BYTES, len(data), np.uint8)
         self._numbers = np.empty((_FIRST_NUMBERS, 3), np.int64)
         capacity = [rows] + [rows * _ELEMENTS_A_ROW + 16] * (program.domains - 1)
         while not self._run(capacity):
@@ -40,7 +46,10 @@ class Decoding:
         """Decode all rows; False, and a larger capacity, where that was too small."""
         program = self._program
         self._nodes, total = program.placed(capacity)
-        self._words, self._valid = np.zeros(total, np.int64), np.zeros(total, np.uint8)
+        self._words = self._spare.take(_ALL, C.DATA, total, np.int64)[:total]
+        self._valid = self._spare.take(_ALL, C.VALID, total, np.uint8)[:total]
+        self._words.fill(0)
+        self._valid.fill(0)
         self._counts = np.zeros(program.domains, np.int64)
         self._flags = np.zeros(self._rows, np.uint8)
         state = np.zeros(3, np.int64)
@@ -106,7 +115,7 @@ class Decoding:
         if node.kind in (Kind.ARRAY, Kind.MAP):
             return self._list(node, words, valid, count, nulls, bitmap)
         if node.kind is Kind.STRING:
-            return self._strings(words, valid, count, nulls, bitmap)
+            return self._strings(number, words, valid, count, nulls, bitmap)
         if node.kind is Kind.LEFT_OUT:
             return pa.nulls(count, node.type)
         data = _fixed(node, words)
@@ -127,7 +136,7 @@ class Decoding:
         )
 
     def _strings(
-        self, words: np.ndarray, valid: np.ndarray, count: int, nulls: int, bitmap: pa.Buffer | None
+        self, number: int, words: np.ndarray, valid: np.ndarray, count: int, nulls: int, bitmap: pa.Buffer | None
     ) -> pa.Array:
         lengths = words & fields.MAX_STRING
         if nulls:
@@ -137,7 +146,7 @@ class Decoding:
         if offsets[-1] > _MOST_TEXT:
             raise TooMuchText
         short = offsets.astype(np.int32)
-        text = np.empty(int(offsets[-1]), np.uint8)
+        text = self._spare.take(number, C.DATA, int(offsets[-1]), np.uint8)
         gather_strings(self._data, self._arena, words, valid, short, text)
         return pa.Array.from_buffers(
             pa.string(), count, [bitmap, pa.py_buffer(short), pa.py_buffer(text)], null_count=nulls

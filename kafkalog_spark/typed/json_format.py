@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.ddl import schema_of_ddl
 from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.json_options import OPTIONS, JsonOptions, json_options
@@ -55,6 +56,7 @@ class JsonDecoder:
         self._options = options
         self._rows = JsonRows(self._read, options)
         self._program = JsonProgram(self._read, options)
+        self._spare = SpareMemory()
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
         """As ValueDecoder.decode."""
@@ -62,7 +64,7 @@ class JsonDecoder:
 
         data, offsets, present = buffers_of(values)
         try:
-            decoding = Decoding(self._program, data, offsets, present)
+            decoding = Decoding(self._program, self._spare, data, offsets, present)
             columns = decoding.columns()
         except (TooMuchText, pa.ArrowInvalid):  # nothing is lost but time
             return self._slowly(values)

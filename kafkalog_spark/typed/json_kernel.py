@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel
+from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel, load_u8
 from kafkalog_spark.typed.json_fields import (
     ARENA_USED,
     BAD,
@@ -50,7 +50,7 @@ from kafkalog_spark.typed.json_fields import (
 from kafkalog_spark.typed.json_names_kernel import expect, field_of, is_expected
 from kafkalog_spark.typed.json_program import WORD_ARENA, WORD_LENGTH_BITS
 from kafkalog_spark.typed.json_scalar_kernel import take_number, take_string, take_word
-from kafkalog_spark.typed.json_text_kernel import HIGHS, is_utf8, space, string_end
+from kafkalog_spark.typed.json_text_kernel import is_ascii, is_utf8, space, string_end
 
 MAX_NAME = 40_000
 # what comes next
@@ -118,77 +118,115 @@ def decode_json(  # type: ignore[no-untyped-def]
     return rows
 
 
-@njit
+@njit(inline="always")
+def _after_space(data, at, end):  # type: ignore[no-untyped-def]
+    """The place after one space, or `at` where there is none."""
+    return at + 1 if at < end and load_u8(data, at) == 32 else at
+
+
+@njit(inline="always")
 def _decode_one(  # type: ignore[no-untyped-def]
     data, at, end, row, nodes, fields, names, counts, capacity, words, valid, arena, numbers, state, frames, expected
 ):
     """One value: DONE, LEFT or FULL."""
     begin = at
     at = space(data, at, end)
-    if at >= end or data[at] != 123:
+    if at >= end or load_u8(data, at) != 123:
         return LEFT
     at += 1
     depth = 0
     frames[ROOT, WHAT], frames[ROOT, NODE], frames[ROOT, SLOT] = IN_STRUCT, ROOT, row
-    frames[ROOT, NAMES_SEEN] = 0
     valid[nodes[ROOT, N_BASE] + row] = 1
+    frames[ROOT, NAMES_SEEN] = 0
     todo = NAME_OR_END
     target, slot = np.int64(0), np.int64(0)
-    other = np.uint64(0)
     while True:
-        at = space(data, at, end)
-        if at >= end:
-            return LEFT
-        byte = data[at]
-        where = frames[depth, WHAT]
-        if todo == AFTER:
-            if byte == 44:
-                at += 1
-                todo = NAME if where <= IN_OBJECT else VALUE
-                continue
-            if byte != (125 if where <= IN_OBJECT else 93):
+        # Mostly an object is as the last one was: its next name is the one that is expected, and there is one space
+        # or none around it. What is not so takes the longer way.
+        direct = False
+        if depth == 0 and todo <= NAME and at < end and load_u8(data, at) == 34:
+            seen = frames[ROOT, NAMES_SEEN]
+            if seen < EXPECTED_NAMES and is_expected(data, at + 1, end, expected, seen):
+                colon = at + 2 + expected[np.uint64(seen), NAME_LENGTH]
+                first = _after_space(data, colon + 1, end)
+                if first < end and load_u8(data, colon) == 58 and load_u8(data, first) > 32:
+                    frames[ROOT, NAMES_SEEN] = seen + 1
+                    target, slot = expected[np.uint64(seen), NAME_NODE], row
+                    at, byte, direct = first, load_u8(data, first), True
+        if not direct:
+            at = space(data, at, end)
+            if at >= end:
                 return LEFT
-            closes = True
-        else:
-            closes = (todo == NAME_OR_END and byte == 125) or (todo == VALUE_OR_END and byte == 93)
-        if closes:
-            at += 1
-            if where == IN_ARRAY or where == IN_MAP:  # noqa: SIM109 - compiled
-                node = frames[depth, NODE]
-                inner = nodes[nodes[node, N_CHILD], N_DOMAIN]
-                words[nodes[node, N_BASE] + frames[depth, SLOT]] = counts[inner] - frames[depth, BEFORE]
-            depth -= 1
-            if depth < 0:
-                break
-            todo = AFTER
-            continue
-        if todo <= NAME:
-            if byte != 34:
-                return LEFT
-            at += 1
-            known = BAD
-            if where == IN_STRUCT:
-                slot = frames[depth, SLOT]
-                seen = frames[depth, NAMES_SEEN]
-                known = frames[depth, NODE] * EXPECTED_NAMES + seen if seen < EXPECTED_NAMES else BAD
-                frames[depth, NAMES_SEEN] = seen + 1
-            if known >= 0 and is_expected(data, at, end, expected, known):
-                target = expected[known, NAME_NODE]
-                close = at + expected[known, NAME_LENGTH]
-                length = np.int64(0)
-            else:
-                close, escapes, bits = string_end(data, at, end)
-                length = close - at
-                if close < 0 or length > MAX_NAME or (escapes and where != IN_OBJECT):
+            byte = load_u8(data, at)
+            where = frames[depth, WHAT]
+            if todo == AFTER:
+                if byte == 44:
+                    at += 1
+                    todo = NAME if where <= IN_OBJECT else VALUE
+                    continue
+                if byte != (125 if where <= IN_OBJECT else 93):
                     return LEFT
-                other |= bits
-            if where == IN_STRUCT:
-                if length > 0 or close == at:
+                closes = True
+            else:
+                closes = (todo == NAME_OR_END and byte == 125) or (todo == VALUE_OR_END and byte == 93)
+            if closes:
+                at += 1
+                if where == IN_ARRAY or where == IN_MAP:  # noqa: SIM109 - compiled
                     node = frames[depth, NODE]
-                    target = field_of(data, at, length, end, nodes[node, N_NAMES], nodes[node, N_BITS], fields, names)
-                    if known >= 0:
-                        expect(data, at, length, end, target, expected, known)
-            elif where == IN_MAP:
+                    inner = nodes[nodes[node, N_CHILD], N_DOMAIN]
+                    words[nodes[node, N_BASE] + frames[depth, SLOT]] = counts[inner] - frames[depth, BEFORE]
+                depth -= 1
+                if depth < 0:
+                    break
+                todo = AFTER
+                continue
+            if todo <= NAME:
+                if byte != 34:
+                    return LEFT
+                at += 1
+                known = BAD
+                if where == IN_STRUCT:
+                    slot = frames[depth, SLOT]
+                    seen = frames[depth, NAMES_SEEN]
+                    known = frames[depth, NODE] * EXPECTED_NAMES + seen if seen < EXPECTED_NAMES else BAD
+                    frames[depth, NAMES_SEEN] = seen + 1
+                if known >= 0 and is_expected(data, at, end, expected, known):
+                    target = expected[known, NAME_NODE]
+                    close = at + expected[known, NAME_LENGTH]
+                    length = np.int64(0)
+                else:
+                    close, escapes = string_end(data, at, end)
+                    length = close - at
+                    if close < 0 or length > MAX_NAME or (escapes and where != IN_OBJECT):
+                        return LEFT
+                if where == IN_STRUCT:
+                    if length > 0 or close == at:
+                        node = frames[depth, NODE]
+                        table, bits = nodes[node, N_NAMES], nodes[node, N_BITS]
+                        target = field_of(data, at, length, end, table, bits, fields, names)
+                        if known >= 0:
+                            expect(data, at, length, end, target, expected, known)
+                elif where == IN_MAP:
+                    target = nodes[frames[depth, NODE], N_CHILD]
+                    domain = nodes[target, N_DOMAIN]
+                    slot = counts[domain]
+                    if slot >= capacity[domain]:
+                        state[FULL_DOMAIN] = domain
+                        return FULL
+                    counts[domain] = slot + 1
+                    key = nodes[nodes[frames[depth, NODE], N_KEY], N_BASE] + slot
+                    words[key] = (at << WORD_LENGTH_BITS) | length
+                    valid[key] = 1
+                else:
+                    target = np.int64(0)
+                at = space(data, close + 1, end)
+                if at >= end or load_u8(data, at) != 58:
+                    return LEFT
+                at = space(data, at + 1, end)
+                if at >= end:
+                    return LEFT
+                byte = load_u8(data, at)
+            elif where == IN_ARRAY:
                 target = nodes[frames[depth, NODE], N_CHILD]
                 domain = nodes[target, N_DOMAIN]
                 slot = counts[domain]
@@ -196,36 +234,16 @@ def _decode_one(  # type: ignore[no-untyped-def]
                     state[FULL_DOMAIN] = domain
                     return FULL
                 counts[domain] = slot + 1
-                key = nodes[nodes[frames[depth, NODE], N_KEY], N_BASE] + slot
-                words[key] = (at << WORD_LENGTH_BITS) | length
-                valid[key] = 1
             else:
                 target = np.int64(0)
-            at = space(data, close + 1, end)
-            if at >= end or data[at] != 58:
-                return LEFT
-            at = space(data, at + 1, end)
-            if at >= end:
-                return LEFT
-            byte = data[at]
-        elif where == IN_ARRAY:
-            target = nodes[frames[depth, NODE], N_CHILD]
-            domain = nodes[target, N_DOMAIN]
-            slot = counts[domain]
-            if slot >= capacity[domain]:
-                state[FULL_DOMAIN] = domain
-                return FULL
-            counts[domain] = slot + 1
-        else:
-            target = np.int64(0)
         todo = AFTER
-        kind = nodes[target, N_KIND]  # of target 0, which is the root, it is not asked
-        place = nodes[target, N_BASE] + slot
+        node_row = np.uint64(target)
+        kind = nodes[node_row, N_KIND]  # of target 0, which is the root, it is not asked
+        place = np.uint64(nodes[node_row, N_BASE] + slot)
         if target != 0 and valid[place] != 0:
             return LEFT  # the name is there twice
         if byte == 34:
-            at, bits = take_string(data, at, end, kind, target, place, nodes, words, valid, arena, state)
-            other |= bits
+            at = take_string(data, at, end, kind, target, place, nodes, words, valid, arena, state)
         elif byte == 123 or byte == 91:
             depth += 1
             if depth >= DEPTH:
@@ -257,7 +275,10 @@ def _decode_one(  # type: ignore[no-untyped-def]
             return LEFT
         if at < 0:
             return FULL if at == NO_ROOM else LEFT
-    if other & HIGHS != 0 and not is_utf8(data, begin, at):
+        if depth == 0 and at < end and load_u8(data, at) == 44:
+            at = _after_space(data, at + 1, end)
+            todo = NAME
+    if not is_ascii(data, begin, at) and not is_utf8(data, begin, at):
         return LEFT
     return DONE
 

@@ -60,14 +60,15 @@ def field_of(data, at, length, end, first, bits, fields, names):  # type: ignore
 
 @njit(inline="always")
 def is_expected(data, at, end, expected, known):  # type: ignore[no-untyped-def]
-    """Whether data[at:] is the name that is expected, and the quote after it."""
-    length = expected[known, NAME_LENGTH]
-    if length == 0 or at + LONGEST_EXPECTED + 1 > end:
+    """Whether data[at:end] is the name that is expected, the quote after it, and more."""
+    place = np.uint64(known)
+    length = expected[place, NAME_LENGTH]
+    if length == 0 or at + length + 1 >= end or at + LONGEST_EXPECTED + 1 > len(data):
         return False
-    if (load_u64(data, at) ^ np.uint64(expected[known, WORD_1])) & np.uint64(expected[known, MASK_1]) != 0:
+    if (load_u64(data, at) ^ np.uint64(expected[place, WORD_1])) & np.uint64(expected[place, MASK_1]) != 0:
         return False
     return length < 8 or (
-        (load_u64(data, at + 8) ^ np.uint64(expected[known, WORD_2])) & np.uint64(expected[known, MASK_2]) == 0
+        (load_u64(data, at + 8) ^ np.uint64(expected[place, WORD_2])) & np.uint64(expected[place, MASK_2]) == 0
     )
 
 

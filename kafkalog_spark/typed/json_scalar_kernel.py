@@ -7,6 +7,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from kafkalog_spark.log.kernels.primitives import load_u8
 from kafkalog_spark.typed.json_fields import (
     ARENA_USED,
     BAD,
@@ -54,46 +55,46 @@ def number_at(data, at, end):  # type: ignore[no-untyped-def]
     """A number at data[at:end] -> (where it ends or BAD, its digits as one whole number, how many these are without
     zeros in front, its power of ten, whether it is negative, whether it is a whole number)."""
     begin = at
-    negative = data[at] == 45
+    negative = load_u8(data, at) == 45
     if negative:
         at += 1
     digits, count, power, whole = np.int64(0), 0, np.int64(0), True
-    if at >= end or data[at] < 48 or data[at] > 57:
+    if at >= end or load_u8(data, at) < 48 or load_u8(data, at) > 57:
         return BAD, digits, count, power, negative, whole
-    if data[at] == 48:
+    if load_u8(data, at) == 48:
         at += 1
-        if at < end and 48 <= data[at] <= 57:
+        if at < end and 48 <= load_u8(data, at) <= 57:
             return BAD, digits, count, power, negative, whole
     else:
-        while at < end and 48 <= data[at] <= 57:
+        while at < end and 48 <= load_u8(data, at) <= 57:
             if count < 18:
-                digits = digits * 10 + (np.int64(data[at]) - 48)
+                digits = digits * 10 + (np.int64(load_u8(data, at)) - 48)
             count += 1
             at += 1
-    if at < end and data[at] == 46:
+    if at < end and load_u8(data, at) == 46:
         whole = False
         at += 1
         first = at
-        while at < end and 48 <= data[at] <= 57:
+        while at < end and 48 <= load_u8(data, at) <= 57:
             if count < 18:
-                digits = digits * 10 + (np.int64(data[at]) - 48)
+                digits = digits * 10 + (np.int64(load_u8(data, at)) - 48)
                 power -= 1
-            if count > 0 or data[at] != 48:
+            if count > 0 or load_u8(data, at) != 48:
                 count += 1
             at += 1
         if at == first:
             return BAD, digits, count, power, negative, whole
-    if at < end and (data[at] == 101 or data[at] == 69):
+    if at < end and (load_u8(data, at) == 101 or load_u8(data, at) == 69):
         whole = False
         at += 1
-        minus = at < end and data[at] == 45
-        if minus or (at < end and data[at] == 43):
+        minus = at < end and load_u8(data, at) == 45
+        if minus or (at < end and load_u8(data, at) == 43):
             at += 1
         first = at
         exponent = np.int64(0)
-        while at < end and 48 <= data[at] <= 57:
+        while at < end and 48 <= load_u8(data, at) <= 57:
             if exponent < 100_000:
-                exponent = exponent * 10 + (np.int64(data[at]) - 48)
+                exponent = exponent * 10 + (np.int64(load_u8(data, at)) - 48)
             at += 1
         if at == first:
             return BAD, digits, count, power, negative, whole
@@ -105,16 +106,15 @@ def number_at(data, at, end):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def take_string(data, at, end, kind, target, place, nodes, words, valid, arena, state):  # type: ignore[no-untyped-def]
-    """The string whose quote is at data[at] -> (the place after it, or BAD for one that is left; its bits as of
-    string_end)."""
+    """The string whose quote is at data[at] -> the place after it, or BAD for one that is left."""
     at += 1
-    close, escapes, bits = string_end(data, at, end)
+    close, escapes = string_end(data, at, end)
     if close < 0:
-        return BAD, np.uint64(0)
+        return BAD
     if target != 0:
         if kind == K_STRING:
             if close - at > MAX_STRING:
-                return BAD, np.uint64(0)
+                return BAD
             if escapes:
                 to = state[ARENA_USED]
                 state[ARENA_USED] = unescape(data, at, close, arena, to)
@@ -124,17 +124,17 @@ def take_string(data, at, end, kind, target, place, nodes, words, valid, arena, 
         elif kind == K_TIMESTAMP or kind == K_LOCAL:  # noqa: SIM109
             us, good = microseconds_of(data, at, close, kind == K_TIMESTAMP)
             if not good or (nodes[target, N_LOW] != 0 and not names_a_zone(data, at, close)):
-                return BAD, np.uint64(0)
+                return BAD
             words[place] = us
         elif kind == K_DATE:
             days, good = days_of(data, at, close)
             if not good or close - at != 10:
-                return BAD, np.uint64(0)
+                return BAD
             words[place] = days
         else:
-            return BAD, np.uint64(0)
+            return BAD
         valid[place] = 1
-    return close + 1, bits
+    return close + 1
 
 
 @njit(inline="always")
@@ -199,18 +199,24 @@ def take_number(data, at, end, kind, target, slot, place, nodes, words, valid, n
 
 
 @njit(inline="always")
+def _are(data, at, first, second, third):  # type: ignore[no-untyped-def]
+    """Whether these are the bytes from data[at] on."""
+    return load_u8(data, at) == first and load_u8(data, at + 1) == second and load_u8(data, at + 2) == third
+
+
+@njit(inline="always")
 def take_word(data, at, end, kind, target, place, words, valid):  # type: ignore[no-untyped-def]
     """`true`, `false` or `null` at data[at] -> the place after it; BAD for one that is left."""
-    byte = data[at]
+    byte = load_u8(data, at)
     size = 5 if byte == 102 else 4
     if at + size > end:
         return BAD
     if byte == 116:
-        good = data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101
+        good = _are(data, at + 1, 114, 117, 101)
     elif byte == 110:
-        good = data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108
+        good = _are(data, at + 1, 117, 108, 108)
     else:
-        good = data[at + 1] == 97 and data[at + 2] == 108 and data[at + 3] == 115 and data[at + 4] == 101
+        good = _are(data, at + 1, 97, 108, 115) and load_u8(data, at + 4) == 101
     if not good:
         return BAD
     if target != 0:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kafkalog_spark.log.kernels.primitives import load_u64
+from kafkalog_spark.log.kernels.primitives import load_u8, load_u64
 from kafkalog_spark.typed.json_fields import BAD
 
-ONES = np.uint64(0x0101010101010101)
 HIGHS = np.uint64(0x8080808080808080)
-QUOTES = np.uint64(0x2222222222222222)
-SLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-SPACES = np.uint64(0x2020202020202020)
+LANES = 32
+"""Bytes that are looked at together."""
+_QUOTE, _BACKSLASH, _SPACE = 34, 92, 32
 
 
 @intrinsic
@@ -28,10 +30,70 @@ def _low_zeros(typingctx, word):  # type: ignore[no-untyped-def]
     return types.int64(types.uint64), generate
 
 
+def _lanes(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """LANES bytes of a buffer as a vector, and what makes a vector of one number."""
+    vector = ir.VectorType(ir.IntType(8), LANES)
+    data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
+    place = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [args[1]])
+    loaded = builder.load(builder.bitcast(place, vector.as_pointer()), align=1)
+    return loaded, lambda number: ir.Constant(vector, [number] * LANES)
+
+
+def _as_bits(builder: Any, found: Any) -> Any:
+    """A vector of truths as a uint64, the first one lowest."""
+    bits = builder.bitcast(found, ir.IntType(LANES))
+    return builder.zext(bits, ir.IntType(64))
+
+
+@intrinsic
+def _ends_of_plain(typingctx, buffer, at):  # type: ignore[no-untyped-def]
+    """Which of the LANES bytes from buffer[at] on are no plain characters of a string: quotes, backslashes, control
+    characters. The lowest bit is the first byte's; no bounds check."""
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        loaded, all_of = _lanes(context, builder, sig, args)
+        found = builder.icmp_unsigned("==", loaded, all_of(_QUOTE))
+        found = builder.or_(found, builder.icmp_unsigned("==", loaded, all_of(_BACKSLASH)))
+        found = builder.or_(found, builder.icmp_unsigned("<", loaded, all_of(_SPACE)))
+        return _as_bits(builder, found)
+
+    return types.uint64(buffer, types.int64), generate
+
+
+@intrinsic
+def _others(typingctx, buffer, at):  # type: ignore[no-untyped-def]
+    """Which of the LANES bytes from buffer[at] on are not ASCII, as `_ends_of_plain`."""
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        loaded, all_of = _lanes(context, builder, sig, args)
+        return _as_bits(builder, builder.icmp_signed("<", loaded, all_of(0)))
+
+    return types.uint64(buffer, types.int64), generate
+
+
+@njit(inline="always")
+def is_ascii(data, at, end):  # type: ignore[no-untyped-def]
+    """Whether data[at:end] is ASCII."""
+    while at + LANES <= end:
+        if _others(data, at) != 0:
+            return False
+        at += LANES
+    if at < end and at + LANES <= len(data):  # more than is asked for, which does not count
+        return _others(data, at) & ((np.uint64(1) << np.uint64(end - at)) - np.uint64(1)) == 0
+    while at < end:
+        if load_u8(data, at) >= 0x80:
+            return False
+        at += 1
+    return True
+
+
 @njit(inline="always")
 def space(data, at, end):  # type: ignore[no-untyped-def]
     """The place of the next byte that is not white space."""
-    while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
+    while at < end:
+        byte = load_u8(data, at)
+        if byte != 32 and byte != 10 and byte != 13 and byte != 9:
+            break
         at += 1
     return at
 
@@ -54,7 +116,7 @@ def _code(data, at, end):  # type: ignore[no-untyped-def]
         return BAD
     code = np.int64(0)
     for i in range(4):
-        digit = _hex(data[at + i])
+        digit = _hex(load_u8(data, at + i))
         if digit < 0:
             return BAD
         code = code * 16 + digit
@@ -63,39 +125,31 @@ def _code(data, at, end):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def string_end(data, at, end):  # type: ignore[no-untyped-def]
-    """From after a quote -> (the place of the closing one or BAD, whether there are escapes, bits of other bytes than
-    ASCII, maybe of some that follow)."""
-    other = np.uint64(0)
+    """From after a quote -> (the place of the closing one or BAD, whether there are escapes)."""
     escapes = False
     while True:
-        found = False
-        while at + 8 <= end:
-            word = load_u64(data, at)
-            other |= word
-            quotes = word ^ QUOTES
-            slashes = word ^ SLASHES
-            special = (((quotes - ONES) & ~quotes) | ((slashes - ONES) & ~slashes) | ((word - SPACES) & ~word)) & HIGHS
-            if special != 0:
-                at += _low_zeros(special) >> 3
-                found = True
+        found = np.uint64(0)
+        while at + LANES <= len(data) and at < end:  # bytes after the end are looked at, and do not count
+            found = _ends_of_plain(data, at)
+            if found != 0:
+                at += _low_zeros(found)
                 break
-            at += 8
-        if not found:
-            while at < end and data[at] != 34 and data[at] != 92 and data[at] >= 32:
-                other |= np.uint64(data[at])
+            at += LANES
+        if found == 0:
+            while at < end and load_u8(data, at) != 34 and load_u8(data, at) != 92 and load_u8(data, at) >= 32:
                 at += 1
-            if at >= end:
-                return BAD, escapes, other
-        byte = data[at]
+        if at >= end:
+            return BAD, escapes
+        byte = load_u8(data, at)
         if byte == 34:
-            return at, escapes, other
+            return at, escapes
         if byte != 92 or at + 1 >= end:
-            return BAD, escapes, other
+            return BAD, escapes
         escapes = True
-        byte = data[at + 1]
+        byte = load_u8(data, at + 1)
         if byte == 117:
             if _code(data, at + 2, end) < 0:
-                return BAD, escapes, other
+                return BAD, escapes
             at += 6
         elif (
             byte == 34
@@ -109,20 +163,20 @@ def string_end(data, at, end):  # type: ignore[no-untyped-def]
         ):
             at += 2
         else:
-            return BAD, escapes, other
+            return BAD, escapes
 
 
 @njit
 def unescape(data, at, end, arena, to):  # type: ignore[no-untyped-def]
     """Write a string with escapes, which string_end has found good, to arena[to:]; where it ends there."""
     while at < end:
-        byte = data[at]
+        byte = load_u8(data, at)
         if byte != 92:
             arena[to] = byte
             at += 1
             to += 1
             continue
-        byte = data[at + 1]
+        byte = load_u8(data, at + 1)
         at += 2
         if byte == 117:
             code = _code(data, at, end)
@@ -162,7 +216,7 @@ def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
         if at + 8 <= end and load_u64(data, at) & HIGHS == 0:
             at += 8
             continue
-        byte = data[at]
+        byte = load_u8(data, at)
         if byte < 0x80:
             at += 1
             continue
@@ -179,10 +233,10 @@ def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
             high = 0x8F if byte == 0xF4 else 0xBF
         else:
             return False
-        if at + more >= end or data[at + 1] < low or data[at + 1] > high:
+        if at + more >= end or load_u8(data, at + 1) < low or load_u8(data, at + 1) > high:
             return False
         for i in range(2, more + 1):
-            if data[at + i] & 0xC0 != 0x80:
+            if load_u8(data, at + i) & 0xC0 != 0x80:
                 return False
         at += more + 1
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import tracemalloc
 
 import numpy as np
@@ -10,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
 from kafkalog_spark.typed.decoder import decoder_of, format_of
 from kafkalog_spark.typed.json_format import JsonDecoder
 from kafkalog_spark.typed.json_options import json_options
+from kafkalog_spark.typed.left_rows import buffers_of
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, comparable
 
@@ -34,6 +37,52 @@ def test_the_kernel_gives_what_plain_python_gives(zone: str) -> None:
     assert np.array_equal(fast.bad, slow.bad)
     first = int(np.argmax(fast.bad))
     assert fast.why(first) == slow.why(first)
+
+
+ORDER = (
+    b'{"id":148,"user":"user-285149","amount":7271.5,"country":"US","active":false,"at":"2024-09-19T17:54:37.029Z",'
+    b'"note":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx","tags":["a"],"last":null}'
+)
+ORDER_DDL = (
+    "id bigint, user string, amount double, active boolean, at timestamp, note string, tags array<string>, last string"
+)
+
+
+def test_objects_that_are_nearly_as_the_last_one() -> None:
+    """Each byte in its turn left out, another one, one more, or the last one; a whole object between any two."""
+    chance = random.Random(5)
+    others = b' ,:"\\{}[]09-.etfn\t\n\x01\x80\xc3'
+    values = []
+    for at in range(len(ORDER)):
+        other = bytes([chance.choice(others)])
+        values += [ORDER, ORDER[:at] + ORDER[at + 1 :], ORDER[:at] + other + ORDER[at + 1 :]]
+        values += [ORDER, ORDER[:at] + other + ORDER[at:], ORDER[:at]]
+    array = pa.array(values, pa.binary())
+    ours = decoder(f"{ORDER_DDL}, _corrupt_record string")
+    fast, slow = ours.decode(array), ours._slowly(array)
+    assert_same(comparable(fast.columns), comparable(slow.columns), values)
+    assert fast.bad is not None
+    assert slow.bad is not None
+    assert np.array_equal(fast.bad, slow.bad)
+    assert not fast.bad[::3].any()
+
+
+@pytest.mark.parametrize("style", ["as it is", "spaced", "indented", "shuffled", "not ASCII"])
+def test_the_kernel_decides_what_is_json_whatever_its_style(style: str) -> None:
+    from kafkalog_spark.typed.json_columns import Decoding
+
+    order = json.loads(ORDER)
+    rows = [{**order, "id": n, "note": "ü" * n if style == "not ASCII" else "x" * n} for n in range(200)]
+    if style == "shuffled":
+        chance = random.Random(6)
+        rows = [dict(chance.sample(sorted(row.items()), len(row))) for row in rows]
+    separators = (",", ":") if style == "as it is" else None
+    indent = 2 if style == "indented" else None
+    texts = [json.dumps(row, separators=separators, indent=indent, ensure_ascii=False).encode() for row in rows]
+    ours = decoder(ORDER_DDL)
+    array = pa.array(texts, pa.binary())
+    assert not len(Decoding(ours._program, SpareMemory(), *buffers_of(array)).left)
+    assert_same(comparable(ours.decode(array).columns), comparable(ours._slowly(array).columns), texts)
 
 
 def test_pieces_of_arrays_large_arrays_and_empty_ones() -> None:

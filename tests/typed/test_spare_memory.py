@@ -49,6 +49,24 @@ def test_a_batch_that_somebody_has_stays_as_it_is() -> None:
     assert view.tolist() == list(range(9, 39))
 
 
+@pytest.mark.parametrize(("name", "line"), [("json", '{{"id":{0},"text":"{1}"}}'), ("csv", "{0},{1}")])
+def test_a_batch_of_texts_that_somebody_has_stays_as_it_is(name: str, line: str) -> None:
+    decoder = decoder_of(name, {}, WANTED)
+
+    def decoded(first: int, count: int) -> pa.StructArray:
+        texts = [line.format(i, "x" * (i % 7 + 1)).encode() for i in range(first, first + count)]
+        return decoder.decode(pa.array(texts, pa.binary())).columns
+
+    held = {(first, count): decoded(first, count) for first in range(0, 400, 50) for count in (5, 50)}
+    part = decoded(7, 300).slice(3, 20)
+    ids = decoded(9, 30).field("id").to_numpy()
+    decoded(1, 400)
+    for (first, count), columns in held.items():
+        assert columns.to_pylist() == [{"id": i, "text": "x" * (i % 7 + 1)} for i in range(first, first + count)]
+    assert part.to_pylist() == [{"id": i, "text": "x" * (i % 7 + 1)} for i in range(10, 30)]
+    assert ids.tolist() == list(range(9, 39))
+
+
 @counts_exactly
 def test_memory_is_filled_again_when_its_batch_is_gone() -> None:
     decoder = decoder_of("avro", {"schema": json.dumps(SCHEMA)}, WANTED)

@@ -81,6 +81,18 @@ def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type:
 
 
 @intrinsic
+def load_u8(typingctx, buffer, at):  # type: ignore[no-untyped-def]
+    """buffer[at], a uint8, for an `at` that is not negative: Numba asks that of each index. No bounds check."""
+    signature = types.uint8(buffer, types.int64)
+
+    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
+        return builder.load(builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [args[1]]))
+
+    return signature, generate
+
+
+@intrinsic
 def load_u64(typingctx, buffer, at):  # type: ignore[no-untyped-def]
     """The 8 bytes buffer[at:at + 8] as one uint64, the first byte lowest; no bounds check."""
     signature = types.uint64(buffer, types.int64)
