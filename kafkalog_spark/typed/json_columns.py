@@ -54,7 +54,7 @@ class Decoding:
         self._flags = np.zeros(self._rows, np.uint8)
         state = np.zeros(3, np.int64)
         frames = np.empty((fields.DEPTH + program.domains, fields.FRAME_WIDTH), np.int64)
-        expected = np.zeros((len(program.nodes) * fields.EXPECTED_NAMES, fields.EXPECTED_WIDTH), np.int64)
+        expected = np.zeros(len(program.nodes) * fields.EXPECTED_NAMES * fields.EXPECTED_WIDTH, np.int64)
         room = np.array(capacity, np.int64)
         row = 0
         while True:

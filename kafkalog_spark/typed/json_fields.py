@@ -36,9 +36,9 @@ ARENA_USED, NUMBERS_USED, FULL_DOMAIN = 0, 1, 2
 # columns of `numbers`: the node, its slot, where the digits lie as place << 12 | length
 OF_NODE, OF_SLOT, DIGITS = 0, 1, 2
 # columns of `expected`: the name that was at this place of the last object, and the quote after it, as two words with
-# masks; its length, 0 for none; its node
-WORD_1, MASK_1, WORD_2, MASK_2, NAME_LENGTH, NAME_NODE = 0, 1, 2, 3, 4, 5
-EXPECTED_WIDTH = 6
+# masks; its length, 0 for none; its node, and that node's kind and base
+WORD_1, MASK_1, WORD_2, MASK_2, NAME_LENGTH, NAME_NODE, NAME_KIND, NAME_BASE = 0, 1, 2, 3, 4, 5, 6, 7
+EXPECTED_WIDTH = 8
 EXPECTED_NAMES = 32
 """Names of an object that are expected where they were in the last one."""
 LONGEST_EXPECTED = 15

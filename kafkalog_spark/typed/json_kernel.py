@@ -37,6 +37,8 @@ from kafkalog_spark.typed.json_fields import (
     N_KEY,
     N_KIND,
     N_NAMES,
+    NAME_BASE,
+    NAME_KIND,
     NAME_LENGTH,
     NAME_NODE,
     NAMES_SEEN,
@@ -47,7 +49,7 @@ from kafkalog_spark.typed.json_fields import (
     SLOT,
     WHAT,
 )
-from kafkalog_spark.typed.json_names_kernel import expect, field_of, is_expected
+from kafkalog_spark.typed.json_names_kernel import expect, field_of, is_expected, row_of
 from kafkalog_spark.typed.json_program import WORD_ARENA, WORD_LENGTH_BITS
 from kafkalog_spark.typed.json_scalar_kernel import take_number, take_string, take_word
 from kafkalog_spark.typed.json_text_kernel import is_ascii, is_utf8, space, string_end
@@ -83,7 +85,7 @@ def decode_json(  # type: ignore[no-untyped-def]
     zeros. arena: uint8, as long as data. numbers: int64[m, 3], (node, slot, place << 12 | length) of each number that
     is left to a parser of decimals. state: int64[3]: bytes of the arena and rows of `numbers` that are used, which
     domain is full (BAD: `numbers`). flags: uint8 by row, DONE or LEFT. frames: int64[DEPTH, FRAME_WIDTH] and a row for
-    each domain, for the counts before a row. expected: int64[nodes * EXPECTED_NAMES, EXPECTED_WIDTH], zeros at first.
+    each domain, for the counts before a row. expected: int64[nodes * EXPECTED_NAMES * EXPECTED_WIDTH], zeros at first.
 
     Returns the row that it ended before: all of them, or the one that was FULL.
     """
@@ -146,12 +148,14 @@ def _decode_one(  # type: ignore[no-untyped-def]
         direct = False
         if depth == 0 and todo <= NAME and at < end and load_u8(data, at) == 34:
             seen = frames[ROOT, NAMES_SEEN]
-            if seen < EXPECTED_NAMES and is_expected(data, at + 1, end, expected, seen):
-                colon = at + 2 + expected[np.uint64(seen), NAME_LENGTH]
+            name = row_of(seen)
+            if seen < EXPECTED_NAMES and is_expected(data, at + 1, end, expected, name):
+                colon = at + 2 + expected[name + NAME_LENGTH]
                 first = _after_space(data, colon + 1, end)
                 if first < end and load_u8(data, colon) == 58 and load_u8(data, first) > 32:
                     frames[ROOT, NAMES_SEEN] = seen + 1
-                    target, slot = expected[np.uint64(seen), NAME_NODE], row
+                    target, slot = expected[name + NAME_NODE], row
+                    kind, base = expected[name + NAME_KIND], expected[name + NAME_BASE]
                     at, byte, direct = first, load_u8(data, first), True
         if not direct:
             at = space(data, at, end)
@@ -190,9 +194,10 @@ def _decode_one(  # type: ignore[no-untyped-def]
                     seen = frames[depth, NAMES_SEEN]
                     known = frames[depth, NODE] * EXPECTED_NAMES + seen if seen < EXPECTED_NAMES else BAD
                     frames[depth, NAMES_SEEN] = seen + 1
-                if known >= 0 and is_expected(data, at, end, expected, known):
-                    target = expected[known, NAME_NODE]
-                    close = at + expected[known, NAME_LENGTH]
+                name = row_of(known)
+                if known >= 0 and is_expected(data, at, end, expected, name):
+                    target = expected[name + NAME_NODE]
+                    close = at + expected[name + NAME_LENGTH]
                     length = np.int64(0)
                 else:
                     close, escapes = string_end(data, at, end)
@@ -205,7 +210,8 @@ def _decode_one(  # type: ignore[no-untyped-def]
                         table, bits = nodes[node, N_NAMES], nodes[node, N_BITS]
                         target = field_of(data, at, length, end, table, bits, fields, names)
                         if known >= 0:
-                            expect(data, at, length, end, target, expected, known)
+                            kind, base = nodes[target, N_KIND], nodes[target, N_BASE]
+                            expect(data, at, length, target, kind, base, expected, name)
                 elif where == IN_MAP:
                     target = nodes[frames[depth, NODE], N_CHILD]
                     domain = nodes[target, N_DOMAIN]
@@ -236,10 +242,9 @@ def _decode_one(  # type: ignore[no-untyped-def]
                 counts[domain] = slot + 1
             else:
                 target = np.int64(0)
+            kind, base = nodes[target, N_KIND], nodes[target, N_BASE]  # of target 0, the root, they are not asked
         todo = AFTER
-        node_row = np.uint64(target)
-        kind = nodes[node_row, N_KIND]  # of target 0, which is the root, it is not asked
-        place = np.uint64(nodes[node_row, N_BASE] + slot)
+        place = np.uint64(base + slot)
         if target != 0 and valid[place] != 0:
             return LEFT  # the name is there twice
         if byte == 34:

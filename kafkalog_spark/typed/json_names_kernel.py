@@ -7,6 +7,7 @@ from numba import njit
 
 from kafkalog_spark.log.kernels.primitives import load_u64
 from kafkalog_spark.typed.json_fields import (
+    EXPECTED_WIDTH,
     F_AT,
     F_LENGTH,
     F_NODE,
@@ -14,6 +15,8 @@ from kafkalog_spark.typed.json_fields import (
     LONGEST_EXPECTED,
     MASK_1,
     MASK_2,
+    NAME_BASE,
+    NAME_KIND,
     NAME_LENGTH,
     NAME_NODE,
     WORD_1,
@@ -59,17 +62,22 @@ def field_of(data, at, length, end, first, bits, fields, names):  # type: ignore
 
 
 @njit(inline="always")
-def is_expected(data, at, end, expected, known):  # type: ignore[no-untyped-def]
-    """Whether data[at:end] is the name that is expected, the quote after it, and more."""
-    place = np.uint64(known)
-    length = expected[place, NAME_LENGTH]
+def is_expected(data, at, end, expected, row):  # type: ignore[no-untyped-def]
+    """Whether data[at:end] is the name that is expected, the quote after it, and more. row: where its row begins."""
+    length = expected[row + NAME_LENGTH]
     if length == 0 or at + length + 1 >= end or at + LONGEST_EXPECTED + 1 > len(data):
         return False
-    if (load_u64(data, at) ^ np.uint64(expected[place, WORD_1])) & np.uint64(expected[place, MASK_1]) != 0:
+    if (load_u64(data, at) ^ np.uint64(expected[row + WORD_1])) & np.uint64(expected[row + MASK_1]) != 0:
         return False
     return length < 8 or (
-        (load_u64(data, at + 8) ^ np.uint64(expected[place, WORD_2])) & np.uint64(expected[place, MASK_2]) == 0
+        (load_u64(data, at + 8) ^ np.uint64(expected[row + WORD_2])) & np.uint64(expected[row + MASK_2]) == 0
     )
+
+
+@njit(inline="always")
+def row_of(known):  # type: ignore[no-untyped-def]
+    """Where the row of an expected name begins: a uint64, which Numba takes as an index without a question."""
+    return np.uint64(known * EXPECTED_WIDTH)
 
 
 @njit
@@ -81,15 +89,16 @@ def _mask(count):  # type: ignore[no-untyped-def]
 
 
 @njit
-def expect(data, at, length, end, target, expected, known):  # type: ignore[no-untyped-def]
+def expect(data, at, length, target, kind, base, expected, row):  # type: ignore[no-untyped-def]
     """Expect this name next time, if it is short enough, and ASCII, so that nothing has to be looked at again."""
-    expected[known, NAME_LENGTH] = 0
-    if length == 0 or length > LONGEST_EXPECTED or at + LONGEST_EXPECTED + 1 > end:
+    expected[row + NAME_LENGTH] = 0
+    if length == 0 or length > LONGEST_EXPECTED or at + LONGEST_EXPECTED + 1 > len(data):
         return
     first, second = load_u64(data, at), load_u64(data, at + 8)
     one, two = _mask(length + 1), _mask(length - 7)
     if (first & np.uint64(one) & HIGHS) != 0 or (second & np.uint64(two) & HIGHS) != 0:
         return
-    expected[known, WORD_1], expected[known, MASK_1] = np.int64(first), one
-    expected[known, WORD_2], expected[known, MASK_2] = np.int64(second), two
-    expected[known, NAME_LENGTH], expected[known, NAME_NODE] = length, target
+    expected[row + WORD_1], expected[row + MASK_1] = np.int64(first), one
+    expected[row + WORD_2], expected[row + MASK_2] = np.int64(second), two
+    expected[row + NAME_LENGTH], expected[row + NAME_NODE] = length, target
+    expected[row + NAME_KIND], expected[row + NAME_BASE] = kind, base

@@ -51,6 +51,19 @@ def _bits_of(typingctx, number):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
+def _digits(data, at, end, number):  # type: ignore[no-untyped-def]
+    """(The place after the digits from data[at] on, `number` with them at its end). Of more than 18 digits nobody asks
+    for the number."""
+    while at < end:
+        digit = np.uint8(load_u8(data, at) - np.uint8(48))
+        if digit > 9:
+            break
+        number = number * 10 + np.int64(digit)
+        at += 1
+    return at, number
+
+
+@njit(inline="always")
 def number_at(data, at, end):  # type: ignore[no-untyped-def]
     """A number at data[at:end] -> (where it ends or BAD, its digits as one whole number, how many these are without
     zeros in front, its power of ten, whether it is negative, whether it is a whole number)."""
@@ -58,32 +71,25 @@ def number_at(data, at, end):  # type: ignore[no-untyped-def]
     negative = load_u8(data, at) == 45
     if negative:
         at += 1
-    digits, count, power, whole = np.int64(0), 0, np.int64(0), True
-    if at >= end or load_u8(data, at) < 48 or load_u8(data, at) > 57:
+    digits, count, power, whole = np.int64(0), np.int64(0), np.int64(0), True
+    first = at
+    at, digits = _digits(data, at, end, digits)
+    if at == first or (load_u8(data, first) == 48 and at - first > 1):
         return BAD, digits, count, power, negative, whole
-    if load_u8(data, at) == 48:
-        at += 1
-        if at < end and 48 <= load_u8(data, at) <= 57:
-            return BAD, digits, count, power, negative, whole
-    else:
-        while at < end and 48 <= load_u8(data, at) <= 57:
-            if count < 18:
-                digits = digits * 10 + (np.int64(load_u8(data, at)) - 48)
-            count += 1
-            at += 1
+    count = np.int64(0) if load_u8(data, first) == 48 else np.int64(at - first)
     if at < end and load_u8(data, at) == 46:
         whole = False
         at += 1
         first = at
-        while at < end and 48 <= load_u8(data, at) <= 57:
-            if count < 18:
-                digits = digits * 10 + (np.int64(load_u8(data, at)) - 48)
-                power -= 1
-            if count > 0 or load_u8(data, at) != 48:
-                count += 1
-            at += 1
+        if count == 0:
+            while at < end and load_u8(data, at) == 48:
+                at += 1
+        counted = at
+        at, digits = _digits(data, at, end, digits)
         if at == first:
             return BAD, digits, count, power, negative, whole
+        count += at - counted
+        power = first - at
     if at < end and (load_u8(data, at) == 101 or load_u8(data, at) == 69):
         whole = False
         at += 1
