@@ -56,7 +56,7 @@ from kafkalog_spark.typed.json_text_kernel import is_ascii, is_utf8, space, stri
 
 MAX_NAME = 40_000
 # what comes next
-NAME_OR_END, NAME, VALUE_OR_END, VALUE, AFTER = 0, 1, 2, 3, 4
+NAME_OR_END, NAME, VALUE_OR_END, VALUE, AFTER, CLOSED = 0, 1, 2, 3, 4, 5
 
 
 @kernel
@@ -130,129 +130,175 @@ def _after_space(data, at, end):  # type: ignore[no-untyped-def]
 def _decode_one(  # type: ignore[no-untyped-def]
     data, at, end, row, nodes, fields, names, counts, capacity, words, valid, arena, numbers, state, frames, expected
 ):
-    """One value: DONE, LEFT or FULL."""
+    """One value: DONE, LEFT or FULL.
+
+    Mostly an object is as the last one was, and `_as_the_last_one` takes all of it. What is not so, `_otherwise` takes.
+    The first one is short, so that a processor's registers hold what it needs; the other one is a call.
+    """
     begin = at
     at = space(data, at, end)
     if at >= end or load_u8(data, at) != 123:
         return LEFT
     at += 1
+    valid[np.uint64(nodes[ROOT, N_BASE] + row)] = 1
+    at, seen, todo = _as_the_last_one(data, at, end, row, nodes, words, valid, arena, numbers, state, expected)
+    if at >= 0 and todo != CLOSED:
+        at = _otherwise(
+            data, at, end, row, seen, todo, nodes, fields, names, counts, capacity, words, valid, arena, numbers, state,
+            frames, expected,
+        )  # fmt: skip
+    if at < 0:
+        return FULL if at == NO_ROOM else LEFT
+    if not is_ascii(data, begin, at) and not is_utf8(data, begin, at):
+        return LEFT
+    return DONE
+
+
+@njit(inline="always")
+def _as_the_last_one(data, at, end, row, nodes, words, valid, arena, numbers, state, expected):  # type: ignore[no-untyped-def]
+    """Fields of the root as long as their names are those that are expected, with one space or none around them, and
+    their values no objects and arrays -> (the place before which it ended, BAD or NO_ROOM; how many names there were;
+    what comes next)."""
+    seen, todo = np.int64(0), NAME_OR_END
+    while seen < EXPECTED_NAMES and at < end and load_u8(data, at) == 34:
+        name = row_of(seen)
+        if not is_expected(data, at + 1, end, expected, name):
+            break
+        colon = at + 2 + expected[name + NAME_LENGTH]
+        value = _after_space(data, colon + 1, end)
+        if value >= end or load_u8(data, colon) != 58:
+            break
+        byte = load_u8(data, value)
+        target, kind = expected[name + NAME_NODE], expected[name + NAME_KIND]
+        place = np.uint64(expected[name + NAME_BASE] + row)
+        if target != 0 and valid[place] != 0:
+            return BAD, seen, todo  # the name is there twice
+        if byte == 34:
+            value = take_string(data, value, end, kind, target, place, nodes, words, valid, arena, state)
+        elif byte == 45 or 48 <= byte <= 57:
+            value = take_number(data, value, end, kind, target, row, place, nodes, words, valid, numbers, state)
+        elif byte == 116 or byte == 102 or byte == 110:
+            value = take_word(data, value, end, kind, target, place, words, valid)
+        else:
+            break
+        if value < 0 or value >= end:
+            return min(value, BAD), seen, todo
+        seen += 1
+        byte = load_u8(data, value)
+        if byte == 125:
+            return value + 1, seen, CLOSED
+        if byte != 44:
+            return value, seen, AFTER
+        at, todo = _after_space(data, value + 1, end), NAME
+    return at, seen, todo
+
+
+@njit(_nrt=False)
+def _otherwise(  # type: ignore[no-untyped-def]
+    data, at, end, row, seen, todo, nodes, fields, names, counts, capacity, words, valid, arena, numbers, state, frames,
+    expected,
+):  # fmt: skip
+    """The rest of the root, whatever it holds -> the place after it, BAD or NO_ROOM."""
     depth = 0
     frames[ROOT, WHAT], frames[ROOT, NODE], frames[ROOT, SLOT] = IN_STRUCT, ROOT, row
-    valid[nodes[ROOT, N_BASE] + row] = 1
-    frames[ROOT, NAMES_SEEN] = 0
-    todo = NAME_OR_END
+    frames[ROOT, NAMES_SEEN] = seen
     target, slot = np.int64(0), np.int64(0)
     while True:
-        # Mostly an object is as the last one was: its next name is the one that is expected, and there is one space
-        # or none around it. What is not so takes the longer way.
-        direct = False
-        if depth == 0 and todo <= NAME and at < end and load_u8(data, at) == 34:
-            seen = frames[ROOT, NAMES_SEEN]
-            name = row_of(seen)
-            if seen < EXPECTED_NAMES and is_expected(data, at + 1, end, expected, name):
-                colon = at + 2 + expected[name + NAME_LENGTH]
-                first = _after_space(data, colon + 1, end)
-                if first < end and load_u8(data, colon) == 58 and load_u8(data, first) > 32:
-                    frames[ROOT, NAMES_SEEN] = seen + 1
-                    target, slot = expected[name + NAME_NODE], row
-                    kind, base = expected[name + NAME_KIND], expected[name + NAME_BASE]
-                    at, byte, direct = first, load_u8(data, first), True
-        if not direct:
-            at = space(data, at, end)
-            if at >= end:
-                return LEFT
-            byte = load_u8(data, at)
-            where = frames[depth, WHAT]
-            if todo == AFTER:
-                if byte == 44:
-                    at += 1
-                    todo = NAME if where <= IN_OBJECT else VALUE
-                    continue
-                if byte != (125 if where <= IN_OBJECT else 93):
-                    return LEFT
-                closes = True
-            else:
-                closes = (todo == NAME_OR_END and byte == 125) or (todo == VALUE_OR_END and byte == 93)
-            if closes:
+        at = space(data, at, end)
+        if at >= end:
+            return BAD
+        byte = load_u8(data, at)
+        where = frames[depth, WHAT]
+        if todo == AFTER:
+            if byte == 44:
                 at += 1
-                if where == IN_ARRAY or where == IN_MAP:  # noqa: SIM109 - compiled
-                    node = frames[depth, NODE]
-                    inner = nodes[nodes[node, N_CHILD], N_DOMAIN]
-                    words[nodes[node, N_BASE] + frames[depth, SLOT]] = counts[inner] - frames[depth, BEFORE]
-                depth -= 1
-                if depth < 0:
-                    break
-                todo = AFTER
+                todo = NAME if where <= IN_OBJECT else VALUE
                 continue
-            if todo <= NAME:
-                if byte != 34:
-                    return LEFT
-                at += 1
-                known = BAD
-                if where == IN_STRUCT:
-                    slot = frames[depth, SLOT]
-                    seen = frames[depth, NAMES_SEEN]
-                    known = frames[depth, NODE] * EXPECTED_NAMES + seen if seen < EXPECTED_NAMES else BAD
-                    frames[depth, NAMES_SEEN] = seen + 1
-                name = row_of(known)
-                if known >= 0 and is_expected(data, at, end, expected, name):
-                    target = expected[name + NAME_NODE]
-                    close = at + expected[name + NAME_LENGTH]
-                    length = np.int64(0)
-                else:
-                    close, escapes = string_end(data, at, end)
-                    length = close - at
-                    if close < 0 or length > MAX_NAME or (escapes and where != IN_OBJECT):
-                        return LEFT
-                if where == IN_STRUCT:
-                    if length > 0 or close == at:
-                        node = frames[depth, NODE]
-                        table, bits = nodes[node, N_NAMES], nodes[node, N_BITS]
-                        target = field_of(data, at, length, end, table, bits, fields, names)
-                        if known >= 0:
-                            kind, base = nodes[target, N_KIND], nodes[target, N_BASE]
-                            expect(data, at, length, target, kind, base, expected, name)
-                elif where == IN_MAP:
-                    target = nodes[frames[depth, NODE], N_CHILD]
-                    domain = nodes[target, N_DOMAIN]
-                    slot = counts[domain]
-                    if slot >= capacity[domain]:
-                        state[FULL_DOMAIN] = domain
-                        return FULL
-                    counts[domain] = slot + 1
-                    key = nodes[nodes[frames[depth, NODE], N_KEY], N_BASE] + slot
-                    words[key] = (at << WORD_LENGTH_BITS) | length
-                    valid[key] = 1
-                else:
-                    target = np.int64(0)
-                at = space(data, close + 1, end)
-                if at >= end or load_u8(data, at) != 58:
-                    return LEFT
-                at = space(data, at + 1, end)
-                if at >= end:
-                    return LEFT
-                byte = load_u8(data, at)
-            elif where == IN_ARRAY:
+            if byte != (125 if where <= IN_OBJECT else 93):
+                return BAD
+            closes = True
+        else:
+            closes = (todo == NAME_OR_END and byte == 125) or (todo == VALUE_OR_END and byte == 93)
+        if closes:
+            at += 1
+            if where == IN_ARRAY or where == IN_MAP:  # noqa: SIM109 - compiled
+                node = frames[depth, NODE]
+                inner = nodes[nodes[node, N_CHILD], N_DOMAIN]
+                words[nodes[node, N_BASE] + frames[depth, SLOT]] = counts[inner] - frames[depth, BEFORE]
+            depth -= 1
+            if depth < 0:
+                return at
+            todo = AFTER
+            continue
+        if todo <= NAME:
+            if byte != 34:
+                return BAD
+            at += 1
+            known = BAD
+            if where == IN_STRUCT:
+                slot = frames[depth, SLOT]
+                seen = frames[depth, NAMES_SEEN]
+                known = frames[depth, NODE] * EXPECTED_NAMES + seen if seen < EXPECTED_NAMES else BAD
+                frames[depth, NAMES_SEEN] = seen + 1
+            name = row_of(known)
+            if known >= 0 and is_expected(data, at, end, expected, name):
+                target = expected[name + NAME_NODE]
+                close = at + expected[name + NAME_LENGTH]
+                length = np.int64(0)
+            else:
+                close, escapes = string_end(data, at, end)
+                length = close - at
+                if close < 0 or length > MAX_NAME or (escapes and where != IN_OBJECT):
+                    return BAD
+            if where == IN_STRUCT:
+                if length > 0 or close == at:
+                    node = frames[depth, NODE]
+                    table, bits = nodes[node, N_NAMES], nodes[node, N_BITS]
+                    target = field_of(data, at, length, end, table, bits, fields, names)
+                    if known >= 0:
+                        kind, base = nodes[target, N_KIND], nodes[target, N_BASE]
+                        expect(data, at, length, target, kind, base, expected, name)
+            elif where == IN_MAP:
                 target = nodes[frames[depth, NODE], N_CHILD]
                 domain = nodes[target, N_DOMAIN]
                 slot = counts[domain]
                 if slot >= capacity[domain]:
                     state[FULL_DOMAIN] = domain
-                    return FULL
+                    return NO_ROOM
                 counts[domain] = slot + 1
+                key = nodes[nodes[frames[depth, NODE], N_KEY], N_BASE] + slot
+                words[key] = (at << WORD_LENGTH_BITS) | length
+                valid[key] = 1
             else:
                 target = np.int64(0)
-            kind, base = nodes[target, N_KIND], nodes[target, N_BASE]  # of target 0, the root, they are not asked
+            at = space(data, close + 1, end)
+            if at >= end or load_u8(data, at) != 58:
+                return BAD
+            at = space(data, at + 1, end)
+            if at >= end:
+                return BAD
+            byte = load_u8(data, at)
+        elif where == IN_ARRAY:
+            target = nodes[frames[depth, NODE], N_CHILD]
+            domain = nodes[target, N_DOMAIN]
+            slot = counts[domain]
+            if slot >= capacity[domain]:
+                state[FULL_DOMAIN] = domain
+                return NO_ROOM
+            counts[domain] = slot + 1
+        else:
+            target = np.int64(0)
+        kind, base = nodes[target, N_KIND], nodes[target, N_BASE]  # of target 0, the root, they are not asked
         todo = AFTER
         place = np.uint64(base + slot)
         if target != 0 and valid[place] != 0:
-            return LEFT  # the name is there twice
+            return BAD  # the name is there twice
         if byte == 34:
             at = take_string(data, at, end, kind, target, place, nodes, words, valid, arena, state)
         elif byte == 123 or byte == 91:
             depth += 1
             if depth >= DEPTH:
-                return LEFT
+                return BAD
             at += 1
             todo = NAME_OR_END if byte == 123 else VALUE_OR_END
             if target == 0:
@@ -260,14 +306,14 @@ def _decode_one(  # type: ignore[no-untyped-def]
                 continue
             if byte == 91:
                 if kind != K_ARRAY:
-                    return LEFT
+                    return BAD
                 frames[depth, WHAT] = IN_ARRAY
             elif kind == K_STRUCT:
                 frames[depth, WHAT] = IN_STRUCT
             elif kind == K_MAP:
                 frames[depth, WHAT] = IN_MAP
             else:
-                return LEFT
+                return BAD
             frames[depth, NODE], frames[depth, SLOT], frames[depth, NAMES_SEEN] = target, slot, 0
             if kind != K_STRUCT:
                 frames[depth, BEFORE] = counts[nodes[nodes[target, N_CHILD], N_DOMAIN]]
@@ -277,15 +323,9 @@ def _decode_one(  # type: ignore[no-untyped-def]
         elif byte == 116 or byte == 102 or byte == 110:
             at = take_word(data, at, end, kind, target, place, words, valid)
         else:
-            return LEFT
+            return BAD
         if at < 0:
-            return FULL if at == NO_ROOM else LEFT
-        if depth == 0 and at < end and load_u8(data, at) == 44:
-            at = _after_space(data, at + 1, end)
-            todo = NAME
-    if not is_ascii(data, begin, at) and not is_utf8(data, begin, at):
-        return LEFT
-    return DONE
+            return at
 
 
 @kernel
