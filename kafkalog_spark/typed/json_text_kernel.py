@@ -33,8 +33,9 @@ def _low_zeros(typingctx, word):  # type: ignore[no-untyped-def]
 def _lanes(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """LANES bytes of a buffer as a vector, and what makes a vector of one number."""
     vector = ir.VectorType(ir.IntType(8), LANES)
-    data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
-    place = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [args[1]])
+    (buffer, at), (kind, _) = args, sig.args
+    data = cgutils.create_struct_proxy(kind)(context, builder, buffer).data
+    place = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [at])
     loaded = builder.load(builder.bitcast(place, vector.as_pointer()), align=1)
     return loaded, lambda number: ir.Constant(vector, [number] * LANES)
 
