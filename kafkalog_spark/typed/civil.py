@@ -13,6 +13,11 @@ from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 DAY_US = 86_400_000_000
+_FIRST_GREGORIAN = -141_427
+"""1582-10-15."""
+_JULIAN_DAY_OF_1970 = 2_440_588
+_DAYS_BEFORE, _YEARS_BEFORE = 32_082, 4800
+"""From March of the Julian year -4800 to the first Julian day."""
 _TRIMMED = "".join(map(chr, [*range(33), 127]))
 _ERA_DAYS, _ERA_YEARS = 146_097, 400
 _SHORT_IDS = {
@@ -39,6 +44,21 @@ def days_of(year: int, month: int, day: int) -> int:
     era, of_era = divmod(y, _ERA_YEARS)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     return era * _ERA_DAYS + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def days_of_hybrid(days: int) -> int:
+    """Days since 1970 of the date that a calendar with Julian dates before 1582-10-15 has at `days`
+    (RebaseDateTime.rebaseJulianToGregorianDays)."""
+    if days >= _FIRST_GREGORIAN:
+        return days
+    # by the Julian day number, in years that begin in March, four of which are 1,461 days (Richards' algorithm)
+    since = days + _JULIAN_DAY_OF_1970 + _DAYS_BEFORE
+    years = (4 * since + 3) // 1461
+    of_year = since - 1461 * years // 4
+    months = (5 * of_year + 2) // 153
+    day = of_year - (153 * months + 2) // 5 + 1
+    year, month = years - _YEARS_BEFORE + months // 10, months + 3 - 12 * (months // 10)
+    return days_of(year, month, 1) + day - 1
 
 
 def time_us(hour: int, minute: int, second: int, us: int) -> int:

@@ -59,7 +59,7 @@ class CsvTokens:
         found = self._text[self._begin : self._at]
         if not found:
             return None
-        return found[:-2] if found.endswith("\r\n") else found[:-1] if found[-1] in "\r\n\f" else found
+        return found[:-2] if found.endswith("\r\n") else found[:-1] if found[-1] in "\r\n" else found
 
     # ---- characters
 

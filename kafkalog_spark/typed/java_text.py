@@ -6,20 +6,16 @@ import codecs
 import re
 from typing import Any
 
+_ENCODED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 
 
 def _malformed(error: UnicodeError) -> tuple[str, int]:
-    """Java replaces the bytes of an encoded surrogate (ED A0 80) by one character, Python each of them."""
+    """Java replaces the bytes of an encoded surrogate (ED A0 80), also where the last one is missing, by one character,
+    Python each of them."""
     assert isinstance(error, UnicodeDecodeError)
-    data, at = error.object, error.start
-    if data[at : at + 1] == b"\xed" and len(data) > at + 2 and _continues(data[at + 1]) and _continues(data[at + 2]):
-        return "�", at + 3
-    return "�", error.end
-
-
-def _continues(byte: int) -> bool:
-    return byte & 0xC0 == 0x80
+    surrogate = _ENCODED_SURROGATE.match(error.object, error.start)
+    return "�", error.end if surrogate is None else surrogate.end()
 
 
 codecs.register_error("kafkalog-java", _malformed)

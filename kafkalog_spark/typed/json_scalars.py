@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalog_spark.typed.civil import date_of_text, timestamp_of_text, us_of_local
+from kafkalog_spark.typed.civil import date_of_text, days_of_hybrid, timestamp_of_text, us_of_local
 from kafkalog_spark.typed.jackson import JacksonReader
 from kafkalog_spark.typed.jackson_tokens import Token
 from kafkalog_spark.typed.java_text import double_text, java_characters, json_quoted
@@ -170,9 +170,9 @@ def _days_as_text(text: str) -> int:
     if not text.lstrip("+-").isdecimal() or len(text) > 11:
         raise BadField("no date")
     days = int(text)
-    if not -(1 << 31) <= days < 1 << 31 or days < -141_427:
+    if not -(1 << 31) <= days < 1 << 31:
         raise BadField("no date")
-    return days
+    return days_of_hybrid(days)
 
 
 def decimal_of(text: str, kind: pa.DataType) -> Decimal:

@@ -37,6 +37,19 @@ def test_the_kernel_gives_what_plain_python_gives(options: dict[str, str]) -> No
     assert fast.why(first) == slow.why(first)
 
 
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [
+        (b'"a\f', '"a\f'), (b"a,b,c\f", "a,b,c\f"), (b"a,b,c\r\f", "a,b,c\r\f"), (b"a,b,c\n", "a,b,c"),
+        (b"a,b,c\r\n", "a,b,c"), (b"a,b,c\n\n", "a,b,c\n"),
+    ],
+)  # fmt: skip
+def test_the_corrupt_record_is_without_the_line_break_at_its_end(value: bytes, seen: str) -> None:
+    """seen: what from_csv of Spark 4.3 made of it. A form feed is none."""
+    found = decoder("id bigint, t string, _corrupt_record string").decode(pa.array([value]))
+    assert found.columns.field("_corrupt_record").to_pylist() == [seen]
+
+
 def test_most_plain_values_are_decided_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = decoder("id bigint, user string, amount double, at timestamp, flag boolean, day date, price decimal(10,2)")
 

@@ -85,6 +85,34 @@ def test_the_kernel_decides_what_is_json_whatever_its_style(style: str) -> None:
     assert_same(comparable(ours.decode(array).columns), comparable(ours._slowly(array).columns), texts)
 
 
+@pytest.mark.parametrize(
+    ("days", "since"),
+    [
+        (2147483647, 2147483647), (-141427, -141427), (-141428, -141438), (-200000, -200009), (-354286, -354291),
+        (-390810, -390814), (-500000, -500003), (-577000, -577001), (-719164, -719162), (-1000000, -999992),
+        (-99999999, -99997958), (-214748349, -214743952), (-2147483648, -2147439564),
+    ],
+)  # fmt: skip
+def test_days_as_text_are_of_the_calendar_that_spark_had_then(days: int, since: int) -> None:
+    """since: what from_json of Spark 4.3 made of them."""
+    found = decoder("d date").decode(pa.array([b'{"d":"%011d"}' % days]))
+    assert found.columns.field("d").cast(pa.int32()).to_pylist() == [since]
+
+
+@pytest.mark.parametrize(
+    ("data", "replaced"),
+    [
+        (b"\xe6\xed\xa5\xe6\x9c\xac", "\ufffd\ufffd\u672c"), (b"\xed\xa5", "\ufffd"), (b"\xed\xa5a", "\ufffda"),
+        (b"\xed\xa5\xa5", "\ufffd"), (b"\xed\xa5\xed\xa5", "\ufffd\ufffd"), (b"\xf1\x80\xed\xa5", "\ufffd\ufffd"),
+        (b"\xed", "\ufffd"), (b"\xe0\x80", "\ufffd\ufffd"), (b"\xf0\x90\x80", "\ufffd"), (b"\xc0\x80", "\ufffd\ufffd"),
+    ],
+)  # fmt: skip
+def test_what_is_not_utf8_is_replaced_as_java_replaces_it(data: bytes, replaced: str) -> None:
+    """replaced: what from_json of Spark 4.3 made of it."""
+    found = decoder("t string").decode(pa.array([b'{"t":"' + data + b'"}']))
+    assert found.columns.field("t").to_pylist() == [replaced]
+
+
 def test_pieces_of_arrays_large_arrays_and_empty_ones() -> None:
     ours = decoder("id bigint, tags array<string>")
     values = [b'{"id":1,"tags":["a"]}', None, b'{"id":2,"tags":[]}', b'{"id":3,"tags":["b","c"]}']
