@@ -30,6 +30,7 @@ _SHORT_IDS = {
     "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh", "EST": "-05:00", "MST": "-07:00", "HST": "-10:00",
 }  # fmt: skip
 """java.time.ZoneId.SHORT_IDS."""
+_PLAIN_DATE = re.compile(r"(?P<year>\d{4}|-\d{4,9}|\+\d{5,9})-(?P<month>\d\d)-(?P<day>\d\d)", re.ASCII)
 _OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
 _OFFSET_FORMS = re.compile(r"[+-](\d|\d\d|\d\d:\d\d|\d{4}|\d\d:\d\d:\d\d|\d{6})", re.ASCII)
 
@@ -139,6 +140,15 @@ _TIMESTAMP = re.compile(rf"([+-])?(\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ 
 _JUST_TIME = re.compile(
     rf"(?:T{_TIME}|(\d{{1,2}}):(\d{{1,2}})(?::(\d{{1,2}})(?:\.(\d*))?(.*)?)?)", re.ASCII | re.DOTALL
 )
+
+
+def date_of_plain_text(text: str) -> int:
+    """Days of YYYY-MM-DD and nothing else; a year of more digits has a sign, and one before the year 0 has -
+    (DateTimeFormatter.ISO_LOCAL_DATE). Raises ValueError."""
+    found = _PLAIN_DATE.fullmatch(text)
+    if found is None or found["year"] == "-0000":
+        raise ValueError("it is not of the form YYYY-MM-DD")
+    return days_of(int(found["year"]), int(found["month"]), int(found["day"]))
 
 
 def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int:

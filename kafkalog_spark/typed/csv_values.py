@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalog_spark.typed.civil import date_of_text, pattern_reader
+from kafkalog_spark.typed.civil import date_of_plain_text, date_of_text
 from kafkalog_spark.typed.csv_options import CsvOptions
 from kafkalog_spark.typed.csv_tokens import CsvTokens
 from kafkalog_spark.typed.java_text import java_decoded
@@ -25,7 +25,6 @@ _INTEGER = re.compile(r"[+-]?[\d]+")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEX = re.compile(r"([+-]?)0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP]([+-]?[0-9]+)")
 _BLANK = "".join(map(chr, range(33)))
-_PLAIN_DATE = pattern_reader("yyyy-MM-dd")
 MOST_COLUMNS = 20_480
 """Fields of a value that Spark's parser has room for (`maxColumns`)."""
 
@@ -148,5 +147,5 @@ def _date(text: str, options: CsvOptions) -> int:
             if not civil.fallback:
                 raise
     elif civil.fallback is False:
-        return _PLAIN_DATE(text)[0]
+        return date_of_plain_text(text)
     return date_of_text(text.replace("GMT", ""))

@@ -93,6 +93,21 @@ def test_every_type_is_read_as_spark_reads_it(type_: Json, value: Any, arrow: pa
     assert arrow is None or found == arrow
 
 
+@pytest.mark.parametrize(
+    ("named", "value", "read"),
+    [({"type": "fixed", "size": 2}, b"\1\2", b"\1\2"), ({"type": "enum", "symbols": ["A", "B"]}, b"\2", "B")],
+)
+@pytest.mark.parametrize(("reader", "is_read"), [("d.N1", True), ("N1", True), ("c.N2", False)])
+def test_fixed_and_enum_match_by_their_names_without_namespaces(
+    named: Json, value: bytes, read: Any, reader: str, is_read: bool
+) -> None:
+    """As from_avro of Spark 4.3 has it (Avro 1.12)."""
+    writer = record(("x", {**named, "name": "c.N1"}))
+    found = decode(writer, [value], record(("x", {**named, "name": reader})))
+    assert (found.bad is None) == is_read
+    assert not is_read or found.columns[0].as_py() == {"x": read}
+
+
 def test_a_key_twice_in_a_map_counts_once() -> None:
     many = [(f"k{i % 30}", i) for i in range(60)]
     for entries in ([("a", 1), ("b", 2), ("a", 3)], many):

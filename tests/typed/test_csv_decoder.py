@@ -50,6 +50,13 @@ def test_the_corrupt_record_is_without_the_line_break_at_its_end(value: bytes, s
     assert found.columns.field("_corrupt_record").to_pylist() == [seen]
 
 
+def test_dates_without_a_pattern_and_without_another_form() -> None:
+    """As from_csv of Spark 4.3 reads them."""
+    texts = ["0000-01-01", "-0044-03-15", "+12345-01-01", "2024-01-02T03", "12345-01-01", "1950-7-03", "+2024-01-02"]
+    found = decoder("d date", enabledatetimeparsingfallback="false").decode(pa.array([text.encode() for text in texts]))
+    assert found.columns.field("d").cast(pa.int32()).to_pylist() == [-719528, -735525, 3789391, None, None, None, None]
+
+
 def test_most_plain_values_are_decided_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = decoder("id bigint, user string, amount double, at timestamp, flag boolean, day date, price decimal(10,2)")
 

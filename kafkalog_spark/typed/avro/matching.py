@@ -26,10 +26,8 @@ def is_error(w: AvroType, r: AvroType) -> bool:
         return matching_branch(w, r) < 0
     if w.kind != r.kind:
         return not promotes(w, r)
-    if w.kind == "fixed":
-        return w.name != r.name or w.size != r.size
-    if w.kind == "enum":
-        return w.name != r.name
+    if w.kind in ("fixed", "enum"):  # by their names without namespaces, as Avro's specification and Java have it
+        return w.short_name != r.short_name or w.size != r.size
     return w.kind == "record" and _lacks_default(w, r)
 
 
@@ -40,8 +38,7 @@ def _lacks_default(w: AvroType, r: AvroType) -> bool:
 
 def matching_branch(w: AvroType, r: AvroType) -> int:
     """The branch of the union `r` that a value of `w`, which is no union, is read as; -1 for none: the same type, by
-    full
-    name where it has one; else a record of the same structure, those of the same short name first; else a promotion.
+    full name where it has one; else a record of the same structure, those of the same short name first; else a promotion.
     """
     structure = -1
     for i, branch in enumerate(r.branches):

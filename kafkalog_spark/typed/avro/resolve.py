@@ -194,7 +194,7 @@ class _Compiler:
         self.program.set(begin, 2, row)
 
     def _enum(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
-        if w.name != r.name:
+        if is_error(w, r):
             self.program.put(Op.REFUSED, path)
             return
         table: list[int] = []

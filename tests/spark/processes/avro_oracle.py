@@ -27,6 +27,12 @@ _DOCUMENTED = ("a length below 0", "a decimal with more digits", "milliseconds t
 """Why a value is bad that Spark reads: see "Values on which the two differ" in docs/typed_binary.md."""
 
 
+_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{of}.maxLength={1 << 26}" for of in ("bytes", "string", "collectionItems")
+)
+"""Without them a length that lies makes Avro ask for gigabytes, and a task that dies of that never ends."""
+
+
 def decoded(case: Case) -> Decoded:
     """What kafkalog makes of the values."""
     reader = parse_schema(case.reader)
@@ -41,7 +47,9 @@ def decoded(case: Case) -> Decoded:
 
 def main() -> None:
     jar, seed, schemas, values = sys.argv[1], *map(int, sys.argv[2:])
-    session = new_session("local[2]", {"spark.driver.extraClassPath": jar, "spark.sql.session.timeZone": "UTC"}, "OFF")
+    conf = {"spark.driver.extraClassPath": jar, "spark.driver.extraJavaOptions": _LIMITS}
+    conf["spark.sql.session.timeZone"] = "UTC"
+    session = new_session("local[2]", conf, "OFF")
     from pyspark.sql.avro.functions import from_avro
 
     result: dict[str, Any] = {"values": 0, "bad": 0, "allowed": 0, "failfast": 0, "different": []}
