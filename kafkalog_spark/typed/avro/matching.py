@@ -37,8 +37,10 @@ def _lacks_default(w: AvroType, r: AvroType) -> bool:
 
 
 def matching_branch(w: AvroType, r: AvroType) -> int:
-    """The branch of the union `r` that a value of `w`, which is no union, is read as; -1 for none: the same type, by
-    full name where it has one; else a record of the same structure, those of the same short name first; else a promotion.
+    """The branch of the union `r` that a value of `w`, which is no union, is read as; -1 for none.
+
+    The same type, by full name where it has one; else a record of the same structure, those of the same short name
+    first; else a promotion.
     """
     structure = -1
     for i, branch in enumerate(r.branches):
