@@ -62,7 +62,6 @@ class CsvDecoder:
         self._rows = CsvRows(columns, set(read.names), options)
         self._program = JsonProgram(read, options.civil)
         self._places = [1 + read.get_field_index(name) for name in columns.names]  # 0: not wanted
-        self._read = read
         self._spare = SpareMemory()
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:

@@ -10,7 +10,7 @@ value bad; those that only the writer has are skipped.
 from __future__ import annotations
 
 from kafkalog_spark.typed.avro import aliases, defaults
-from kafkalog_spark.typed.avro.matching import equal_types, is_error, matching_branch, promotes
+from kafkalog_spark.typed.avro.matching import equal_types, is_error, matching_branch
 from kafkalog_spark.typed.avro.program import As, Op, Program
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType
 from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, number_of_union, root_record
@@ -93,10 +93,10 @@ class _Compiler:
                 self._record(w, r, tree, path)
         elif w.kind == r.kind and w.kind in ("array", "map"):
             self._container(w, r, tree, path)
-        elif w.kind == r.kind == "enum":
-            self._enum(w, r, tree, path)
-        elif is_error(w, r) or not (w.kind == r.kind or promotes(w, r)):
+        elif is_error(w, r):
             self.program.put(Op.REFUSED, path)
+        elif w.kind == "enum":
+            self._enum(w, r, tree, path)
         else:
             self._leaf(w, r, tree, path, kept)
 
@@ -194,9 +194,6 @@ class _Compiler:
         self.program.set(begin, 2, row)
 
     def _enum(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
-        if is_error(w, r):
-            self.program.put(Op.REFUSED, path)
-            return
         table: list[int] = []
         for symbol in w.symbols:
             known = symbol if symbol in r.symbols else r.default_symbol
