@@ -47,11 +47,16 @@ class Script:
 
     def until(self, label: str, done: Callable[[Answer], bool], key: int, version: int, **values: Any) -> Answer:
         """Ask again and again; the answer that is the right one counts."""
+        answer = self.wait(done, key, version, **values)
+        self.answers[label] = self.shown(answer)
+        return answer
+
+    def wait(self, done: Callable[[Answer], bool], key: int, version: int, **values: Any) -> Answer:
+        """The same without keeping the answer."""
         end = time.monotonic() + WAIT_S
         while not done(answer := self._ask(key, version, values)):
-            assert time.monotonic() < end, f"{label}: {answer}"
+            assert time.monotonic() < end, f"{key}: {answer}"
             time.sleep(0.05)
-        self.answers[label] = self.shown(answer)
         return answer
 
     def shown(self, answer: Any) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from tests.broker.groups.helpers.consumer_script import WAIT_S, Script
+from tests.broker.groups.helpers.consumer_script import Answer, Script
 
 FIND, FETCH, PRODUCER, END, COMMIT = 10, 9, 22, 26, 28
 GROUP, NAME = "tx", "a-producer"
@@ -13,9 +12,9 @@ GROUP, NAME = "tx", "a-producer"
 
 def transactional(s: Script) -> None:
     """A member commits in its epoch, in others, as another; and what it loses meanwhile."""
-    _ask_until_served(s, FIND, 4, key_type=1, coordinator_keys=[NAME])
-    made = _ask_until_served(
-        s, PRODUCER, 5, transactional_id=NAME, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
+    s.wait(_is_served, FIND, 4, key_type=1, coordinator_keys=[NAME])
+    made = s.wait(
+        _is_served, PRODUCER, 5, transactional_id=NAME, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
     )
     producer = {name: made[name] for name in ("producer_id", "producer_epoch")}
 
@@ -67,13 +66,7 @@ def transactional(s: Script) -> None:
     s.beat("transactional: b leaves", GROUP, "b", -1)
 
 
-def _ask_until_served(s: Script, key: int, version: int, **values: Any) -> dict[str, Any]:
-    """The first answer without an error: a coordinator is found when its topic is there and read."""
-    end = time.monotonic() + WAIT_S
-    while True:
-        answer = s._ask(key, version, values)
-        codes = [answer.get("error_code", "none"), *(one["error_code"] for one in answer.get("coordinators", ()))]
-        if set(codes) == {"none"}:
-            return answer
-        assert time.monotonic() < end, answer
-        time.sleep(0.05)
+def _is_served(answer: Answer) -> bool:
+    """Without an error: a coordinator is found when its topic is there and read."""
+    codes = [answer.get("error_code", "none"), *(one["error_code"] for one in answer.get("coordinators", ()))]
+    return set(codes) == {"none"}
