@@ -15,8 +15,8 @@ from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, parse_leader_epochs
-from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
 from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.format.own_files import OWN_FILES, UNFINISHED
 from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata, uuid_to_text
 from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from kafkalog_spark.log.read.header_windows import Table, Window
@@ -25,8 +25,6 @@ from kafkalog_spark.log.read.small_files import parsed_file
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.check.record_check import RecordCheck
-
-_OWN_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE})
 
 
 @dataclass(slots=True)
@@ -157,11 +155,11 @@ class PartitionCheck:
         }
         for name in sorted(self.log.names):
             file = names.parse_segment_file(name)
-            if name in live or name in _OWN_FILES:
+            if name in live or name in OWN_FILES:
                 continue
             if file is not None and file.transient_suffix is None and file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX:
                 continue
-            if file is None and not name.endswith(TEMPORARY_SUFFIX):
+            if file is None and name not in UNFINISHED:
                 self._note(name, "is no file of a partition")
             elif file is not None and file.transient_suffix is None and file.suffix != names.LOG_SUFFIX:
                 self._note(name, "is an index without a .log; the next start of a broker removes it")

@@ -33,6 +33,13 @@ def test_deleted_files_and_indexes_without_a_log_go():
     assert plan.base_offsets == (7,)
 
 
+def test_small_files_that_a_crash_left_unfinished_go_and_those_of_others_stay():
+    plan = planned(
+        *segment(0), "leader-epoch-checkpoint", "leader-epoch-checkpoint.tmp", "partition.metadata.tmp", "a.tmp"
+    )
+    assert set(plan.removals) == {"leader-epoch-checkpoint.tmp", "partition.metadata.tmp"}
+
+
 def test_a_segment_without_one_of_its_indexes_is_not_complete():
     assert planned(name(0, ".log"), name(0, ".index")).complete == set()
     assert planned(name(0, ".log"), name(0, ".timeindex")).complete == set()

@@ -16,6 +16,7 @@ from pathlib import Path
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.durable import descriptor
+from kafkalog_spark.log.format.own_files import UNFINISHED
 from kafkalog_spark.log.write.segment_headers import headers_from
 
 
@@ -46,7 +47,11 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
     removed: list[tuple[int, str]] = []
     for name in listing:
         file = names.parse_segment_file(name)
-        if file is None or name in kept:
+        if file is None:
+            if name in UNFINISHED:
+                removed.append((1, name))
+            continue
+        if name in kept:
             continue
         if file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX and file.transient_suffix is None:
             continue
