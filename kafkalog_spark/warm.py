@@ -55,8 +55,11 @@ def warm() -> None:
 def _warm_formats() -> None:
     import pyarrow as pa
 
-    from kafkalog_spark.typed.decoder import decoder_of
+    from kafkalog_spark.typed.decoder import decoder_of, encoder_of
 
+    row = pa.array([{"a": 1.5}])
+    for name in ("json", "avro"):  # Protobuf is written by the kernels of Avro
+        encoder_of(name, {}, pa.schema(list(row.type))).encode(row)
     decoder_of("json", {}, pa.schema([("a", pa.string())])).decode(pa.array([b'{"a":"b"}']))
     decoder_of("csv", {}, pa.schema([("a", pa.string())])).decode(pa.array([b"b"]))
     one = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.commands.record_json import Shown, json_text, json_values, without_controls
-from kafkalog_spark.errors import InvalidRecord, OptionError
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.decoder import (
     FORMATS,
@@ -90,17 +90,8 @@ class _Decoded:
         if getattr(self._decoder, "headers_too", False):
             values.append(rows.column("headers"))
         found = self._decoder.decode(*values)
-        texts = without_controls(self._texts(found.columns))
+        texts = without_controls(self._encoder.encode(found.columns).to_pylist())
         left = pc.is_null(texts)
         if found.bad is not None:
             left = pc.or_(left, pa.array(found.bad))
         return pc.if_else(pc.and_(left, pc.is_valid(column)), json_text(column), pc.fill_null(texts, b"null"))
-
-    def _texts(self, columns: pa.StructArray) -> list[bytes | None]:
-        try:
-            return list(self._encoder.encode(columns).to_pylist())
-        except (InvalidRecord, ValueError):  # texts that are not UTF-8, and the like: which ones?
-            if len(columns) == 1:
-                return [None]
-            middle = len(columns) // 2
-            return self._texts(columns.slice(0, middle)) + self._texts(columns.slice(middle))

@@ -13,6 +13,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed import json_format
 from kafkalog_spark.typed.columns.values import Values
 from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.json_options import json_options
 from kafkalog_spark.typed.registry.framing import NO_ID, Framed, header_name, unframed
 from kafkalog_spark.typed.registry.options import REGISTRY_OPTIONS, client_options
 from kafkalog_spark.typed.registry.schemas import JSON
@@ -44,6 +45,7 @@ def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     """Raises OptionError; SchemaRegistryError where the subject has no schema."""
+    from kafkalog_spark.typed.json_encoder import JsonEncoder
     from kafkalog_spark.typed.registry.client import RegistryClient
     from kafkalog_spark.typed.registry.options import subject_schema
 
@@ -52,17 +54,7 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     found = subject_schema(options, RegistryClient(client_options(options)))
     if found.kind != JSON:
         raise OptionError(f"subject {options['subject']} has schemas of {found.kind}, not of JSON")
-    return _Prefixed(json_format.encoder(options, given), b"\0" + found.id.to_bytes(4, "big"))
-
-
-class _Prefixed:
-    def __init__(self, inner: ValueEncoder, prefix: bytes) -> None:
-        self._inner, self._prefix = inner, prefix
-
-    def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        """As ValueEncoder.encode."""
-        found = self._inner.encode(columns).to_pylist()
-        return pa.array([None if one is None else self._prefix + one for one in found], pa.binary())
+    return JsonEncoder(given, json_options(options), b"\0" + found.id.to_bytes(4, "big"))
 
 
 class ConfluentJsonDecoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
 from typing import Any
 
 _ENCODED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -52,14 +53,19 @@ def json_quoted(text: str) -> str:
 
 def float_text(number: Any) -> str:
     """Float.toString of a numpy float32, as `double_text`."""
-    return _decimal_text(float(number), str(number))
+    return _decimal_text(float(number), _two_digits(float(number), str(number), "e-4", type(number)))
 
 
 def double_text(number: float) -> str:
     """Double.toString, of Java 19 and later: the shortest digits that are this number and no other."""
-    shortest = repr(number)
-    two_digits = f"{number:.1e}"  # Java writes two at least, the nearest ones: 4.9E-324 where Python has 5e-324
-    return _decimal_text(number, two_digits if "e-3" in shortest and float(two_digits) == number else shortest)
+    return _decimal_text(number, _two_digits(number, repr(number), "e-3", float))
+
+
+def _two_digits(number: float, shortest: str, tiny: str, kind: Callable[[str], float]) -> str:
+    """Java writes two digits at least, the nearest ones: 4.9E-324 where Python has 5e-324. Only the smallest numbers
+    leave a choice; `tiny` is in the texts of all of them."""
+    two_digits = f"{number:.1e}"
+    return two_digits if tiny in shortest and kind(two_digits) == number else shortest
 
 
 def _decimal_text(number: float, shortest: str) -> str:

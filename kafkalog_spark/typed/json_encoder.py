@@ -1,146 +1,170 @@
-"""Rows to JSON, as Spark's to_json writes them (JacksonGenerator)."""
+"""Rows to JSON, as Spark's to_json writes them (JacksonGenerator), a column at a time."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafkalog_spark.errors import InvalidRecord, OptionError
-from kafkalog_spark.typed.java_text import double_text, float_text, json_quoted
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed import json_writing_kernel as kernel
+from kafkalog_spark.typed.java_numbers import java_numbers
+from kafkalog_spark.typed.java_text import json_quoted
 from kafkalog_spark.typed.json_options import JsonOptions
 from kafkalog_spark.typed.json_types import check_types
+from kafkalog_spark.typed.pieces.pieces import Part, Pieces, elements, enclosed, joined, valid_of
+from kafkalog_spark.typed.pieces.texts import is_binary, is_text, well_formed
 
-Write = Callable[[Any], str]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OBJECT, _LIST = b"{}", b"[]"
+_FIRST_SECOND = -62_135_510_400
+"""0001-01-02: before it, zones have the offset that they have then."""
+_LAST_SECOND, _ERA_S = 32_503_680_000, 146_097 * 86_400
+"""The year 3000, after which zones repeat with the calendar, in eras of 400 years."""
+_WHOLE_QUARTERS = 94_694_400
+"""1973: since then, offsets have changed at whole quarters of an hour only."""
 
 
 class JsonEncoder:
-    """Encodes rows as objects; fields that are null are left out, unless ignoreNullFields is false.
+    """Encodes rows as objects; fields that are null are left out, unless ignoreNullFields is false. prefix: what begins
+    each value.
 
     Raises OptionError for a pattern of dates or timestamps: they are written in Spark's own forms.
     """
 
-    def __init__(self, given: pa.Schema, options: JsonOptions) -> None:
-        given = pa.schema([field.with_type(_in_utc(field.type)) for field in given])
-        check_types(given)
+    def __init__(self, given: pa.Schema, options: JsonOptions, prefix: bytes = b"") -> None:
+        check_types(pa.schema([field.with_type(_as_decoded(field.type)) for field in given]))
         if options.read_timestamp or options.read_local or options.read_date:
             raise OptionError("options of patterns are of reads: timestamps and dates are written as ISO 8601")
-        self._options = options
-        self._write = self._of_struct(list(given))
+        self._options, self._prefix = options, prefix
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         """As ValueEncoder.encode. Raises InvalidRecord."""
-        texts = []
-        for row in _plain(columns).to_pylist():
-            try:
-                texts.append(None if row is None else self._write(row).encode())
-            except (ValueError, OverflowError) as error:
-                raise InvalidRecord(f"a row cannot be written as JSON: {error}") from None
-        return pa.array(texts, pa.binary())
+        objects = self._object(columns)
+        valid = valid_of(columns)
+        if self._prefix or valid is not None:
+            objects = joined([Part(objects, self._prefix, valid)])
+        return objects.array(valid)
 
-    def _of_struct(self, fields: list[pa.Field]) -> Write:
-        writers = [(field.name, json_quoted(field.name) + ":", self._of(field.type)) for field in fields]
-        keep_nulls = not self._options.ignore_null_fields
+    def _object(self, columns: pa.StructArray) -> Pieces:
+        parts = []
+        for field, column in zip(columns.type, columns.flatten(), strict=True):
+            name = f",{json_quoted(field.name)}:".encode()
+            absent = b"" if self._options.ignore_null_fields else name + b"null"
+            parts.append(Part(self._pieces(column), name, valid_of(column), absent))
+        return enclosed(parts, len(columns), _OBJECT)
 
-        def write(row: dict[str, Any]) -> str:
-            parts = []
-            for name, begin, of_field in writers:
-                value = row[name]
-                if value is not None:
-                    parts.append(begin + of_field(value))
-                elif keep_nulls:
-                    parts.append(begin + "null")
-            return "{" + ",".join(parts) + "}"
-
-        return write
-
-    def _of(self, kind: pa.DataType) -> Write:
+    def _pieces(self, column: pa.Array) -> Pieces:
+        """The text of each entry; any for null."""
+        kind = column.type
         if pa.types.is_struct(kind):
-            return self._of_struct(list(kind))
+            return self._object(column)
         if pa.types.is_map(kind):
-            of_value = self._of(kind.item_type)
-            return lambda pairs: (
-                "{" + ",".join(f"{json_quoted(k)}:{'null' if v is None else of_value(v)}" for k, v in pairs) + "}"
-            )
+            entries, offsets = elements(column)
+            key, value = entries.flatten()
+            parts = [Part(_quoted(key), b","), Part(self._pieces(value), b":", valid_of(value), b":null")]
+            return _within(joined(parts).lists(offsets), _OBJECT)
         if pa.types.is_list(kind):
-            of_element = self._of(kind.value_type)
-            return lambda values: "[" + ",".join("null" if v is None else of_element(v) for v in values) + "]"
-        if kind == pa.bool_():
-            return lambda value: "true" if value else "false"
-        if kind == pa.string():
-            return json_quoted
-        if kind == pa.binary():
-            return lambda value: f'"{base64.b64encode(value).decode()}"'
-        if kind == pa.float64():
-            return lambda value: _number(double_text(value))
-        if kind == pa.float32():
-            return lambda value: _number(float_text(np.float32(value)))
-        if kind == pa.date32():
-            return lambda days: f'"{_date_text(days)}"'
+            held, offsets = elements(column)
+            part = Part(self._pieces(held), b",", valid_of(held), b",null")
+            return _within(joined([part]).lists(offsets), _LIST)
+        return self._scalars(column)
+
+    def _scalars(self, column: pa.Array) -> Pieces:
+        kind = column.type
+        if is_text(kind):
+            return _quoted(column)
+        if is_binary(kind):
+            return _base64(column)
+        if pa.types.is_floating(kind):
+            return java_numbers(column)
+        if pa.types.is_date32(kind):
+            return _dates(column)
         if pa.types.is_timestamp(kind):
-            return self._timestamp if kind.tz is not None else _local_timestamp
-        return str  # whole numbers and decimals
-
-    def _timestamp(self, us: int) -> str:
-        moment = (_EPOCH + timedelta(microseconds=us)).astimezone(self._options.zone)
-        offset = moment.strftime("%z")
-        shown = "Z" if offset in ("+0000", "-0000") else f"{offset[:3]}:{offset[3:5]}"
-        return f'"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}{shown}"'
+            return _moments(column, None if kind.tz is None else self._options.zone)
+        return Pieces.of(column.cast(pa.string()))  # booleans, whole numbers, and decimals as BigDecimal.toString
 
 
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    """The type with every zone of timestamps replaced: they are the same moments in each."""
+def _within(pieces: Pieces, brackets: bytes) -> Pieces:
+    return enclosed([Part(pieces)], len(pieces), brackets)
+
+
+def _quoted(texts: pa.Array) -> Pieces:
+    pieces = Pieces.of(well_formed(texts))
+    sizes = np.empty(len(texts), np.int64)
+    kernel.quoted_sizes(pieces.data, pieces.offsets, kernel.ESCAPES, sizes)
+    made = _room(sizes)
+    kernel.write_quoted(pieces.data, pieces.offsets, kernel.ESCAPES, made.data, made.offsets)
+    return made
+
+
+def _base64(values: pa.Array) -> Pieces:
+    pieces = Pieces.of(values)
+    made = _room((pieces.sizes() + 2) // 3 * 4 + 2)
+    kernel.write_base64(pieces.data, pieces.offsets, made.data, made.offsets)
+    return made
+
+
+def _room(sizes: np.ndarray) -> Pieces:
+    """Pieces of those sizes, to be filled."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return Pieces(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
+
+
+def _dates(column: pa.Array) -> Pieces:
+    days = _numbers(column, pa.int32())
+    out, offsets = np.empty(max(len(days) * kernel.MAX_DATE, 1), np.uint8), np.empty(len(days) + 1, np.int64)
+    kernel.write_dates(days, out, offsets)
+    return Pieces(out, offsets)
+
+
+def _moments(column: pa.Array, zone: tzinfo | None) -> Pieces:
+    """Timestamps; zone: None for those without."""
+    us = _numbers(column, pa.int64())
+    seconds = np.zeros(1, np.int64) if zone is None or zone is UTC else _ahead(us, zone)
+    out, offsets = np.empty(max(len(us) * kernel.MAX_MOMENT, 1), np.uint8), np.empty(len(us) + 1, np.int64)
+    kernel.write_moments(us + seconds * 1_000_000, seconds, zone is not None, out, offsets)
+    return Pieces(out, offsets)
+
+
+def _numbers(column: pa.Array, kind: pa.DataType) -> np.ndarray:
+    """The whole numbers of a column of dates or timestamps, int64[n]; 0 for null."""
+    return np.ascontiguousarray(pc.fill_null(column.view(kind), 0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _ahead(us: np.ndarray, zone: tzinfo) -> np.ndarray:
+    """By how many seconds the zone's clocks are ahead of UTC, int64[n]. A zone is asked once for each quarter of an
+    hour, and for each second where it may change in between."""
+    seconds = us // 1_000_000
+    times = np.where(seconds >= _WHOLE_QUARTERS, seconds // 900 * 900, seconds)
+    asked, places = np.unique(times, return_inverse=True)
+    found = np.array([_offset_at(int(second), zone) for second in asked], np.int64)
+    return cast(np.ndarray, found[places])
+
+
+def _offset_at(second: int, zone: tzinfo) -> int:
+    second = max(second, _FIRST_SECOND)
+    if second > _LAST_SECOND:
+        second -= (second - _LAST_SECOND + _ERA_S - 1) // _ERA_S * _ERA_S
+    offset = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)).astimezone(zone).utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
+
+
+def _as_decoded(kind: pa.DataType) -> pa.DataType:
+    """The type of a column that is decoded to hold the same: timestamps of UTC (moments are the same in every zone),
+    and no large strings."""
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+        return pa.struct([field.with_type(_as_decoded(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_in_utc(kind.item_type)))
+        return pa.map_(_as_decoded(kind.key_type), kind.item_field.with_type(_as_decoded(kind.item_type)))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_as_decoded(kind.value_type)))
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
     return pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """Dates and timestamps as whole numbers, everywhere: Python's own lose what lies outside of the years 1 to 9999."""
-    kind = array.type
-    if pa.types.is_struct(kind) and kind.num_fields:
-        fields = [_plain(array.field(i)) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(fields, names=[field.name for field in kind], mask=array.is_null())
-    return array.cast(_plain_type(kind)) if _has_time(kind) else array
-
-
-def _has_time(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return _has_time(kind.item_type)
-    if pa.types.is_nested(kind):
-        return any(_has_time(kind.field(i).type) for i in range(kind.num_fields))
-    return kind == pa.date32() or bool(pa.types.is_timestamp(kind))
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_plain_type(kind.item_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
-    if kind == pa.date32():
-        return pa.int32()
-    return pa.int64() if pa.types.is_timestamp(kind) else kind
-
-
-def _number(text: str) -> str:
-    return text if text[-1].isdigit() else f'"{text}"'
-
-
-def _date_text(days: int) -> str:
-    return (_EPOCH + timedelta(days=days)).strftime("%Y-%m-%d").rjust(10, "0")
-
-
-def _local_timestamp(us: int) -> str:
-    moment = _EPOCH + timedelta(microseconds=us)
-    return f'"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}"'

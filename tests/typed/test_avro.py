@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import io
 import json
 import random
 from typing import Any
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.errors import InvalidRecord, OptionError
-from kafkalog_spark.typed.avro_format import decoder, encoder, schema, settled
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro_format import decoder, schema, settled
 from kafkalog_spark.typed.decoder import Decoded, SchemaSources
 from tests.typed.canonical import canonical
 from tests.typed.random_avro import by_fastavro, cases, varint
@@ -299,33 +297,6 @@ def test_files_of_schemas_are_read_when_a_query_is_planned(tmp_path: Any) -> Non
     found = settled({"schema": str(path), "avroschemaurl": f"file://{path}"}, sources)
     path.unlink()
     assert schema(found) == pa.schema([("a", pa.int32())])
-
-
-def test_rows_are_written_with_the_schema_that_spark_would_make() -> None:
-    columns = pa.table(
-        {
-            "id": pa.array([1, None], pa.int64()),
-            "d": pa.array([decimal.Decimal("1.50"), None], pa.decimal128(9, 2)),
-            "t": pa.array([0, None], pa.timestamp("us", "UTC")),
-            "m": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int32())),
-            "s": pa.array([{"x": [1.5, None]}, None], pa.struct([("x", pa.list_(pa.float64()))])),
-        }
-    )
-    made = encoder({}, columns.schema)
-    values = made.encode(columns.to_struct_array().combine_chunks())
-    text = made.schema_json  # type: ignore[attr-defined]
-    assert json.loads(text)["fields"][1]["type"][0]["name"] == "topLevelRecord.d.fixed"
-    read = decoder({"schema": text}, schema({"schema": text})).decode(values)
-    assert read.columns.to_pylist() == columns.to_pylist()
-    first = fastavro.schemaless_reader(io.BytesIO(values[0].as_py()), json.loads(text), None)
-    assert first["id"] == 1
-
-
-def test_a_row_that_does_not_fit_the_schema_is_refused() -> None:
-    given = pa.schema([("a", pa.string())])
-    made = encoder({"schema": json.dumps(record(("a", "int")))}, given)
-    with pytest.raises(InvalidRecord, match="row 0 does not fit"):
-        made.encode(pa.array([{"a": "text"}], pa.struct(list(given))))
 
 
 def test_java_strings_replace_what_is_not_utf8() -> None:

@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import math
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.errors import InvalidRecord, OptionError
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.decoder import Decoded, SchemaSources
-from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
-from kafkalog_spark.typed.protobuf_format import decoder, encoder, schema, settled
+from kafkalog_spark.typed.protobuf_format import decoder, schema, settled
+from tests.typed.protos import descriptor_of, new
 
-ORDER = """syntax = "proto3"; package shop;
-import "google/protobuf/timestamp.proto";
-enum Kind { NONE = 0; A = 1; B = 2; NEGATIVE = -5; }
-message Item { string sku = 1; int32 n = 2; repeated double prices = 3; Kind kind = 4; }
-message Order {
-  int64 id = 1; string user = 2; double amount = 3; Kind kind = 4; repeated Item items = 5;
-  map<string, int64> counts = 6; optional int32 maybe = 7; google.protobuf.Timestamp at = 8; bytes raw = 9;
-  oneof one { string text = 10; int32 number = 11; Item item = 12; }
-  uint32 u32 = 13; uint64 u64 = 14; sint32 s32 = 15; sint64 s64 = 16; fixed32 f32 = 17; fixed64 f64 = 18;
-  sfixed32 sf32 = 19; sfixed64 sf64 = 20; bool flag = 21; float ratio = 22; map<int32, Item> by_number = 23;
-  repeated Kind kinds = 24; Item single = 25; repeated string texts = 26; repeated sint64 packed = 2000;
-}
-message Node { int32 id = 1; Node next = 2; repeated Node children = 3; map<string, Node> named = 4; }
-message Empty {}
-message HasEmpty { Empty empty = 1; int32 n = 2; }
-"""
-OLD = """syntax = "proto2"; package old;
-enum Level { LOW = 1; HIGH = 2; }
-message Inner { optional Level level = 1; required int32 need = 2; }
-message Old {
-  required int32 id = 1; optional string text = 2 [default = "dé"]; optional double d = 3 [default = 1.5];
-  optional Level level = 4 [default = HIGH]; repeated Level levels = 5; optional Inner inner = 6;
-  optional bool flag = 7 [default = true]; optional int64 none = 8;
-}
-"""
 MESSAGES = ("shop.Order", "shop.Node", "old.Old")
-
-
-@pytest.fixture(scope="module")
-def descriptors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("proto")
-    (home / "order.proto").write_text(ORDER)
-    (home / "old.proto").write_text(OLD)
-    run = ["-I.", "--include_imports", "--descriptor_set_out=all.desc", "order.proto", "old.proto"]
-    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *run], cwd=home, check=True)
-    return home / "all.desc"
-
-
-def descriptor_of(path: Path, name: str) -> Any:
-    pool, names = pool_of(path.read_bytes(), str(path))
-    return message_of(pool, names, name, str(path))
-
-
-def new(descriptor: Any) -> Any:
-    from google.protobuf import message_factory
-
-    return message_factory.GetMessageClass(descriptor)()
 
 
 def decode(path: Path, name: str, values: list[bytes | None], **options: str) -> Decoded:
@@ -335,26 +286,6 @@ def test_messages_nested_more_than_a_hundred_times_are_bad(descriptors: Path) ->
     found = decode(descriptors, "Node", [nested(99), nested(101)], **{"recursive.fields.max.depth": "2"})
     assert found.bad is not None
     assert found.bad.tolist() == [False, True]
-
-
-def test_rows_are_written_and_read_back(descriptors: Path) -> None:
-    given = {"descfilepath": str(descriptors), "messagename": "Order"}
-    rows = [
-        {
-            "id": 5, "user": "u", "kind": "B", "items": [{"sku": "s", "n": 1, "prices": [1.0], "kind": None}],
-            "counts": [("a", 1)], "at": datetime.datetime(2024, 1, 2, 3, 4, 5, 6, datetime.UTC), "texts": ["x"],
-        },
-        None,
-    ]  # fmt: skip
-    columns = pa.array(rows, pa.struct(list(schema(given))))
-    wanted = pa.schema([field for field in columns.type if field.name in rows[0]])  # type: ignore[operator]
-    chosen = pa.array(rows, pa.struct(list(wanted)))
-    values = encoder(given, wanted).encode(chosen)
-    assert decoder(given, wanted).decode(values).columns.to_pylist() == chosen.to_pylist()
-    with pytest.raises(OptionError, match="no field for other"):
-        encoder(given, pa.schema([("other", pa.int32())]))
-    with pytest.raises(InvalidRecord, match="row 0 does not fit"):
-        encoder(given, pa.schema([("kind", pa.string())])).encode(pa.array([{"kind": "NOT_ONE"}]))
 
 
 def test_a_plan_holds_the_descriptor_set_itself(descriptors: Path, tmp_path: Path) -> None:

@@ -1,16 +1,30 @@
-"""Rows to Protobuf, by Google's library."""
+"""Rows to Protobuf, a column at a time: fields in the order of their numbers, maps in the order of their entries.
+
+Every column is held against its field once, which makes a writer of it; a writer makes what stands in each message for
+the field: tag and value, or nothing.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.errors import InvalidRecord, OptionError
-from kafkalog_spark.typed.protobuf.types import ENUM, MESSAGE, is_map, is_repeated, is_timestamp
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.pieces.entries import Entries
+from kafkalog_spark.typed.pieces.numbers import sized, varints, whole_numbers
+from kafkalog_spark.typed.pieces.pieces import Part, Pieces, joined, valid_of
+from kafkalog_spark.typed.protobuf.scalar_writers import SIZED, message_of, scalar_writer, wire_type
+from kafkalog_spark.typed.protobuf.types import GROUP, MESSAGE, is_map, is_repeated, is_required, is_timestamp
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Values = Callable[[Entries], tuple[list[Part], np.ndarray]]
+"""What each entry is without its tag, and which are the zero of their type, bool[n]."""
+Writer = Callable[[Entries, np.ndarray | None], list[Part]]
+"""What stands in each message for a field; the mask, bool[n]: which messages have it, None: those with an entry."""
+_KEY, _VALUE = 1, 2
+"""The fields of a map's entries."""
 
 
 class ProtobufEncoder:
@@ -18,76 +32,168 @@ class ProtobufEncoder:
 
     def __init__(self, descriptor: Any, given: pa.Schema, prefix: bytes = b"") -> None:
         """prefix: what begins each value. Raises OptionError for a column that the message has no field for."""
-        from google.protobuf import message_factory
-
-        known = set(descriptor.fields_by_name)
-        if lost := [name for name in given.names if name not in known]:
-            raise OptionError(f"the message {descriptor.full_name} has no field for {', '.join(lost)}")
-        self._descriptor, self._prefix = descriptor, prefix
-        self._new = message_factory.GetMessageClass(descriptor)
+        self._write = _message_writer(pa.struct(list(given)), descriptor, "")
+        self._prefix = prefix
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         """As ValueEncoder.encode. Raises InvalidRecord for a row that the message has no place for."""
-        from google.protobuf import message
-
-        found: list[bytes | None] = []
-        for i, row in enumerate(columns.to_pylist()):
-            if row is None:
-                found.append(None)
-                continue
-            try:
-                made = self._new()
-                _fill(made, self._descriptor, row)
-                found.append(self._prefix + made.SerializeToString(deterministic=True))
-            except (ValueError, TypeError, KeyError, message.EncodeError) as error:
-                raise InvalidRecord(f"row {i} does not fit {self._descriptor.full_name}: {error}") from error
-        return pa.array(found, pa.binary())
+        valid = valid_of(columns)
+        parts = [Part(Pieces.empty(len(columns)), self._prefix), *self._write(Entries.of(columns))]
+        return joined([Part(joined(parts), b"", valid)] if valid is not None else parts).array(valid)
 
 
-def _fill(made: Any, descriptor: Any, row: dict[str, Any]) -> None:
-    for name, value in row.items():
-        if value is None:
-            continue
-        field = descriptor.fields_by_name[name]
-        if is_map(field):
-            _fill_map(getattr(made, name), field, value)
-        elif is_repeated(field):
-            into = getattr(made, name)
-            for one in value:
-                if one is None:
-                    raise ValueError(f"{name} has a null, which a repeated field cannot hold")
-                if field.type == MESSAGE:
-                    _message(into.add(), field.message_type, one)
-                else:
-                    into.append(_scalar(field, one))
-        elif field.type == MESSAGE:
-            into = getattr(made, name)
-            into.SetInParent()
-            _message(into, field.message_type, value)
-        else:
-            setattr(made, name, _scalar(field, value))
+def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[[Entries], list[Part]]:
+    """Raises OptionError."""
+    known = descriptor.fields_by_name
+    if lost := [field.name for field in type_ if field.name not in known]:
+        raise OptionError(f"the message {descriptor.full_name} has no field for {', '.join(lost)}")
+    places = {field.name: i for i, field in enumerate(type_)}
+    fields = [(known[name], places[name]) for name in sorted(places, key=lambda name: known[name].number)]
+    writers = [(at, field, _field_writer(type_.field(at).type, field, path + field.name)) for field, at in fields]
+    needed = [field.name for field in descriptor.fields if is_required(field)]
+    if missing := [name for name in needed if name not in places]:
+        raise OptionError(f"the message {descriptor.full_name} requires {', '.join(missing)}: there is no such column")
+
+    def write(entries: Entries) -> list[Part]:
+        columns = entries.fields()
+        parts = [Part(Pieces.empty(len(entries.array)))]
+        for at, field, write_field in writers:
+            if is_required(field):
+                columns[at].refuse(
+                    columns[at].nulls(), message_of(field), path + field.name, "null, and it is required"
+                )
+            parts += write_field(columns[at], _chosen(field, columns, places))
+        return parts
+
+    return write
 
 
-def _fill_map(into: Any, field: Any, value: Any) -> None:
-    values = field.message_type.fields_by_number[2]
-    for key, one in value:
-        if one is None:
-            raise ValueError(f"{field.name} has a null, which a map cannot hold")
-        if values.type == MESSAGE:
-            _message(into[key], values.message_type, one)
-        else:
-            into[key] = _scalar(values, one)
+def _chosen(field: Any, columns: list[Entries], places: dict[str, int]) -> np.ndarray | None:
+    """Of a oneof: the messages in which no later column is another member of it, bool[n]; else None."""
+    oneof = field.containing_oneof
+    if oneof is None:
+        return None
+    later = [places[one.name] for one in oneof.fields if places.get(one.name, -1) > places[field.name]]
+    free = None
+    for at in later:
+        valid = valid_of(columns[at].array)
+        taken = np.ones(len(columns[at].array), np.bool_) if valid is None else valid
+        free = ~taken if free is None else free & ~taken
+    return free
 
 
-def _message(made: Any, descriptor: Any, value: Any) -> None:
-    if is_timestamp(descriptor):
-        since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH
-        made.seconds, made.nanos = since.days * 86_400 + since.seconds, since.microseconds * 1000
+def _field_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
+    if is_map(field):
+        if not pa.types.is_map(type_):
+            raise _refused(type_, field, path)
+        return _map_writer(type_, field, path)
+    if is_repeated(field):
+        if not pa.types.is_list(type_) and not pa.types.is_large_list(type_):
+            raise _refused(type_, field, path)
+        return _repeated_writer(type_, field, path)
+    values, tag = _values(type_, field, path), _tag(field)
+
+    def write(entries: Entries, chosen: np.ndarray | None) -> list[Part]:
+        parts, zero = values(entries)
+        valid = valid_of(entries.array)
+        for mask in (chosen, None if field.has_presence or is_required(field) else ~zero):
+            if mask is not None:
+                valid = mask if valid is None else valid & mask
+        return _where(valid, tag, parts)
+
+    return write
+
+
+def _refused(type_: pa.DataType, field: Any, path: str) -> OptionError:
+    return OptionError(f"{path} is {type_}, which the field {field.full_name} does not take", hint="cast the column")
+
+
+def _tag(field: Any, wire: int | None = None) -> bytes:
+    """The number of a field and how it is stored."""
+    found = SIZED if field.type == MESSAGE else wire_type(field)
+    made = varints(np.array([field.number << 3 | (found if wire is None else wire)], np.int64))
+    return made.data[: made.offsets[-1]].tobytes()
+
+
+def _where(valid: np.ndarray | None, tag: bytes, parts: list[Part]) -> list[Part]:
+    """The tag and the parts where `valid`, and nothing elsewhere."""
+    first, *rest = parts if all(part.valid is None for part in parts) else [Part(joined(parts))]
+    return [Part(first.pieces, tag + first.before, valid), *(Part(part.pieces, part.before, valid) for part in rest)]
+
+
+# ---- values
+
+
+def _values(type_: pa.DataType, field: Any, path: str) -> Values:
+    """Raises OptionError where a column of that type cannot be one value of that field."""
+    if field.type == GROUP:
+        raise OptionError(f"{field.full_name} is a group, which kafkalog does not write")
+    if field.type == MESSAGE:
+        return _messages(type_, field, path)
+    found = scalar_writer(type_, field)
+    if found is None:
+        raise _refused(type_, field, path)
+    write = found
+    return lambda entries: tuple(write(entries, field, path))  # type: ignore[return-value]
+
+
+def _messages(type_: pa.DataType, field: Any, path: str) -> Values:
+    if is_timestamp(field.message_type) and pa.types.is_timestamp(type_):
+        write = _timestamps(field.message_type)
+    elif pa.types.is_struct(type_):
+        write = _message_writer(type_, field.message_type, f"{path}.")
     else:
-        _fill(made, descriptor, value)
+        raise _refused(type_, field, path)
+
+    def values(entries: Entries) -> tuple[list[Part], np.ndarray]:
+        return sized(joined(write(entries)), varints), np.zeros(len(entries.array), np.bool_)
+
+    return values
 
 
-def _scalar(field: Any, value: Any) -> Any:
-    if field.type == ENUM and isinstance(value, str):
-        return field.enum_type.values_by_name[value].number
-    return int(value) if type(value).__name__ == "Decimal" else value
+def _timestamps(descriptor: Any) -> Callable[[Entries], list[Part]]:
+    seconds_tag, nanos_tag = (_tag(descriptor.fields_by_name[name]) for name in ("seconds", "nanos"))
+
+    def write(entries: Entries) -> list[Part]:
+        us = whole_numbers(entries.array)
+        seconds = us // 1_000_000
+        nanos = (us - seconds * 1_000_000) * 1000
+        return [
+            Part(varints(numbers), tag, numbers != 0)
+            for tag, numbers in sorted(((seconds_tag, seconds), (nanos_tag, nanos)), key=lambda one: one[0])
+        ]
+
+    return write
+
+
+# ---- repeated fields
+
+
+def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
+    values, packed, tag = _values(type_.value_type, field, path), field.is_packed, _tag(field)
+
+    def write(entries: Entries, chosen: np.ndarray | None) -> list[Part]:
+        held, offsets = entries.elements()
+        held.refuse(held.nulls(), message_of(field), path, "a null, which a repeated field cannot hold")
+        parts, _ = values(held)
+        if not packed:
+            return [Part(joined(_where(None, tag, parts)).lists(offsets))]
+        return _where(np.diff(offsets) > 0, _tag(field, SIZED), sized(joined(parts).lists(offsets), varints))
+
+    return write
+
+
+def _map_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
+    fields = field.message_type.fields_by_number
+    keys = _values(type_.key_type, fields[_KEY], f"{path}.key")
+    items = _values(type_.item_type, fields[_VALUE], f"{path}.value")
+    tag, key_tag, value_tag = _tag(field), _tag(fields[_KEY]), _tag(fields[_VALUE])
+
+    def write(entries: Entries, chosen: np.ndarray | None) -> list[Part]:
+        held, offsets = entries.elements()
+        key, item = held.fields()
+        item.refuse(item.nulls(), message_of(field), path, "a null, which a map cannot hold")
+        both = joined([*_where(None, key_tag, keys(key)[0]), *_where(None, value_tag, items(item)[0])])
+        return [Part(joined(_where(None, tag, sized(both, varints))).lists(offsets))]
+
+    return write

@@ -29,6 +29,14 @@ def by_us(name: str, values: Sequence[bytes | None], ddl: str, options: Mapping[
     return comparable(decoder.decode(pa.array(values, pa.binary())).columns)
 
 
+def frame_of(spark: Any, rows: pa.StructArray) -> Any:
+    """Rows as the column `row`; timestamps without a zone are TIMESTAMP_NTZ."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    table = pa.table({"row": rows})
+    return spark.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
+
+
 def comparable(rows: pa.StructArray | pa.ChunkedArray) -> Rows:
     """Dates and timestamps as numbers, and texts that need not be UTF-8 as bytes."""
     if isinstance(rows, pa.ChunkedArray):

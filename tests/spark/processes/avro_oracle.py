@@ -1,27 +1,33 @@
-"""Reads random Avro values with Spark's from_avro and with kafkalog, and prints where they differ; run in a process.
+"""Reads random Avro values with Spark's from_avro and with kafkalog, writes random rows with to_avro and with kafkalog,
+and prints where they differ; run in a process.
 
     python -m tests.spark.processes.avro_oracle JAR SEED SCHEMAS VALUES
 
-The last line is JSON: {"values": …, "bad": …, "different": [[schema, value in hex, ours, Spark's] …], "allowed": …}.
+The last line is JSON: {"values": …, "bad": …, "different": [[schema, value in hex, ours, Spark's] …], "allowed": …,
+"written": …}.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from random import Random
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from kafkalog_spark.typed.avro.encoder import AvroEncoder
 from kafkalog_spark.typed.avro.reading import AvroReading
 from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
 from kafkalog_spark.typed.columns.values import Values
 from kafkalog_spark.typed.decoder import Decoded
+from tests.spark.helpers.spark_functions import frame_of
 from tests.spark_session import new_session
 from tests.typed.canonical import canonical
 from tests.typed.random_avro import Case, cases
+from tests.typed.random_rows import Limits, random_rows
 
 _DOCUMENTED = ("a length below 0", "a decimal with more digits", "milliseconds that are too many")
 """Why a value is bad that Spark reads: see "Values on which the two differ" in docs/typed_binary.md."""
@@ -45,6 +51,39 @@ def decoded(case: Case) -> Decoded:
     return found
 
 
+def write(session: Any, rng: Random, count: int, result: dict[str, Any]) -> None:
+    """Random rows, with the schema that to_avro makes of them and with one in which nothing may be null."""
+    from pyspark.sql.avro.functions import to_avro
+
+    limits = Limits(
+        first_day=-4_000_000, last_day=6_000_000, entries=1
+    )  # the order of a map's entries is Java's HashMap's
+    rows = random_rows(rng, count, limits).drop_null()
+    if any('"' in field.name for field in rows.type):
+        return  # no name of Avro's
+    frame = frame_of(session, rows)
+    for schema in (None, json.dumps(_turned(json.loads(AvroEncoder(None, pa.schema(list(rows.type))).schema_json)))):
+        made = AvroEncoder(schema, pa.schema(list(rows.type)))
+        theirs = frame.select(to_avro("row", made.schema_json).alias("v")).toArrow()["v"].to_pylist()
+        for one, other in zip(made.encode(rows).to_pylist(), theirs, strict=True):
+            result["written"] += 1
+            if one != other:
+                result["different"].append([made.schema_json, "written", one.hex(), other.hex()])
+
+
+def _turned(schema: Any) -> Any:
+    """With null as the first branch of unions, and times in milliseconds."""
+    if isinstance(schema, list):
+        return [_turned(one) for one in reversed(schema)]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _turned(one) if key in ("items", "values") else one for key, one in schema.items()}
+    found["logicalType"] = schema.get("logicalType", "").replace("micros", "millis")
+    if "fields" in schema:
+        found["fields"] = [{**one, "type": _turned(one["type"])} for one in schema["fields"]]
+    return {key: one for key, one in found.items() if one != ""}
+
+
 def main() -> None:
     jar, seed, schemas, values = sys.argv[1], *map(int, sys.argv[2:])
     conf = {"spark.driver.extraClassPath": jar, "spark.driver.extraJavaOptions": _LIMITS}
@@ -52,7 +91,7 @@ def main() -> None:
     session = new_session("local[2]", conf, "OFF")
     from pyspark.sql.avro.functions import from_avro
 
-    result: dict[str, Any] = {"values": 0, "bad": 0, "allowed": 0, "failfast": 0, "different": []}
+    result: dict[str, Any] = {"values": 0, "bad": 0, "allowed": 0, "failfast": 0, "written": 0, "different": []}
     for case in cases(seed, schemas, values):
         ours = decoded(case)
         frame = session.createDataFrame(pa.table({"v": pa.array(case.values, pa.binary())}))
@@ -86,6 +125,9 @@ def main() -> None:
                 result["different"].append([json.dumps(case.writer), case.values[agreed[0]].hex(), "bad", "FAILFAST"])
             except Exception as error:  # noqa: BLE001  py4j's, of a kind of its own for each Spark
                 result["failfast"] += "Malformed" in str(error) or "MALFORMED" in str(error)
+    rng = Random(seed)
+    for _ in range(schemas):
+        write(session, rng, values, result)
     print(json.dumps(result))
     session.stop()
 

@@ -1,8 +1,10 @@
-"""Reads random Protobuf messages with Spark's from_protobuf and with kafkalog, and prints where they differ.
+"""Reads random Protobuf messages with Spark's from_protobuf and with kafkalog, writes them again with to_protobuf and
+with kafkalog, and prints where they differ.
 
     python -m tests.spark.processes.protobuf_oracle CLASSPATH SEED SCHEMAS VALUES
 
-The last line is JSON: {"values": …, "bad": …, "failfast": …, "different": [[options, value in hex, ours, Spark's] …]}.
+The last line is JSON: {"values": …, "bad": …, "failfast": …, "written": …, "different": [[options, value in hex, ours,
+Spark's] …]}.
 """
 
 from __future__ import annotations
@@ -16,8 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
+from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 from kafkalog_spark.typed.protobuf_format import decoder, schema
+from tests.spark.helpers.spark_functions import frame_of
 from tests.spark_session import new_session
 from tests.typed.canonical import canonical
 from tests.typed.random_protobuf import Case, cases
@@ -81,6 +87,36 @@ def compare(session: Any, case: Case, result: dict[str, Any]) -> None:
             result["different"].append([*shown, value.hex(), "FAILFAST", error[:500]])
 
 
+def write(session: Any, case: Case, result: dict[str, Any]) -> None:
+    """Write what was read, but timestamps, of which Spark writes milliseconds, and rows that Spark or ours refuses."""
+    from pyspark.sql.protobuf.functions import to_protobuf
+
+    read = decoded(case)
+    good = np.ones(len(case.values), np.bool_) if read.bad is None else ~read.bad
+    rows = read.columns.filter(pa.array(good))
+    pool, names = pool_of(case.descriptors, "a random descriptor set")
+    if not len(rows) or "timestamp" in str(rows.type):
+        return
+    try:
+        encoder = ProtobufEncoder(message_of(pool, names, "T.M0", ""), pa.schema(list(rows.type)))
+        ours = encoder.encode(rows).to_pylist()
+    except KafkalogError:  # a required field that is null, or was cut off
+        return
+    made = frame_of(session, rows).select(to_protobuf("row", "T.M0", binaryDescriptorSet=case.descriptors).alias("v"))
+    try:
+        theirs = made.toArrow()["v"].to_pylist()
+    except Exception as error:
+        # the number of an enum that has no name, and a uint64 beyond bigint: read by both, written by ours
+        if "ENUM_TYPE" in str(error) or "BigInteger out of long range" in str(error):
+            return
+        raise
+    for one, other in zip(ours, theirs, strict=True):
+        result["written"] += 1
+        if one != other:
+            descriptors = base64.b64encode(case.descriptors).decode()
+            result["different"].append([json.dumps(case.options), descriptors, "written", one.hex(), other.hex()])
+
+
 def shape(type_: pa.DataType) -> str:
     """A type without whether its parts may be null, which Spark knows better of some."""
     if pa.types.is_struct(type_):
@@ -93,9 +129,10 @@ def shape(type_: pa.DataType) -> str:
 def main() -> None:
     jars, seed, schemas, values = sys.argv[1], *map(int, sys.argv[2:])
     session = new_session("local[2]", {"spark.driver.extraClassPath": jars, "spark.sql.session.timeZone": "UTC"}, "OFF")
-    result: dict[str, Any] = {"values": 0, "bad": 0, "failfast": 0, "different": []}
+    result: dict[str, Any] = {"values": 0, "bad": 0, "failfast": 0, "written": 0, "different": []}
     for case in cases(seed, schemas, values):
         compare(session, case, result)
+        write(session, case, result)
     print(json.dumps(result))
     session.stop()
 

@@ -1,4 +1,5 @@
-"""Avro: random schemas and values read as Spark's own from_avro reads them, in both of its modes."""
+"""Avro: random schemas and values read as Spark's own from_avro reads them, in both of its modes, and rows written as
+by to_avro."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ def test_a_sample_is_read_as_from_avro_reads_it(spark_avro: str) -> None:
     assert found["different"] == []
     assert found["values"] == 1000
     assert found["bad"] > 50
+    assert found["written"] > 500
 
 
 @pytest.mark.slow
@@ -37,3 +39,4 @@ def test_twenty_thousand_values_are_read_as_from_avro_reads_them(spark_avro: str
     assert found["different"] == []
     assert found["values"] == 20_000
     assert found["failfast"] > 50
+    assert found["written"] > 20_000

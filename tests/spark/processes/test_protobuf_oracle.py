@@ -1,4 +1,5 @@
-"""Protobuf: random messages read as Spark's own from_protobuf reads them, in both of its modes."""
+"""Protobuf: random messages read as Spark's own from_protobuf reads them, in both of its modes, and written as by
+to_protobuf."""
 
 from __future__ import annotations
 
@@ -33,3 +34,4 @@ def test_twenty_thousand_messages_are_read_as_from_protobuf_reads_them(jars: str
     assert found["different"] == []
     assert found["values"] == 20_000
     assert found["failfast"] > 50
+    assert found["written"] > 500

@@ -1,0 +1,1 @@
+"""Rows to bytes, a column at a time: what the encoders of JSON, Avro and Protobuf are made of."""

@@ -1,0 +1,142 @@
+"""One run of bytes for each row, and how rows are put together from such columns.
+
+An encoder makes pieces of each leaf (a text, a varint ...), then joins those of a struct's fields row by row. A list is
+the pieces of its elements, which lie one after the other already, so it costs new offsets and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog_spark.errors import InvalidRecord
+from kafkalog_spark.typed.pieces.pieces_kernel import append
+
+MAX_INT32 = 2**31 - 1
+_NO_MASK = np.empty(0, np.bool_)
+
+
+class Pieces(NamedTuple):
+    """Piece i of n is data[offsets[i]:offsets[i + 1]]. data: uint8[:]; offsets: int64[n + 1]."""
+
+    data: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Pieces:
+        """The bytes of a string or binary array (large ones too), as they are; any for null."""
+        n = len(array)
+        kind = np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
+        _, offsets, data = array.buffers()
+        if offsets is None or not n:
+            return cls.empty(n)
+        at = np.frombuffer(offsets, kind, n + 1, array.offset * kind().itemsize).astype(np.int64)
+        return cls(np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8), at)
+
+    @classmethod
+    def of_rows(cls, rows: np.ndarray) -> Pieces:
+        """Pieces of one width: rows is uint8[n, width]."""
+        n, width = rows.shape
+        return cls(np.ascontiguousarray(rows).reshape(-1), np.arange(n + 1, dtype=np.int64) * width)
+
+    @classmethod
+    def empty(cls, n: int) -> Pieces:
+        """n pieces without bytes."""
+        return cls(np.zeros(1, np.uint8), np.zeros(n + 1, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def sizes(self) -> np.ndarray:
+        """Bytes of each piece, int64[n]."""
+        return np.diff(self.offsets)
+
+    def lists(self, offsets: np.ndarray) -> Pieces:
+        """One piece for each list of pieces: list i is the pieces offsets[i] to offsets[i + 1]."""
+        return Pieces(self.data, self.offsets[offsets])
+
+    def array(self, valid: np.ndarray | None) -> pa.BinaryArray:
+        """As Arrow has them; valid: bool[n], None for all. Raises InvalidRecord above 2 GB."""
+        first, end = int(self.offsets[0]), int(self.offsets[-1])
+        if end - first > MAX_INT32:
+            raise InvalidRecord(
+                f"{len(self)} rows make {end - first} bytes, and a batch holds 2 GB",
+                hint="lower spark.sql.execution.arrow.maxRecordsPerBatch",
+            )
+        offsets = pa.py_buffer((self.offsets - first).astype(np.int32))
+        bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        return pa.Array.from_buffers(pa.binary(), len(self), [bits, offsets, pa.py_buffer(self.data[first:end])])
+
+
+@dataclass(frozen=True)
+class Part:
+    """What stands in each of n rows: `before` and the row's piece, or `absent` where `valid`, bool[n], is false."""
+
+    pieces: Pieces
+    before: bytes = b""
+    valid: np.ndarray | None = None
+    absent: bytes = b""
+
+    def sizes(self) -> np.ndarray:
+        """Bytes of each row, int64[n]."""
+        sizes = self.pieces.sizes() + len(self.before)
+        return sizes if self.valid is None else np.where(self.valid, sizes, len(self.absent))
+
+    def append_to(self, out: np.ndarray, at: np.ndarray) -> None:
+        """Writes row i to out[at[i]:], and moves at[i] past it. out: uint8[:]; at: int64[n]."""
+        valid = _NO_MASK if self.valid is None else self.valid
+        before, absent = np.frombuffer(self.before, np.uint8), np.frombuffer(self.absent, np.uint8)
+        append(out, at, self.pieces.data, self.pieces.offsets, valid, before, absent)
+
+
+def joined(parts: Sequence[Part]) -> Pieces:
+    """The parts of each row, one after the other. There is one at least."""
+    offsets, at = _places(sum((part.sizes() for part in parts[1:]), parts[0].sizes()))
+    out = np.empty(max(int(offsets[-1]), 1), np.uint8)
+    for part in parts:
+        part.append_to(out, at)
+    return Pieces(out, offsets)
+
+
+def enclosed(parts: Sequence[Part], n: int, brackets: bytes) -> Pieces:
+    """The parts of each row between two brackets. What a part writes begins with a separator, and the first that a row
+    has gives its place to the opening bracket."""
+    sizes = sum((part.sizes() for part in parts), np.zeros(n, np.int64))
+    offsets, at = _places(np.maximum(sizes, 1) + 1)
+    out = np.empty(max(int(offsets[-1]), 1), np.uint8)
+    for part in parts:
+        part.append_to(out, at)
+    opening, closing = brackets
+    out[offsets[:-1]] = opening
+    out[offsets[1:] - 1] = closing
+    return Pieces(out, offsets)
+
+
+def _places(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(Offsets of pieces of those sizes, where each begins as an array to write to)."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets, offsets[:-1].copy()
+
+
+def valid_of(array: pa.Array) -> np.ndarray | None:
+    """Which entries are there, bool[n]; None for all."""
+    return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def elements(array: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """(The elements of all lists, or a map's entries as structs, and where those of each begin, int64[n + 1])."""
+    if pa.types.is_map(array.type):  # Arrow flattens lists only
+        entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+        bits, offsets = array.buffers()[:2]
+        kind = pa.list_(entries.type)
+        array = pa.Array.from_buffers(kind, len(array), [bits, offsets], offset=array.offset, children=[entries])
+    sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return array.flatten(), offsets
