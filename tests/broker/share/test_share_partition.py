@@ -181,6 +181,13 @@ def test_what_was_loaded_goes_on_and_unknown_gaps_are_given():
     assert partition.start_offset == 50
 
 
+def test_the_start_moves_over_what_was_loaded_as_done_at_the_end():
+    partition = SharePartition(0, [StateBatch(8, 9, RecordState.ARCHIVED, 1)])
+    for first, last, _ in get(partition, spans(0, 5, 5), most=8):
+        say(partition, first, last, ACCEPT)
+    assert partition.start_offset == 10
+
+
 @pytest.mark.parametrize(
     "batches", [[StateBatch(3, 4, 0, 1)], [StateBatch(9, 7, 0, 1)], [StateBatch(5, 9, 0, 1), StateBatch(9, 9, 2, 1)]]
 )
