@@ -33,6 +33,7 @@ NAMES = (
     "selective",
     "typed",
     "typed_stages",
+    "typed_write",
     "forensics",
     "many_partitions",
     "object_store",
@@ -44,7 +45,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(names: list[str]) -> int:
-    """0 when all ran. One that fails is told, and the others run."""
+    """0 when all ran. One that fails is reported, and the others run."""
     unknown = set(names) - set(NAMES)
     if unknown:
         print(f"unknown benchmarks: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}", file=sys.stderr)
@@ -59,7 +60,7 @@ def main(names: list[str]) -> int:
         print(f"-- {name}", flush=True)
         try:
             importlib.import_module(f"benchmarks.{name}").main(report)
-        except Exception as error:  # noqa: BLE001  told below, with the figures of those that ran
+        except Exception as error:  # noqa: BLE001  reported below, with the figures of those that ran
             failed.append(f"{name}: {type(error).__name__}: {str(error)[:500]}")
             print(f"{name} failed: {error}", file=sys.stderr, flush=True)
     table = report.table()
@@ -84,6 +85,8 @@ EXPLAINED = (
     "Lines of `typed`: `x_from_json` how many times faster than kafkalog and Spark's from_json, `x_kafka` than "
     'format("kafka") and from_json; `x_ceiling` the part of a source that hands over the same columns, decoded before, '
     'and `ceiling_x_kafka` how many times faster that one is than format("kafka") and the function. '
+    "Lines of `typed_write`: `x_to_json` how many times faster than Spark's to_json and kafkalog's sink, `x_kafka` than "
+    "to_json and Spark's Kafka sink. "
     "Lines of `broker`: `x_apache_kafka` how many times as fast as a real Apache Kafka 4.3 that the same clients "
     "loaded in turn with this broker, `bar` what it is to be. Lines of `mirror`: `x_of_consumer` the part of a "
     "librdkafka consumer's bytes a second, `x_mirror_maker` how many times those of MirrorMaker 2."

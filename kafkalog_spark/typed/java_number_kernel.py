@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel_for
-from kafkalog_spark.typed.json_writing_kernel import digits_of, put_digits
+from kafkalog_spark.typed.civil_text_kernel import digits_of, put_digits, put_quote
 from kafkalog_spark.typed.pieces.pieces_kernel import BYTES, BYTES_OUT, INT64, INT64_OUT
 
 MAX_NUMBER = 26  # -1.2345678901234567E-308 has 24, -0.0012345678901234567 22, "-Infinity" 11
@@ -20,7 +20,7 @@ _SHORT_DIGITS = 10.0**15
 _SHORT_DIGITS_OF_FLOAT = 10.0**6
 _MOST_PLACES = 8
 """A number with more decimal places is left to the library: each place costs a division."""
-_QUOTE, _ZERO, _MINUS, _PLUS, _POINT, _E, _SMALL_E = (np.uint8(ord(c)) for c in '"0-+.Ee')
+_ZERO, _MINUS, _PLUS, _POINT, _E, _SMALL_E = (np.uint8(ord(c)) for c in "0-+.Ee")
 _WORDS = np.frombuffer(b"NaNInfinity", np.uint8)
 _NAN_SIZE, _INFINITY_SIZE = 3, 8
 _DIGITS = types.Array(types.uint64, 1, "C")
@@ -111,10 +111,9 @@ def _put_pointed(out, to, number, count, point):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _put_word(out, to, value):  # type: ignore[no-untyped-def]
-    """NaN, Infinity, -Infinity, in quotes."""
-    out[to] = _QUOTE
-    to += 1
+def _put_word(out, to, value, quoted):  # type: ignore[no-untyped-def]
+    """NaN, Infinity, -Infinity."""
+    to = put_quote(out, to, quoted)
     first, size = 0, _NAN_SIZE
     if value == value:
         first, size = _NAN_SIZE, _INFINITY_SIZE
@@ -122,14 +121,13 @@ def _put_word(out, to, value):  # type: ignore[no-untyped-def]
             out[to] = _MINUS
             to += 1
     copy_bytes(out, to, _WORDS, first, size)
-    out[to + size] = _QUOTE
-    return to + size + 1
+    return put_quote(out, to + size, quoted)
 
 
 @njit
-def _put_decimal(out, to, value, number, exponent):  # type: ignore[no-untyped-def]
+def _put_decimal(out, to, value, number, exponent, quoted):  # type: ignore[no-untyped-def]
     if value != value or value == np.inf or value == -np.inf:
-        return _put_word(out, to, value)
+        return _put_word(out, to, value, quoted)
     if value < 0 or (value == 0 and np.signbit(value)):
         out[to] = _MINUS
         to += 1
@@ -160,12 +158,12 @@ def _put_decimal(out, to, value, number, exponent):  # type: ignore[no-untyped-d
     return _put_pointed(out, to, np.int64(number), count, point)
 
 
-@kernel_for(types.int64(_DOUBLES, _DIGITS, _EXPONENTS, BYTES_OUT, INT64_OUT))
-def write_decimals(values, digits, exponents, out, offsets):  # type: ignore[no-untyped-def]
-    """Double.toString of numbers whose digits are known, which JSON has in quotes where they are none."""
+@kernel_for(types.int64(_DOUBLES, _DIGITS, _EXPONENTS, types.boolean, BYTES_OUT, INT64_OUT))
+def write_decimals(values, digits, exponents, quoted, out, offsets):  # type: ignore[no-untyped-def]
+    """Double.toString of numbers whose digits are known; quoted: words such as NaN are, as JSON has them."""
     to = 0
     for i in range(values.size):
         offsets[i] = to
-        to = _put_decimal(out, to, values[i], digits[i], np.int64(exponents[i]))
+        to = _put_decimal(out, to, values[i], digits[i], np.int64(exponents[i]), quoted)
     offsets[values.size] = to
     return to

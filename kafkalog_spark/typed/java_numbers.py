@@ -14,9 +14,9 @@ _FEW_DIGITS = {pa.float64(): 1e-300, pa.float32(): 1e-40}
 """Below, two digits may be written where one is enough (4.9E-324): Java takes the nearest of two at least."""
 
 
-def java_numbers(column: pa.Array) -> Pieces:
-    """Double.toString or Float.toString of float64 and float32; any for null. NaN and infinities stand in quotes, as
-    Jackson writes them."""
+def java_numbers(column: pa.Array, quoted: bool) -> Pieces:
+    """Double.toString or Float.toString of float64 and float32; any for null. quoted: whether NaN and infinities
+    are in quotes, as Jackson writes them."""
     single = pa.types.is_float32(column.type)
     values = pc.fill_null(column, 1).to_numpy(zero_copy_only=False)
     doubles = np.ascontiguousarray(values, np.float64)
@@ -34,5 +34,5 @@ def java_numbers(column: pa.Array) -> Pieces:
         pieces = Pieces.of(texts)
         kernel.decimals_of_texts(pieces.data, pieces.offsets, left, digits, exponents)
     out, offsets = np.empty(max(len(values) * kernel.MAX_NUMBER, 1), np.uint8), np.empty(len(values) + 1, np.int64)
-    kernel.write_decimals(doubles, digits, exponents, out, offsets)
+    kernel.write_decimals(doubles, digits, exponents, quoted, out, offsets)
     return Pieces(out, offsets)

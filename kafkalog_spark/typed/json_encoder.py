@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, tzinfo
-from typing import cast
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed import json_writing_kernel as kernel
-from kafkalog_spark.typed.java_numbers import java_numbers
 from kafkalog_spark.typed.java_text import json_quoted
 from kafkalog_spark.typed.json_options import JsonOptions
 from kafkalog_spark.typed.json_types import check_types
 from kafkalog_spark.typed.pieces.pieces import Part, Pieces, elements, enclosed, joined, valid_of
 from kafkalog_spark.typed.pieces.texts import is_binary, is_text, well_formed
+from kafkalog_spark.typed.scalar_texts import scalar_texts
 
 _OBJECT, _LIST = b"{}", b"[]"
-_FIRST_SECOND = -62_135_510_400
-"""0001-01-02: before it, zones have the offset that they have then."""
-_LAST_SECOND, _ERA_S = 32_503_680_000, 146_097 * 86_400
-"""The year 3000, after which zones repeat with the calendar, in eras of 400 years."""
-_WHOLE_QUARTERS = 94_694_400
-"""1973: since then, offsets have changed at whole quarters of an hour only."""
 
 
 class JsonEncoder:
@@ -78,13 +68,7 @@ class JsonEncoder:
             return _quoted(column)
         if is_binary(kind):
             return _base64(column)
-        if pa.types.is_floating(kind):
-            return java_numbers(column)
-        if pa.types.is_date32(kind):
-            return _dates(column)
-        if pa.types.is_timestamp(kind):
-            return _moments(column, None if kind.tz is None else self._options.zone)
-        return Pieces.of(column.cast(pa.string()))  # booleans, whole numbers, and decimals as BigDecimal.toString
+        return scalar_texts(column, self._options.zone, quoted=True)
 
 
 def _within(pieces: Pieces, brackets: bytes) -> Pieces:
@@ -112,46 +96,6 @@ def _room(sizes: np.ndarray) -> Pieces:
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return Pieces(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
-
-
-def _dates(column: pa.Array) -> Pieces:
-    days = _numbers(column, pa.int32())
-    out, offsets = np.empty(max(len(days) * kernel.MAX_DATE, 1), np.uint8), np.empty(len(days) + 1, np.int64)
-    kernel.write_dates(days, out, offsets)
-    return Pieces(out, offsets)
-
-
-def _moments(column: pa.Array, zone: tzinfo | None) -> Pieces:
-    """Timestamps; zone: None for those without."""
-    us = _numbers(column, pa.int64())
-    seconds = np.zeros(1, np.int64) if zone is None or zone is UTC else _ahead(us, zone)
-    out, offsets = np.empty(max(len(us) * kernel.MAX_MOMENT, 1), np.uint8), np.empty(len(us) + 1, np.int64)
-    kernel.write_moments(us + seconds * 1_000_000, seconds, zone is not None, out, offsets)
-    return Pieces(out, offsets)
-
-
-def _numbers(column: pa.Array, kind: pa.DataType) -> np.ndarray:
-    """The whole numbers of a column of dates or timestamps, int64[n]; 0 for null."""
-    return np.ascontiguousarray(pc.fill_null(column.view(kind), 0).to_numpy(zero_copy_only=False), np.int64)
-
-
-def _ahead(us: np.ndarray, zone: tzinfo) -> np.ndarray:
-    """By how many seconds the zone's clocks are ahead of UTC, int64[n]. A zone is asked once for each quarter of an
-    hour, and for each second where it may change in between."""
-    seconds = us // 1_000_000
-    times = np.where(seconds >= _WHOLE_QUARTERS, seconds // 900 * 900, seconds)
-    asked, places = np.unique(times, return_inverse=True)
-    found = np.array([_offset_at(int(second), zone) for second in asked], np.int64)
-    return cast(np.ndarray, found[places])
-
-
-def _offset_at(second: int, zone: tzinfo) -> int:
-    second = max(second, _FIRST_SECOND)
-    if second > _LAST_SECOND:
-        second -= (second - _LAST_SECOND + _ERA_S - 1) // _ERA_S * _ERA_S
-    offset = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)).astimezone(zone).utcoffset()
-    assert offset is not None
-    return int(offset.total_seconds())
 
 
 def _as_decoded(kind: pa.DataType) -> pa.DataType:

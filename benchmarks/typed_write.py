@@ -1,0 +1,90 @@
+"""Writing 2 M rows of seven columns as JSON and as Avro: `value.format` of the sink, Spark's function before the same sink,
+and Spark's function before its Kafka sink into a real Kafka.
+
+All in turn, on `local[2]`, with Spark's default settings; the rows are made by Spark as they are written.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from benchmarks.report import Report, in_turn, rate, ratio
+from benchmarks.spark_session import SparkSession
+from benchmarks.typed_formats import SCHEMA, spark_avro
+from tests.interop.connector import Connector
+from tests.interop.real_kafka import RealKafka
+
+ROWS = 2_000_000
+PARTITIONS = 4
+STRUCT = (
+    "named_struct('id', 1 + id * 37, 'user', concat('user-', id % 10000), 'amount', cast(id % 100000 as double) / 100, "
+    "'country', element_at(array('DE', 'FR', 'PL', 'US'), cast(id % 4 as int) + 1), 'active', id % 3 = 0, "
+    "'at', timestamp_micros(1700000000000000 + id * 1000), 'note', concat('note ', id % 1000, ' of nothing'))"
+)
+"""The fields of benchmarks.typed."""
+FUNCTIONS = {
+    "json": f"to_json({STRUCT})",
+    "avro": f"to_avro({STRUCT}, '{json.dumps(SCHEMA)}')",
+}
+
+
+def _save(session: SparkSession, value: str, form: str, options: dict[str, str], to: str | None = None) -> float:
+    """Seconds of one write. value: an expression."""
+    sink = {"format": form, "options": options, "to": to}
+    request = {"rows": ROWS, "tasks": PARTITIONS, "value": f"{value} as value"}
+    return session.run("range", request, action="save", sink=sink)
+
+
+def _kafkalog(session: SparkSession, value: str, options: dict[str, str]) -> float:
+    with tempfile.TemporaryDirectory() as scratch:
+        given = {"topic": "written", "numPartitions": str(PARTITIONS), **options}
+        return _save(session, value, "kafkalog", given, str(Path(scratch) / "data"))
+
+
+def main(report: Report, rounds: int = 3) -> None:
+    """JSON and Avro."""
+    jar = {"spark.driver.extraClassPath": str(spark_avro())}
+    connector = Connector.install()
+    place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
+    path = "spark.driver.extraClassPath"
+    both = {**connector.conf, path: ":".join(one[path] for one in (connector.conf, jar) if path in one)}
+    kafka = RealKafka(place)
+    try:
+        kafka.start()
+        with SparkSession(both, connector.python) as theirs, SparkSession(jar) as ours:
+            for name, function in FUNCTIONS.items():
+                kafka.create_topic(f"by-connector-{name}", PARTITIONS)
+                typed = {"value.format": name} | ({"value.schema": json.dumps(SCHEMA)} if name == "avro" else {})
+                sent = {"topic": f"by-connector-{name}", "kafka.bootstrap.servers": kafka.bootstrap}
+                seconds = in_turn(
+                    {
+                        "typed": partial(_kafkalog, ours, STRUCT, typed),
+                        "function": partial(_kafkalog, ours, function, {}),
+                        "kafka": partial(_save, theirs, function, "kafka", sent),
+                    },
+                    rounds=rounds,
+                    warmups=1,
+                )
+                millions = ROWS / 1e6
+                report.add(
+                    "typed_write",
+                    f"{name}, {millions:g} M rows of 7 fields",
+                    typed_M_rows_per_s=rate(millions, seconds["typed"]),
+                    kafkalog_and_function_M_rows_per_s=rate(millions, seconds["function"]),
+                    kafka_and_function_M_rows_per_s=rate(millions, seconds["kafka"]),
+                    **{f"x_to_{name}": round(ratio(seconds["function"], seconds["typed"]), 2)},
+                    x_kafka=round(ratio(seconds["kafka"], seconds["typed"]), 2),
+                    worker_peak_MB=ours.worker_peak_mb(),
+                )
+        kafka.stop()
+    finally:
+        kafka.kill()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(Report())
