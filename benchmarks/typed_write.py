@@ -1,5 +1,5 @@
-"""Writing 2 M rows of seven columns as JSON and as Avro: `value.format` of the sink, Spark's function before the same sink,
-and Spark's function before its Kafka sink into a real Kafka.
+"""Writing 2 M rows of seven columns as JSON and as Avro: `value.format` of the sink, Spark's function before the same
+sink, and Spark's function before its Kafka sink into a real Kafka.
 
 All in turn, on `local[2]`, with Spark's default settings; the rows are made by Spark as they are written.
 """

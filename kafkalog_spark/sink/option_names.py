@@ -61,8 +61,9 @@ WRITE_OPTIONS = (
         "value.format",
         choice(*FORMATS),
         None,
-        "How the column `value`, or without one all columns that are none of Kafka's, becomes the value: `json` as "
-        "to_json, `string` (docs/typed.md). Options of the format: `value.*`.",
+        "How the column `value`, or without one all columns that are none of Kafka's, becomes the value: `json`, "
+        "`csv`, `avro`, `protobuf` and those of registries as Spark's to_json and so on, `string` (docs/typed.md). "
+        "Options of the format: `value.*`.",
     ),
     Option("key.format", choice(*FORMATS), None, "The same of the column `key`."),
     Option("numPartitions", positive_int, "1", "Partitions of topics that are not there yet."),

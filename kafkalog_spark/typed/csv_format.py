@@ -38,8 +38,10 @@ def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-    """Raises OptionError: CSV is read, and not written."""
-    raise OptionError("the format csv is not written here", hint="to_csv of Spark makes a column `value` of columns")
+    """Raises OptionError for an option or a type that is refused."""
+    from kafkalog_spark.typed.csv_encoder import CsvEncoder, csv_writing
+
+    return CsvEncoder(given, csv_writing(options))
 
 
 class CsvDecoder:

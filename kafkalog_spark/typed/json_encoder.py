@@ -10,9 +10,10 @@ from kafkalog_spark.typed import json_writing_kernel as kernel
 from kafkalog_spark.typed.java_text import json_quoted
 from kafkalog_spark.typed.json_options import JsonOptions
 from kafkalog_spark.typed.json_types import check_types
-from kafkalog_spark.typed.pieces.pieces import Part, Pieces, elements, enclosed, joined, valid_of
+from kafkalog_spark.typed.pieces.pieces import Part, Pieces, elements, enclosed, joined, room, valid_of
 from kafkalog_spark.typed.pieces.texts import is_binary, is_text, well_formed
 from kafkalog_spark.typed.scalar_texts import scalar_texts
+from kafkalog_spark.typed.small_types import as_decoded
 
 _OBJECT, _LIST = b"{}", b"[]"
 
@@ -25,7 +26,7 @@ class JsonEncoder:
     """
 
     def __init__(self, given: pa.Schema, options: JsonOptions, prefix: bytes = b"") -> None:
-        check_types(pa.schema([field.with_type(_as_decoded(field.type)) for field in given]))
+        check_types(pa.schema([field.with_type(as_decoded(field.type)) for field in given]))
         if options.read_timestamp or options.read_local or options.read_date:
             raise OptionError("options of patterns are of reads: timestamps and dates are written as ISO 8601")
         self._options, self._prefix = options, prefix
@@ -79,36 +80,13 @@ def _quoted(texts: pa.Array) -> Pieces:
     pieces = Pieces.of(well_formed(texts))
     sizes = np.empty(len(texts), np.int64)
     kernel.quoted_sizes(pieces.data, pieces.offsets, kernel.ESCAPES, sizes)
-    made = _room(sizes)
+    made = room(sizes)
     kernel.write_quoted(pieces.data, pieces.offsets, kernel.ESCAPES, made.data, made.offsets)
     return made
 
 
 def _base64(values: pa.Array) -> Pieces:
     pieces = Pieces.of(values)
-    made = _room((pieces.sizes() + 2) // 3 * 4 + 2)
+    made = room((pieces.sizes() + 2) // 3 * 4 + 2)
     kernel.write_base64(pieces.data, pieces.offsets, made.data, made.offsets)
     return made
-
-
-def _room(sizes: np.ndarray) -> Pieces:
-    """Pieces of those sizes, to be filled."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return Pieces(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
-
-
-def _as_decoded(kind: pa.DataType) -> pa.DataType:
-    """The type of a column that is decoded to hold the same: timestamps of UTC (moments are the same in every zone),
-    and no large strings."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_decoded(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_as_decoded(kind.key_type), kind.item_field.with_type(_as_decoded(kind.item_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_as_decoded(kind.value_type)))
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    return pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind

@@ -14,7 +14,25 @@ _PLAIN = (
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
     pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"),
 )  # fmt: skip
-_CHARACTERS = ["x"] * 12 + ['"', "\\", "\n", "\b", "\x01", "\x1f", "\x7f", "é", "日", "𝄞", "/", " ", "\u2028"]
+_CHARACTERS = ["x"] * 12 + [
+    '"',
+    "\\",
+    "\n",
+    "\b",
+    "\x01",
+    "\x1f",
+    "\x7f",
+    "é",
+    "日",
+    "𝄞",
+    "/",
+    " ",
+    "\u2028",
+    ",",
+    "#",
+    ";",
+    "'",
+]
 _DAY_US = 86_400_000_000
 
 
@@ -111,3 +129,10 @@ def random_float(rng: Random, single: bool) -> float:
 def random_text(rng: Random) -> str:
     """Up to twelve characters, some of which need escapes."""
     return "".join(rng.choice(_CHARACTERS) for _ in range(rng.randint(0, 12)))
+
+
+def random_csv_rows(rng: Random, count: int, limits: Limits = YEARS_1_TO_9999) -> pa.StructArray:
+    """Rows of types that CSV has a place for."""
+    flat = [kind for kind in _PLAIN if kind != pa.binary()]
+    type_ = pa.struct([(f"c{i}", rng.choice(flat)) for i in range(rng.randint(2, 5))])
+    return pa.array([_struct(rng, type_, limits) for _ in range(count)], type_)

@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.csv_format import CsvDecoder
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import decoder_of, encoder_of
+from kafkalog_spark.typed.decoder import decoder_of
 from tests.spark.helpers.random_csv import DDL, random_lines
 from tests.spark.helpers.spark_functions import assert_same, comparable
 
@@ -103,8 +102,3 @@ def test_a_hostile_value_is_bad_and_its_neighbours_are_not(value: bytes) -> None
 def test_a_field_longer_than_the_kernel_takes() -> None:
     text = "x" * (1 << 24)
     assert decoder("a string").decode(pa.array([text.encode()])).columns[0].as_py() == {"a": text}
-
-
-def test_csv_is_not_written() -> None:
-    with pytest.raises(OptionError, match="csv is not written"):
-        encoder_of("csv", {}, schema_of_ddl("a int"))

@@ -124,6 +124,13 @@ def _places(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return offsets, offsets[:-1].copy()
 
 
+def room(sizes: np.ndarray) -> Pieces:
+    """Pieces of those sizes, to be filled."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return Pieces(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
+
+
 def valid_of(array: pa.Array) -> np.ndarray | None:
     """Which entries are there, bool[n]; None for all."""
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None

@@ -142,8 +142,8 @@ class SharePartition:
         self._must_search = True
 
     def gap_seen(self, offset: int) -> None:
-        """What lies before `offset` was acquired. What was loaded after that is known as well: Kafka lets the start wait
-        before it until records come that are new."""
+        """What lies before `offset` was acquired. What was loaded after that is known as well: Kafka lets the start
+        wait before it until records come that are new."""
         if self._gap is not None:
             while (known := self.floor(offset)) is not None and offset <= known.last:
                 offset = known.last + 1
