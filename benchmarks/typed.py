@@ -41,6 +41,8 @@ FIELDS = {
 }
 FIVE = ("id", "user", "amount", "active", "at")
 TWO = ("id", "amount")
+WARMUPS = 5
+"""The JVM has compiled a query of half a second after some ten runs, one of three seconds sooner."""
 CEILING = "benchmarks.typed_ceiling:TypedCeiling"
 
 
@@ -134,6 +136,7 @@ def compare(
             "ceiling": partial(ours.run, "typed_ceiling", prepared, schema=case.schema, register=CEILING),
         },
         rounds=rounds,
+        warmups=WARMUPS,
     )
     millions = case.topic.records / 1e6
     name = case.function.partition("(")[0]

@@ -96,32 +96,21 @@ class Part:
 
 def joined(parts: Sequence[Part]) -> Pieces:
     """The parts of each row, one after the other. There is one at least."""
-    offsets, at = _places(sum((part.sizes() for part in parts[1:]), parts[0].sizes()))
-    out = np.empty(max(int(offsets[-1]), 1), np.uint8)
-    for part in parts:
-        part.append_to(out, at)
-    return Pieces(out, offsets)
+    made = room(sum((part.sizes() for part in parts[1:]), parts[0].sizes()))
+    _fill(made, parts)
+    return made
 
 
 def enclosed(parts: Sequence[Part], n: int, brackets: bytes) -> Pieces:
     """The parts of each row between two brackets. What a part writes begins with a separator, and the first that a row
     has gives its place to the opening bracket."""
     sizes = sum((part.sizes() for part in parts), np.zeros(n, np.int64))
-    offsets, at = _places(np.maximum(sizes, 1) + 1)
-    out = np.empty(max(int(offsets[-1]), 1), np.uint8)
-    for part in parts:
-        part.append_to(out, at)
+    made = room(np.maximum(sizes, 1) + 1)
+    _fill(made, parts)
     opening, closing = brackets
-    out[offsets[:-1]] = opening
-    out[offsets[1:] - 1] = closing
-    return Pieces(out, offsets)
-
-
-def _places(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(Offsets of pieces of those sizes, where each begins as an array to write to)."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets, offsets[:-1].copy()
+    made.data[made.offsets[:-1]] = opening
+    made.data[made.offsets[1:] - 1] = closing
+    return made
 
 
 def room(sizes: np.ndarray) -> Pieces:
@@ -129,6 +118,12 @@ def room(sizes: np.ndarray) -> Pieces:
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return Pieces(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
+
+
+def _fill(made: Pieces, parts: Sequence[Part]) -> None:
+    at = made.offsets[:-1].copy()
+    for part in parts:
+        part.append_to(made.data, at)
 
 
 def valid_of(array: pa.Array) -> np.ndarray | None:
