@@ -14,7 +14,7 @@ def as_decoded(kind: pa.DataType) -> pa.DataType:
         return pa.map_(as_decoded(kind.key_type), kind.item_field.with_type(as_decoded(kind.item_type)))
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(as_decoded(kind.value_type)))
-    if pa.types.is_large_string(kind):
+    if pa.types.is_large_string(kind) or pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_large_binary(kind):
         return pa.binary()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-_PLAIN = (
+PLAIN = (
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
     pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"),
 )  # fmt: skip
@@ -66,7 +66,7 @@ def random_type(rng: Random, depth: int) -> pa.DataType:
     if kind == "decimal":
         precision = rng.randint(1, 38)
         return pa.decimal128(precision, rng.randint(0, precision))
-    return rng.choice(_PLAIN)
+    return rng.choice(PLAIN)
 
 
 def _struct(rng: Random, type_: pa.DataType, limits: Limits) -> dict[str, Any]:
@@ -133,6 +133,6 @@ def random_text(rng: Random) -> str:
 
 def random_csv_rows(rng: Random, count: int, limits: Limits = YEARS_1_TO_9999) -> pa.StructArray:
     """Rows of types that CSV has a place for."""
-    flat = [kind for kind in _PLAIN if kind != pa.binary()]
+    flat = [kind for kind in PLAIN if kind != pa.binary()]
     type_ = pa.struct([(f"c{i}", rng.choice(flat)) for i in range(rng.randint(2, 5))])
     return pa.array([_struct(rng, type_, limits) for _ in range(count)], type_)

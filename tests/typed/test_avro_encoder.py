@@ -95,6 +95,8 @@ def test_a_row_that_does_not_fit_the_schema_is_refused_with_its_place(what: str)
         (pa.struct([("x", pa.int32())]), inner(("x", "int"), ("y", "int")), "the field y in In"),
         (pa.map_(pa.int32(), pa.int32()), {"type": "map", "values": "int"}, "a is map<int32"),
         (pa.date32(), ["null", "string"], "a is date32"),
+        (pa.decimal128(5, 2), "bytes", "a is decimal128"),
+        (pa.decimal128(5, 2), {"type": "bytes", "logicalType": "decimal", "precision": 39}, "a is decimal128"),
     ],
 )
 def test_a_column_that_the_schema_has_no_place_for_is_refused(type_: pa.DataType, avro: Any, line: str) -> None:

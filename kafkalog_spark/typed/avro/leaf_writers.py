@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.typed.avro.schema import AvroType
+from kafkalog_spark.typed.avro.types import MAX_PRECISION
 from kafkalog_spark.typed.pieces.entries import Entries
 from kafkalog_spark.typed.pieces.numbers import (
     fixed_width,
@@ -36,8 +37,12 @@ def leaf_writer(type_: pa.DataType, avro: AvroType, exact: bool) -> Leaf | None:
     union has no better branch."""
     for is_type, kinds, writer, widens in _PAIRS:
         if is_type(type_) and avro.kind in kinds and not (exact and widens(type_, avro)):
-            return writer
+            return None if writer is _decimal and not _is_decimal(avro) else writer
     return None
+
+
+def _is_decimal(avro: AvroType) -> bool:
+    return avro.logical == "decimal" and avro.precision <= MAX_PRECISION
 
 
 def _boolean(entries: Entries, avro: AvroType, path: str) -> list[Part]:
