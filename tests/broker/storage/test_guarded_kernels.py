@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FEW, MANY = 300, 8_000
+FEW, MANY = 150, 8_000
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pages are protected with mprotect")

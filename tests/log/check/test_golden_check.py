@@ -14,7 +14,7 @@ from tests import golden_data
 
 MASKS = (0x80, 0xFF)
 """Not 0x01: an index entry whose offset is the next batch's is true as well, where that batch has one record."""
-PER_FILE = 15
+PER_FILE = 7
 """Bytes of a file that are changed, besides those at both ends; all of them in the slow test."""
 
 
