@@ -116,6 +116,3 @@ def write_fields(data, forms, begins, ends, signs, null, empty, out, places):  #
             copy_bytes(out, places[i], null, 0, null.size)
         else:
             copy_bytes(out, places[i], empty, 0, empty.size)
-
-
-__all__ = ["NO_SIGN", "Form", "Sign", "measure_fields", "write_fields"]

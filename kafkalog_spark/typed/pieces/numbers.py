@@ -1,4 +1,4 @@
-"""Pieces of numbers in binary: varints, what stands behind its length, numbers of fixed width."""
+"""Pieces of numbers in binary: varints, what stands after its length, numbers of fixed width."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def sized(pieces: Pieces, length: Callable[[np.ndarray], Pieces]) -> list[Part]:
 def fixed_width(array: pa.Array, dtype: str) -> Pieces:
     """Numbers and booleans as the bytes of a numpy dtype, such as "<f8"."""
     values = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0).to_numpy(zero_copy_only=False)
-    values = np.ascontiguousarray(values.astype(dtype))
+    with np.errstate(over="ignore"):  # a double beyond all floats is infinite, as in Java's cast
+        values = np.ascontiguousarray(values.astype(dtype))
     return Pieces.of_rows(values.view(np.uint8).reshape(len(values), values.dtype.itemsize))
 
 

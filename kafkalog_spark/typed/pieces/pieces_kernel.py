@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from kafkalog_spark.log.kernels.encode import varint_size, write_varint
+from kafkalog_spark.log.kernels.encode import write_varint
 from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel_for
 
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)  # takes writable arrays too
@@ -57,6 +57,3 @@ def plain_varints(values, out, offsets):  # type: ignore[no-untyped-def]
         at += 1
     offsets[values.size] = at
     return at
-
-
-__all__ = ["append", "plain_varints", "varint_size", "zigzag_varints"]
