@@ -140,3 +140,9 @@ class SparkSession:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def with_jars(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Settings together; class paths one after the other."""
+    path = "spark.driver.extraClassPath"
+    return {**conf, **more, path: ":".join(one[path] for one in (conf, more) if path in one)}

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.data import JSON, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
-from benchmarks.spark_session import SOCKETS, SparkSession
+from benchmarks.spark_session import SOCKETS, SparkSession, with_jars
 from benchmarks.topics import PARTITIONS, Topic, home
 from benchmarks.typed_formats import (
     AVRO,
@@ -155,12 +155,6 @@ def compare(
     )
 
 
-def _with_jars(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Settings together; class paths one after the other."""
-    path = "spark.driver.extraClassPath"
-    return {**conf, **more, path: ":".join(one[path] for one in (conf, more) if path in one)}
-
-
 def main(report: Report, rounds: int = 3) -> None:
     """Every case, with both settings."""
     spark_avro()
@@ -172,7 +166,7 @@ def main(report: Report, rounds: int = 3) -> None:
         for settings, conf in (("default settings", {}), ("Unix domain sockets", SOCKETS)):
             for case in lines:
                 with (
-                    SparkSession(_with_jars(connector.conf, case.conf), connector.python) as theirs,
+                    SparkSession(with_jars(connector.conf, case.conf), connector.python) as theirs,
                     SparkSession({**conf, **case.conf}) as ours,
                 ):
                     compare(report, case, ours, theirs, kafka.bootstrap, settings, rounds)

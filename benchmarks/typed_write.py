@@ -7,13 +7,12 @@ All in turn, on `local[2]`, with Spark's default settings; the rows are made by 
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
 
 from benchmarks.report import Report, in_turn, rate, ratio
-from benchmarks.spark_session import SparkSession
+from benchmarks.spark_session import SparkSession, with_jars
 from benchmarks.typed_formats import SCHEMA, spark_avro
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
@@ -49,41 +48,36 @@ def main(report: Report, rounds: int = 3) -> None:
     """JSON and Avro."""
     jar = {"spark.driver.extraClassPath": str(spark_avro())}
     connector = Connector.install()
-    place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
-    path = "spark.driver.extraClassPath"
-    both = {**connector.conf, path: ":".join(one[path] for one in (connector.conf, jar) if path in one)}
-    kafka = RealKafka(place)
-    try:
-        kafka.start()
-        with SparkSession(both, connector.python) as theirs, SparkSession(jar) as ours:
-            for name, function in FUNCTIONS.items():
-                kafka.create_topic(f"by-connector-{name}", PARTITIONS)
-                typed = {"value.format": name} | ({"value.schema": json.dumps(SCHEMA)} if name == "avro" else {})
-                sent = {"topic": f"by-connector-{name}", "kafka.bootstrap.servers": kafka.bootstrap}
-                seconds = in_turn(
-                    {
-                        "typed": partial(_kafkalog, ours, STRUCT, typed),
-                        "function": partial(_kafkalog, ours, function, {}),
-                        "kafka": partial(_save, theirs, function, "kafka", sent),
-                    },
-                    rounds=rounds,
-                    warmups=1,
-                )
-                millions = ROWS / 1e6
-                report.add(
-                    "typed_write",
-                    f"{name}, {millions:g} M rows of 7 fields",
-                    typed_M_rows_per_s=rate(millions, seconds["typed"]),
-                    kafkalog_and_function_M_rows_per_s=rate(millions, seconds["function"]),
-                    kafka_and_function_M_rows_per_s=rate(millions, seconds["kafka"]),
-                    **{f"x_to_{name}": round(ratio(seconds["function"], seconds["typed"]), 2)},
-                    x_kafka=round(ratio(seconds["kafka"], seconds["typed"]), 2),
-                    worker_peak_MB=ours.worker_peak_mb(),
-                )
-        kafka.stop()
-    finally:
-        kafka.kill()
-        shutil.rmtree(place, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place,
+        RealKafka(Path(place)) as kafka,
+        SparkSession(with_jars(connector.conf, jar), connector.python) as theirs,
+        SparkSession(jar) as ours,
+    ):
+        for name, function in FUNCTIONS.items():
+            kafka.create_topic(f"by-connector-{name}", PARTITIONS)
+            typed = {"value.format": name} | ({"value.schema": json.dumps(SCHEMA)} if name == "avro" else {})
+            sent = {"topic": f"by-connector-{name}", "kafka.bootstrap.servers": kafka.bootstrap}
+            seconds = in_turn(
+                {
+                    "typed": partial(_kafkalog, ours, STRUCT, typed),
+                    "function": partial(_kafkalog, ours, function, {}),
+                    "kafka": partial(_save, theirs, function, "kafka", sent),
+                },
+                rounds=rounds,
+                warmups=1,
+            )
+            millions = ROWS / 1e6
+            report.add(
+                "typed_write",
+                f"{name}, {millions:g} M rows of 7 fields",
+                typed_M_rows_per_s=rate(millions, seconds["typed"]),
+                kafkalog_and_function_M_rows_per_s=rate(millions, seconds["function"]),
+                kafka_and_function_M_rows_per_s=rate(millions, seconds["kafka"]),
+                **{f"x_to_{name}": round(ratio(seconds["function"], seconds["typed"]), 2)},
+                x_kafka=round(ratio(seconds["kafka"], seconds["typed"]), 2),
+                worker_peak_MB=ours.worker_peak_mb(),
+            )
 
 
 if __name__ == "__main__":

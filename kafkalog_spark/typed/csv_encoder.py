@@ -13,12 +13,11 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed import csv_writing_kernel as kernel
 from kafkalog_spark.typed.csv_options import NONE, csv_options
 from kafkalog_spark.typed.csv_writing_kernel import Form, Sign
-from kafkalog_spark.typed.json_options import GivenTexts
-from kafkalog_spark.typed.json_types import check_types
-from kafkalog_spark.typed.pieces.pieces import Part, Pieces, joined, room, valid_of
-from kafkalog_spark.typed.pieces.texts import is_text, well_formed
+from kafkalog_spark.typed.json_options import GivenTexts, check_no_patterns
+from kafkalog_spark.typed.json_types import check_written_types
+from kafkalog_spark.typed.pieces.pieces import Part, Pieces, as_values, joined, room, valid_of
+from kafkalog_spark.typed.pieces.texts import is_binary, is_text, well_formed
 from kafkalog_spark.typed.scalar_texts import scalar_texts
-from kafkalog_spark.typed.small_types import as_decoded
 
 _NO_MASK = np.empty(0, np.bool_)
 _WHITE = "".join(map(chr, range(33)))
@@ -27,10 +26,11 @@ _WHITE = "".join(map(chr, range(33)))
 
 @dataclass(frozen=True)
 class CsvWriting:
-    """Options of to_csv, parsed. signs: int64[len(Sign)] of the columns after the first; null, empty: as fields."""
+    """Options of to_csv, parsed. signs: int64[len(Sign)]; in the first column a comment's sign is one of them. null,
+    empty: as fields."""
 
+    signs_of_first: np.ndarray
     signs: np.ndarray
-    comment: int
     separator: bytes
     null: bytes
     empty: bytes
@@ -40,8 +40,7 @@ class CsvWriting:
 def csv_writing(options: Mapping[str, str]) -> CsvWriting:
     """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
     read, given = csv_options(options), GivenTexts(options)
-    if read.civil.read_timestamp or read.civil.read_local or read.civil.read_date:
-        raise OptionError("options of patterns are of reads: timestamps and dates are written as ISO 8601")
+    check_no_patterns(read.civil)
     if NONE in (read.quote, read.escape):
         raise OptionError("options 'quote' and 'escape' are not empty on a write: Spark writes U+0000 then")
     comment = read.comment or "#"  # the library's own, which Spark leaves where no option says one
@@ -50,15 +49,15 @@ def csv_writing(options: Mapping[str, str]) -> CsvWriting:
     signs = np.zeros(len(Sign), np.int64)
     signs[Sign.SEPARATOR], signs[Sign.QUOTE], signs[Sign.ESCAPE] = map(ord, (read.separator, read.quote, read.escape))
     signs[Sign.OF_ESCAPE] = kernel.NO_SIGN if read.escape_of_escape == NONE else ord(read.escape_of_escape)
-    signs[Sign.COMMENT] = kernel.NO_SIGN
+    signs[Sign.COMMENT] = ord(comment)
     signs[Sign.QUOTE_ALL] = given.truth("quoteAll", default=False)
     signs[Sign.ESCAPE_QUOTES] = given.truth("escapeQuotes", default=True)
     signs[Sign.TRIM_BEFORE] = given.truth("ignoreLeadingWhiteSpace", default=True)
     signs[Sign.TRIM_AFTER] = given.truth("ignoreTrailingWhiteSpace", default=True)
-    null, empty = options.get("nullvalue", ""), options.get("emptyvalue", '""')
-    return CsvWriting(
-        signs, ord(comment), read.separator.encode(), _constant(null, signs), _constant(empty, signs), read.civil.zone
-    )
+    first, signs = signs, signs.copy()
+    signs[Sign.COMMENT] = kernel.NO_SIGN
+    null, empty = (_constant(options.get(*one), signs) for one in (("nullvalue", ""), ("emptyvalue", '""')))
+    return CsvWriting(first, signs, read.separator.encode(), null, empty, read.civil.zone)
 
 
 def _constant(text: str, signs: np.ndarray) -> bytes:
@@ -80,9 +79,9 @@ class CsvEncoder:
     OptionError for a type that CSV has no place for."""
 
     def __init__(self, given: pa.Schema, options: CsvWriting) -> None:
-        check_types(pa.schema([field.with_type(as_decoded(field.type)) for field in given]))
+        check_written_types(given)
         for field in given:
-            if pa.types.is_nested(field.type) or as_decoded(field.type) == pa.binary():
+            if pa.types.is_nested(field.type) or is_binary(field.type):
                 raise OptionError(f"column '{field.name}': the type {field.type} is not written as CSV")
         self._options = options
 
@@ -90,17 +89,17 @@ class CsvEncoder:
         """As ValueEncoder.encode. Raises InvalidRecord."""
         options, parts = self._options, []
         for i, column in enumerate(columns.flatten()):
-            signs = options.signs.copy()
-            if i == 0:
-                signs[Sign.COMMENT] = options.comment
-            texts = well_formed(column) if is_text(column.type) else column
-            pieces = Pieces.of(texts) if is_text(column.type) else scalar_texts(texts, options.zone, quoted=False)
-            fields = _fields(pieces, valid_of(column), signs, options.null, options.empty)
+            signs = options.signs if i else options.signs_of_first
+            fields = _fields(_texts(column, options.zone), valid_of(column), signs, options.null, options.empty)
             parts.append(Part(fields, options.separator if i else b""))
         lines, valid = joined(parts), valid_of(columns)
         some = lines.sizes() > 0
         there = some if valid is None else some & valid
-        return joined([Part(lines, b"", there)]).array(None if there.all() else there)
+        return as_values([Part(lines)], b"", None if there.all() else there)
+
+
+def _texts(column: pa.Array, zone: tzinfo) -> Pieces:
+    return Pieces.of(well_formed(column)) if is_text(column.type) else scalar_texts(column, zone, quoted=False)
 
 
 def _fields(pieces: Pieces, valid: np.ndarray | None, signs: np.ndarray, null: bytes, empty: bytes) -> Pieces:

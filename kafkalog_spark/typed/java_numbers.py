@@ -33,6 +33,6 @@ def java_numbers(column: pa.Array, quoted: bool) -> Pieces:
             texts = pa.array(found, pa.string())
         pieces = Pieces.of(texts)
         kernel.decimals_of_texts(pieces.data, pieces.offsets, left, digits, exponents)
-    out, offsets = np.empty(max(len(values) * kernel.MAX_NUMBER, 1), np.uint8), np.empty(len(values) + 1, np.int64)
-    kernel.write_decimals(doubles, digits, exponents, quoted, out, offsets)
-    return Pieces(out, offsets)
+    made = Pieces.up_to(len(values), kernel.MAX_NUMBER)
+    kernel.write_decimals(doubles, digits, exponents, quoted, made.data, made.offsets)
+    return made

@@ -5,39 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed import json_writing_kernel as kernel
 from kafkalog_spark.typed.java_text import json_quoted
-from kafkalog_spark.typed.json_options import JsonOptions
-from kafkalog_spark.typed.json_types import check_types
-from kafkalog_spark.typed.pieces.pieces import Part, Pieces, elements, enclosed, joined, room, valid_of
+from kafkalog_spark.typed.json_options import JsonOptions, check_no_patterns
+from kafkalog_spark.typed.json_types import check_written_types
+from kafkalog_spark.typed.pieces.pieces import Part, Pieces, as_values, elements, enclosed, joined, room, valid_of
 from kafkalog_spark.typed.pieces.texts import is_binary, is_text, well_formed
 from kafkalog_spark.typed.scalar_texts import scalar_texts
-from kafkalog_spark.typed.small_types import as_decoded
 
 _OBJECT, _LIST = b"{}", b"[]"
 
 
 class JsonEncoder:
     """Encodes rows as objects; fields that are null are left out, unless ignoreNullFields is false. prefix: what begins
-    each value.
-
-    Raises OptionError for a pattern of dates or timestamps: they are written in Spark's own forms.
-    """
+    each value. Raises OptionError for a type or an option that is refused."""
 
     def __init__(self, given: pa.Schema, options: JsonOptions, prefix: bytes = b"") -> None:
-        check_types(pa.schema([field.with_type(as_decoded(field.type)) for field in given]))
-        if options.read_timestamp or options.read_local or options.read_date:
-            raise OptionError("options of patterns are of reads: timestamps and dates are written as ISO 8601")
+        check_written_types(given)
+        check_no_patterns(options)
         self._options, self._prefix = options, prefix
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         """As ValueEncoder.encode. Raises InvalidRecord."""
-        objects = self._object(columns)
-        valid = valid_of(columns)
-        if self._prefix or valid is not None:
-            objects = joined([Part(objects, self._prefix, valid)])
-        return objects.array(valid)
+        return as_values([Part(self._object(columns))], self._prefix, valid_of(columns))
 
     def _object(self, columns: pa.StructArray) -> Pieces:
         parts = []

@@ -96,6 +96,12 @@ def civil_options(options: Mapping[str, str]) -> JsonOptions:
     )
 
 
+def check_no_patterns(options: JsonOptions) -> None:
+    """Of a write. Raises OptionError for a pattern of dates or timestamps: they are written in Spark's own forms."""
+    if options.read_timestamp or options.read_local or options.read_date:
+        raise OptionError("options of patterns are of reads: timestamps and dates are written as ISO 8601")
+
+
 def check_refused(options: Mapping[str, str], refused: Collection[str], format_name: str) -> None:
     """Raises OptionError for one of the options that a format refuses."""
     for name in refused:

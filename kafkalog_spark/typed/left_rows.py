@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.columns.values import bytes_and_offsets
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.json_values import BadValue
 
@@ -69,16 +70,7 @@ def of_rows(rows: list[dict[str, Any] | None], reasons: Mapping[int, str], schem
 def buffers_of(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(The bytes, int64 offsets of n values and of their end, uint8 whether each is there), read-only where the kernel
     wants that."""
-    wide = pa.types.is_large_binary(values.type)
-    _, offsets, data = values.buffers()
-    if len(values):
-        begin = values.offset
-        places = np.frombuffer(offsets, np.int64 if wide else np.int32)[begin : begin + len(values) + 1].astype(
-            np.int64
-        )
-    else:
-        places = np.zeros(1, np.int64)
-    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    content, places = bytes_and_offsets(values)
     content.flags.writeable = False
     present = np.ones(len(values), np.uint8)
     if values.null_count:

@@ -36,18 +36,18 @@ def scalar_texts(column: pa.Array, zone: tzinfo, *, quoted: bool) -> Pieces:
 
 def _dates(column: pa.Array, quoted: bool) -> Pieces:
     days = whole_numbers(column)
-    out, offsets = np.empty(max(len(days) * kernel.MAX_DATE, 1), np.uint8), np.empty(len(days) + 1, np.int64)
-    kernel.write_dates(days, quoted, out, offsets)
-    return Pieces(out, offsets)
+    made = Pieces.up_to(len(days), kernel.MAX_DATE)
+    kernel.write_dates(days, quoted, made.data, made.offsets)
+    return made
 
 
 def _moments(column: pa.Array, zone: tzinfo | None, quoted: bool) -> Pieces:
     """Timestamps; zone: None for those without."""
     us = whole_numbers(column)
     seconds = np.zeros(1, np.int64) if zone is None or zone is UTC else _ahead(us, zone)
-    out, offsets = np.empty(max(len(us) * kernel.MAX_MOMENT, 1), np.uint8), np.empty(len(us) + 1, np.int64)
-    kernel.write_moments(us + seconds * 1_000_000, seconds, zone is not None, quoted, out, offsets)
-    return Pieces(out, offsets)
+    made = Pieces.up_to(len(us), kernel.MAX_MOMENT)
+    kernel.write_moments(us + seconds * 1_000_000, seconds, zone is not None, quoted, made.data, made.offsets)
+    return made
 
 
 def _ahead(us: np.ndarray, zone: tzinfo) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from kafkalog_spark.log.format.records import write_varint
 from kafkalog_spark.typed.avro.defaults import default_branch
 from kafkalog_spark.typed.avro.schema import AvroType
 
@@ -44,12 +45,8 @@ def _leaf(avro: AvroType, value: Any) -> bytes:
 
 def zigzag(number: int) -> bytes:
     """An int or long."""
-    rest = (number << 1) ^ (number >> 63)
     found = bytearray()
-    while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    found.append(rest)
+    write_varint(found, number)
     return bytes(found)
 
 

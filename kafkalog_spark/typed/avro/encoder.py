@@ -7,8 +7,7 @@ entry is in Avro, as parts that stand one after the other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from kafkalog_spark.typed.avro.schema_of_columns import avro_schema_of
 from kafkalog_spark.typed.avro.types import root_record
 from kafkalog_spark.typed.pieces.entries import NOWHERE, Entries
 from kafkalog_spark.typed.pieces.numbers import sized, zigzags
-from kafkalog_spark.typed.pieces.pieces import Part, Pieces, joined, valid_of
+from kafkalog_spark.typed.pieces.pieces import Part, Pieces, as_values, joined, prefixed, valid_of
 from kafkalog_spark.typed.schema_text import schema_text
 
 Writer = Callable[[Entries], list[Part]]
@@ -53,8 +52,7 @@ class AvroEncoder:
         entries, valid = Entries.of(columns), valid_of(columns)
         if self._of_column:
             entries = entries.fields()[0]
-        parts = [Part(Pieces.empty(len(columns)), self._prefix), *self._write(entries)]
-        return joined([Part(joined(parts), b"", valid)] if valid is not None else parts).array(valid)
+        return as_values(self._write(entries), self._prefix, valid)
 
 
 def _writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
@@ -76,7 +74,7 @@ def _any_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool = Fal
     write = found
 
     def without_nulls(entries: Entries) -> list[Part]:
-        entries.refuse(entries.nulls(), AVRO, path, f"null, and the schema has {avro.called} without null")
+        entries.refuse_nulls(AVRO, path, f"null, and the schema has {avro.called} without null")
         return write(entries)
 
     return write if avro.kind == "null" else without_nulls
@@ -215,20 +213,10 @@ def _nullable(write: Writer, before: bytes, null: bytes | None, path: str) -> Wr
     def write_union(entries: Entries) -> list[Part]:
         valid = valid_of(entries.array)
         if null is None:
-            entries.refuse(entries.nulls(), AVRO, path, "null, and the union has none")
-        return chosen(write(entries), before, valid, null or b"")
+            entries.refuse_nulls(AVRO, path, "null, and the union has none")
+        return list(prefixed(write(entries), before, valid, null or b""))
 
     return write_union
-
-
-def chosen(parts: Sequence[Part], before: bytes, valid: np.ndarray | None, absent: bytes) -> list[Part]:
-    """The parts after `before` where `valid`, and elsewhere `absent` alone."""
-    if any(part.valid is not None for part in parts[1:]) or (parts[0].valid is not None and valid is not None):
-        parts = [Part(joined(parts))]
-    if parts[0].valid is not None:
-        return [Part(Pieces.empty(len(parts[0].pieces)), before), *parts]
-    first = replace(parts[0], before=before + parts[0].before, valid=valid, absent=absent)
-    return [first, *(replace(part, valid=valid) for part in parts[1:])]
 
 
 def _member_writers(type_: pa.DataType, avro: AvroType, path: str) -> list[tuple[bytes, Writer]] | None:
@@ -257,6 +245,7 @@ def _of_members(members: list[tuple[bytes, Writer]], null: bytes | None, path: s
             inside = Entries(field.array, np.where(taken, field.rows, NOWHERE))
             parts.append(Part(joined(write_one(inside)), before, taken))
         if null is None:
+            entries.refuse_nulls(AVRO, path, "null, and the union has none")
             entries.refuse(free, AVRO, path, "null, and the union has none")
         return [*parts, Part(Pieces.empty(len(free)), null or b"", free)]
 

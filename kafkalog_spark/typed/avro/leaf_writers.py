@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import MAX_PRECISION
@@ -66,16 +65,12 @@ def _bytes(entries: Entries, avro: AvroType, path: str) -> list[Part]:
     if avro.kind != "fixed":
         return sized(pieces, zigzags)
     wrong = pieces.sizes() != avro.size
-    nulls = entries.nulls()
-    entries.refuse(wrong if nulls is None else wrong & ~nulls, AVRO, path, f"not the {avro.size} bytes of a fixed")
+    entries.refuse(wrong, AVRO, path, f"not the {avro.size} bytes of a fixed")
     return [Part(pieces)]
 
 
 def _symbol(entries: Entries, avro: AvroType, path: str) -> list[Part]:
-    places = pc.index_in(entries.array.cast(pa.string()), pa.array(avro.symbols, pa.string()))
-    unknown = pc.and_(pc.is_null(places), pc.is_valid(entries.array)).to_numpy(zero_copy_only=False)
-    entries.refuse(unknown, AVRO, path, f"none of the symbols of {avro.name}")
-    return [Part(zigzags(whole_numbers(places)))]
+    return [Part(zigzags(entries.places(avro.symbols, AVRO, path, f"none of the symbols of {avro.name}")))]
 
 
 def _timestamp(entries: Entries, avro: AvroType, path: str) -> list[Part]:

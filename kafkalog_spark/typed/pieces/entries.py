@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafkalog_spark.errors import InvalidRecord
+from kafkalog_spark.typed.pieces.numbers import whole_numbers
 from kafkalog_spark.typed.pieces.pieces import elements, valid_of
 
 NOWHERE = -1
@@ -37,15 +40,25 @@ class Entries(NamedTuple):
         held, offsets = elements(self.array)
         return Entries(held, np.repeat(self.rows, np.diff(offsets))), offsets
 
-    def refuse(self, wrong: np.ndarray | None, target: str, path: str, what: str) -> None:
-        """Raises InvalidRecord for the first entry that is written and wrong, bool[n] (None: none is)."""
-        if wrong is None:
-            return
+    def refuse(self, wrong: np.ndarray, target: str, path: str, what: str) -> None:
+        """Raises InvalidRecord for the first entry that is there, written and wrong, bool[n]."""
+        if wrong.any():
+            valid = valid_of(self.array)
+            self._refuse_first(wrong if valid is None else wrong & valid, target, path, what)
+
+    def refuse_nulls(self, target: str, path: str, what: str) -> None:
+        """Raises InvalidRecord for the first entry that is null where something is to be written."""
+        valid = valid_of(self.array)
+        if valid is not None:
+            self._refuse_first(~valid, target, path, what)
+
+    def _refuse_first(self, wrong: np.ndarray, target: str, path: str, what: str) -> None:
         found = np.flatnonzero(wrong & (self.rows != NOWHERE))
         if len(found):
             raise InvalidRecord(f"row {self.rows[found[0]]} does not fit {target}: {path}: {what}")
 
-    def nulls(self) -> np.ndarray | None:
-        """Which entries are null, bool[n]; None for none."""
-        valid = valid_of(self.array)
-        return None if valid is None else ~valid
+    def places(self, names: Sequence[str], target: str, path: str, what: str) -> np.ndarray:
+        """Which of some names each text is, int64[n]; any for null. Raises InvalidRecord for a text that is none."""
+        found = pc.index_in(self.array.cast(pa.string()), pa.array(names, pa.string()))
+        self.refuse(found.is_null().to_numpy(zero_copy_only=False), target, path, what)
+        return whole_numbers(found)

@@ -35,10 +35,9 @@ def varints(values: np.ndarray) -> Pieces:
 
 
 def _varints(values: np.ndarray, write: Callable[..., Any]) -> Pieces:
-    out = np.empty(max(len(values) * _MOST_BYTES, 1), np.uint8)
-    offsets = np.empty(len(values) + 1, np.int64)
-    write(values, out, offsets)
-    return Pieces(out, offsets)
+    made = Pieces.up_to(len(values), _MOST_BYTES)
+    write(values, made.data, made.offsets)
+    return made
 
 
 def sized(pieces: Pieces, length: Callable[[np.ndarray], Pieces]) -> list[Part]:

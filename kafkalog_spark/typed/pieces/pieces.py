@@ -7,7 +7,7 @@ the pieces of its elements, which lie one after the other already, so it costs n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.errors import InvalidRecord
+from kafkalog_spark.typed.columns.values import bytes_and_offsets
 from kafkalog_spark.typed.pieces.pieces_kernel import append
 
 MAX_INT32 = 2**31 - 1
@@ -30,19 +31,18 @@ class Pieces(NamedTuple):
     @classmethod
     def of(cls, array: pa.Array) -> Pieces:
         """The bytes of a string or binary array (large ones too), as they are; any for null."""
-        n = len(array)
-        kind = np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32
-        _, offsets, data = array.buffers()
-        if offsets is None or not n:
-            return cls.empty(n)
-        at = np.frombuffer(offsets, kind, n + 1, array.offset * kind().itemsize).astype(np.int64)
-        return cls(np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8), at)
+        return cls(*bytes_and_offsets(array))
 
     @classmethod
     def of_rows(cls, rows: np.ndarray) -> Pieces:
         """Pieces of one width: rows is uint8[n, width]."""
         n, width = rows.shape
         return cls(np.ascontiguousarray(rows).reshape(-1), np.arange(n + 1, dtype=np.int64) * width)
+
+    @classmethod
+    def up_to(cls, n: int, most: int) -> Pieces:
+        """Room for n pieces of at most so many bytes, and for where they begin, to be filled one after the other."""
+        return cls(np.empty(max(n * most, 1), np.uint8), np.empty(n + 1, np.int64))
 
     @classmethod
     def empty(cls, n: int) -> Pieces:
@@ -82,6 +82,11 @@ class Part:
     valid: np.ndarray | None = None
     absent: bytes = b""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the pieces are all that there is."""
+        return self.valid is None and not self.before
+
     def sizes(self) -> np.ndarray:
         """Bytes of each row, int64[n]."""
         sizes = self.pieces.sizes() + len(self.before)
@@ -96,6 +101,8 @@ class Part:
 
 def joined(parts: Sequence[Part]) -> Pieces:
     """The parts of each row, one after the other. There is one at least."""
+    if len(parts) == 1 and parts[0].is_plain:
+        return parts[0].pieces
     made = room(sum((part.sizes() for part in parts[1:]), parts[0].sizes()))
     _fill(made, parts)
     return made
@@ -111,6 +118,24 @@ def enclosed(parts: Sequence[Part], n: int, brackets: bytes) -> Pieces:
     made.data[made.offsets[:-1]] = opening
     made.data[made.offsets[1:] - 1] = closing
     return made
+
+
+def prefixed(
+    parts: Sequence[Part], before: bytes, valid: np.ndarray | None = None, absent: bytes = b""
+) -> Sequence[Part]:
+    """The parts of each row after `before`; where `valid`, bool[n], is false, `absent` alone."""
+    if any(part.valid is not None for part in parts):
+        if valid is None:
+            return [Part(Pieces.empty(len(parts[0].pieces)), before), *parts]
+        parts = [Part(joined(parts))]
+    first, *rest = parts
+    first = replace(first, before=before + first.before, valid=valid, absent=absent)
+    return [first, *(replace(part, valid=valid) for part in rest)]
+
+
+def as_values(parts: Sequence[Part], prefix: bytes, valid: np.ndarray | None) -> pa.BinaryArray:
+    """The parts of each row after the prefix, as a value; null where `valid` is false. Raises InvalidRecord."""
+    return joined(prefixed(parts, prefix, valid)).array(valid)
 
 
 def room(sizes: np.ndarray) -> Pieces:

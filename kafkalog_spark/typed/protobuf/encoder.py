@@ -15,12 +15,12 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.pieces.entries import Entries
 from kafkalog_spark.typed.pieces.numbers import sized, varints, whole_numbers
-from kafkalog_spark.typed.pieces.pieces import Part, Pieces, joined, valid_of
-from kafkalog_spark.typed.protobuf.scalar_writers import SIZED, message_of, scalar_writer, wire_type
+from kafkalog_spark.typed.pieces.pieces import Part, Pieces, as_values, joined, prefixed, valid_of
+from kafkalog_spark.typed.protobuf.scalar_writers import SIZED, Scalars, message_of, scalar_writer, wire_type
 from kafkalog_spark.typed.protobuf.types import GROUP, MESSAGE, is_map, is_repeated, is_required, is_timestamp
 
-Values = Callable[[Entries], tuple[list[Part], np.ndarray]]
-"""What each entry is without its tag, and which are the zero of their type, bool[n]."""
+Values = Callable[[Entries], Scalars]
+"""What each entry is without its tag, messages too."""
 Writer = Callable[[Entries, np.ndarray | None], list[Part]]
 """What stands in each message for a field; the mask, bool[n]: which messages have it, None: those with an entry."""
 _KEY, _VALUE = 1, 2
@@ -37,9 +37,7 @@ class ProtobufEncoder:
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         """As ValueEncoder.encode. Raises InvalidRecord for a row that the message has no place for."""
-        valid = valid_of(columns)
-        parts = [Part(Pieces.empty(len(columns)), self._prefix), *self._write(Entries.of(columns))]
-        return joined([Part(joined(parts), b"", valid)] if valid is not None else parts).array(valid)
+        return as_values(self._write(Entries.of(columns)), self._prefix, valid_of(columns))
 
 
 def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[[Entries], list[Part]]:
@@ -59,9 +57,7 @@ def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[
         parts = [Part(Pieces.empty(len(entries.array)))]
         for at, field, write_field in writers:
             if is_required(field):
-                columns[at].refuse(
-                    columns[at].nulls(), message_of(field), path + field.name, "null, and it is required"
-                )
+                columns[at].refuse_nulls(message_of(field), path + field.name, "null, and it is required")
             parts += write_field(columns[at], _chosen(field, columns, places))
         return parts
 
@@ -99,7 +95,7 @@ def _field_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
         for mask in (chosen, None if field.has_presence or is_required(field) else ~zero):
             if mask is not None:
                 valid = mask if valid is None else valid & mask
-        return _where(valid, tag, parts)
+        return list(prefixed(parts, tag, valid))
 
     return write
 
@@ -115,12 +111,6 @@ def _tag(field: Any, wire: int | None = None) -> bytes:
     return made.data[: made.offsets[-1]].tobytes()
 
 
-def _where(valid: np.ndarray | None, tag: bytes, parts: list[Part]) -> list[Part]:
-    """The tag and the parts where `valid`, and nothing elsewhere."""
-    first, *rest = parts if all(part.valid is None for part in parts) else [Part(joined(parts))]
-    return [Part(first.pieces, tag + first.before, valid), *(Part(part.pieces, part.before, valid) for part in rest)]
-
-
 # ---- values
 
 
@@ -134,7 +124,7 @@ def _values(type_: pa.DataType, field: Any, path: str) -> Values:
     if found is None:
         raise _refused(type_, field, path)
     write = found
-    return lambda entries: tuple(write(entries, field, path))  # type: ignore[return-value]
+    return lambda entries: write(entries, field, path)
 
 
 def _messages(type_: pa.DataType, field: Any, path: str) -> Values:
@@ -145,8 +135,8 @@ def _messages(type_: pa.DataType, field: Any, path: str) -> Values:
     else:
         raise _refused(type_, field, path)
 
-    def values(entries: Entries) -> tuple[list[Part], np.ndarray]:
-        return sized(joined(write(entries)), varints), np.zeros(len(entries.array), np.bool_)
+    def values(entries: Entries) -> Scalars:
+        return Scalars(sized(joined(write(entries)), varints), np.zeros(len(entries.array), np.bool_))
 
     return values
 
@@ -174,11 +164,12 @@ def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
 
     def write(entries: Entries, chosen: np.ndarray | None) -> list[Part]:
         held, offsets = entries.elements()
-        held.refuse(held.nulls(), message_of(field), path, "a null, which a repeated field cannot hold")
+        held.refuse_nulls(message_of(field), path, "a null, which a repeated field cannot hold")
         parts, _ = values(held)
         if not packed:
-            return [Part(joined(_where(None, tag, parts)).lists(offsets))]
-        return _where(np.diff(offsets) > 0, _tag(field, SIZED), sized(joined(parts).lists(offsets), varints))
+            return [Part(joined(prefixed(parts, tag)).lists(offsets))]
+        lists = sized(joined(parts).lists(offsets), varints)
+        return list(prefixed(lists, _tag(field, SIZED), np.diff(offsets) > 0))
 
     return write
 
@@ -192,8 +183,8 @@ def _map_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
     def write(entries: Entries, chosen: np.ndarray | None) -> list[Part]:
         held, offsets = entries.elements()
         key, item = held.fields()
-        item.refuse(item.nulls(), message_of(field), path, "a null, which a map cannot hold")
-        both = joined([*_where(None, key_tag, keys(key)[0]), *_where(None, value_tag, items(item)[0])])
-        return [Part(joined(_where(None, tag, sized(both, varints))).lists(offsets))]
+        item.refuse_nulls(message_of(field), path, "a null, which a map cannot hold")
+        both = joined([*prefixed(keys(key).parts, key_tag), *prefixed(items(item).parts, value_tag)])
+        return [Part(joined(prefixed(sized(both, varints), tag)).lists(offsets))]
 
     return write

@@ -100,10 +100,9 @@ def _booleans(entries: Entries, field: Any, path: str) -> Scalars:
 
 def _names(entries: Entries, field: Any, path: str) -> Scalars:
     values = field.enum_type.values_by_name
-    places = pc.index_in(entries.array.cast(pa.string()), pa.array(list(values), pa.string()))
-    unknown = pc.and_(pc.is_null(places), pc.is_valid(entries.array)).to_numpy(zero_copy_only=False)
-    entries.refuse(unknown, message_of(field), path, f"no name of the enum {field.enum_type.full_name}")
-    numbers = np.array([values[name].number for name in values], np.int64)[whole_numbers(places)]
+    what = f"no name of the enum {field.enum_type.full_name}"
+    places = entries.places(list(values), message_of(field), path, what)
+    numbers = np.array([values[name].number for name in values], np.int64)[places]
     return Scalars([Part(varints(numbers))], numbers == 0)
 
 
@@ -134,9 +133,7 @@ def _in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
             return numbers & 0xFFFF_FFFF
         if field.type == ENUM and field.enum_type.is_closed:
             known = np.array(list(field.enum_type.values_by_number), np.int64)
-            wrong = ~np.isin(numbers, known)
-            nulls = entries.nulls()
-            entries.refuse(wrong if nulls is None else wrong & ~nulls, message_of(field), path, "no number of the enum")
+            entries.refuse(~np.isin(numbers, known), message_of(field), path, "no number of the enum")
     return numbers
 
 
