@@ -25,6 +25,7 @@ NAMES = (
     "mirror",
     "broker",
     "broker_recovery",
+    "broker_scale",
     "groups",
     "handshakes",
     "quotas",
@@ -85,8 +86,8 @@ EXPLAINED = (
     "Lines of `typed`: `x_from_json` how many times faster than kafkalog and Spark's from_json, `x_kafka` than "
     'format("kafka") and from_json; `x_ceiling` the part of a source that hands over the same columns, decoded before, '
     'and `ceiling_x_kafka` how many times faster that one is than format("kafka") and the function. '
-    "Lines of `typed_write`: `x_to_json` how many times faster than Spark's to_json and kafkalog's sink, `x_kafka` "
-    "than to_json and Spark's Kafka sink. "
+    "Lines of `typed_write`: `x_to_avro` how many times faster than Spark's to_avro and kafkalog's sink, `x_kafka` "
+    "than to_avro and Spark's Kafka sink. "
     "Lines of `broker`: `x_apache_kafka` how many times as fast as a real Apache Kafka 4.3 that the same clients "
     "loaded in turn with this broker, `bar` what it is to be. Lines of `mirror`: `x_of_consumer` the part of a "
     "librdkafka consumer's bytes a second, `x_mirror_maker` how many times those of MirrorMaker 2."

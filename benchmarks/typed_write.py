@@ -1,4 +1,4 @@
-"""Writing 2 M rows of seven columns as JSON and as Avro: `value.format` of the sink, Spark's function before the same
+"""Writing 2 M rows of seven columns as Avro: `value.format` of the sink, Spark's function before the same
 sink, and Spark's function before its Kafka sink into a real Kafka.
 
 All in turn, on `local[2]`, with Spark's default settings; the rows are made by Spark as they are written.
@@ -25,10 +25,7 @@ STRUCT = (
     "'at', timestamp_micros(1700000000000000 + id * 1000), 'note', concat('note ', id % 1000, ' of nothing'))"
 )
 """The fields of benchmarks.typed."""
-FUNCTIONS = {
-    "json": f"to_json({STRUCT})",
-    "avro": f"to_avro({STRUCT}, '{json.dumps(SCHEMA)}')",
-}
+FUNCTION = f"to_avro({STRUCT}, '{json.dumps(SCHEMA)}')"
 
 
 def _save(session: SparkSession, value: str, form: str, options: dict[str, str], to: str | None = None) -> float:
@@ -45,7 +42,7 @@ def _kafkalog(session: SparkSession, value: str, options: dict[str, str]) -> flo
 
 
 def main(report: Report, rounds: int = 3) -> None:
-    """JSON and Avro."""
+    """Avro."""
     jar = {"spark.driver.extraClassPath": str(spark_avro())}
     connector = Connector.install()
     with (
@@ -54,30 +51,29 @@ def main(report: Report, rounds: int = 3) -> None:
         SparkSession(with_jars(connector.conf, jar), connector.python) as theirs,
         SparkSession(jar) as ours,
     ):
-        for name, function in FUNCTIONS.items():
-            kafka.create_topic(f"by-connector-{name}", PARTITIONS)
-            typed = {"value.format": name} | ({"value.schema": json.dumps(SCHEMA)} if name == "avro" else {})
-            sent = {"topic": f"by-connector-{name}", "kafka.bootstrap.servers": kafka.bootstrap}
-            seconds = in_turn(
-                {
-                    "typed": partial(_kafkalog, ours, STRUCT, typed),
-                    "function": partial(_kafkalog, ours, function, {}),
-                    "kafka": partial(_save, theirs, function, "kafka", sent),
-                },
-                rounds=rounds,
-                warmups=1,
-            )
-            millions = ROWS / 1e6
-            report.add(
-                "typed_write",
-                f"{name}, {millions:g} M rows of 7 fields",
-                typed_M_rows_per_s=rate(millions, seconds["typed"]),
-                kafkalog_and_function_M_rows_per_s=rate(millions, seconds["function"]),
-                kafka_and_function_M_rows_per_s=rate(millions, seconds["kafka"]),
-                **{f"x_to_{name}": round(ratio(seconds["function"], seconds["typed"]), 2)},
-                x_kafka=round(ratio(seconds["kafka"], seconds["typed"]), 2),
-                worker_peak_MB=ours.worker_peak_mb(),
-            )
+        kafka.create_topic("by-connector", PARTITIONS)
+        typed = {"value.format": "avro", "value.schema": json.dumps(SCHEMA)}
+        sent = {"topic": "by-connector", "kafka.bootstrap.servers": kafka.bootstrap}
+        seconds = in_turn(
+            {
+                "typed": partial(_kafkalog, ours, STRUCT, typed),
+                "function": partial(_kafkalog, ours, FUNCTION, {}),
+                "kafka": partial(_save, theirs, FUNCTION, "kafka", sent),
+            },
+            rounds=rounds,
+            warmups=1,
+        )
+        millions = ROWS / 1e6
+        report.add(
+            "typed_write",
+            f"avro, {millions:g} M rows of 7 fields",
+            typed_M_rows_per_s=rate(millions, seconds["typed"]),
+            kafkalog_and_function_M_rows_per_s=rate(millions, seconds["function"]),
+            kafka_and_function_M_rows_per_s=rate(millions, seconds["kafka"]),
+            x_to_avro=round(ratio(seconds["function"], seconds["typed"]), 2),
+            x_kafka=round(ratio(seconds["kafka"], seconds["typed"]), 2),
+            worker_peak_MB=ours.worker_peak_mb(),
+        )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kafkalog_spark.typed_dirs import LogDirs
 
 __version__ = "0.1.0"
-__all__ = ["LogDirs", "__version__", "describe", "register"]
+__all__ = ["LogDirs", "__version__", "describe", "register", "set_active_session"]
 
 
 def register(spark: SparkSession) -> None:
@@ -27,6 +27,13 @@ def register(spark: SparkSession) -> None:
     from kafkalog_spark import registration
 
     registration.register(spark)
+
+
+def set_active_session(spark: SparkSession) -> None:
+    """Make a session the active one of this thread. Spark looks for sinks in Python in the thread's active session, and
+    threads other than the main one have none: `df.write.format("kafkalog")` would end in DATA_SOURCE_NOT_FOUND there.
+    """
+    spark.createDataFrame([], "nothing int")  # what PySpark has that sets it: its name for that alone is private
 
 
 def __getattr__(name: str) -> Any:

@@ -81,11 +81,20 @@ class KafkalogError(Exception):
             place.append(f"(offset {self.offset})")
         text = f"{' '.join(place)}: {self.what}" if place else self.what
         if self.hint:
-            text = f"{text}; {self.hint}"
+            text = with_hint(text, self.hint)
         return printable(text)  # names of files, directories and options may have anything in them
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.what, self.__dict__)
+
+
+def with_hint(text: str, hint: str) -> str:
+    """A text and what to do about it. A text that is a sentence (Spark's are) keeps its full stop, and a hint that does
+    not begin with an option's name begins with a capital letter after it."""
+    if not text.endswith("."):
+        return f"{text}; {hint}"
+    first = hint.split(maxsplit=1)[0].rstrip(":,")
+    return f"{text} {hint[0].upper() + hint[1:] if first.isalpha() and first.islower() else hint}"
 
 
 def printable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import select
 import signal
@@ -10,11 +11,13 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
+from types import FrameType
 from typing import TypeVar
 
 from pyspark import TaskContext
 
 Row = TypeVar("Row")
+_log = logging.getLogger(__name__)
 
 
 @cache
@@ -76,9 +79,39 @@ def _connection_to_spark() -> socket.socket | None:
 
     pyspark has no name for it but a parameter of the daemon's function, in which every task runs.
     """
-    frame = sys._getframe() if TaskContext.get() is not None and hasattr(select, "poll") else None
+    if TaskContext.get() is None or not hasattr(select, "poll"):
+        return None
+    found = (frame.f_locals.get("sock") for frame in _frames() if frame.f_code.co_name == "worker")
+    return next((one for one in found if isinstance(one, socket.socket)), None)
+
+
+def _frames() -> Iterator[FrameType]:
+    """The functions that are running in this thread, the innermost first."""
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_name == "worker" and isinstance(found := frame.f_locals.get("sock"), socket.socket):
-            return found
+        yield frame
         frame = frame.f_back
-    return None
+
+
+def session_time_zone() -> str:
+    """The name of the session's time zone, in a task; UTC elsewhere, where nothing is decoded.
+
+    Spark tells tasks of it as of every setting that was made. Of what it is without one, the zone of the driver's JVM,
+    it tells its own Python code alone, which has it in `runner_conf` (4.3).
+    """
+    context = TaskContext.get()
+    if context is None:
+        return "UTC"
+    if zone := context.getLocalProperty("spark.sql.session.timeZone"):
+        return str(zone)
+    confs = (frame.f_locals.get("runner_conf") for frame in _frames())
+    return next((str(zone) for conf in confs if (zone := getattr(conf, "timezone", None))), None) or _unknown_zone()
+
+
+@cache
+def _unknown_zone() -> str:
+    _log.warning(
+        "spark.sql.session.timeZone is not set, and this release of Spark does not say what it is then: timestamps "
+        "that name no zone are read as UTC; set it, or the option timeZone"
+    )
+    return "UTC"

@@ -61,9 +61,14 @@ def built(place: Path) -> tuple[Path, Path]:
     print(run([sys.executable, "-m", "twine", "check", "--strict", wheel, sdist], cwd=place), end="")
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
+        untyped = {"kafkalog_spark/py.typed", "kafkalog_broker/py.typed"} - set(archive.namelist())
     expected = {"kafkalog_spark", "kafkalog_broker", "pyspark_kafkalog.py", f"{NAME}.dist-info"}
     if tops != expected:
         sys.exit(f"release-check: the wheel has {sorted(tops)}, expected {sorted(expected)}")
+    if untyped:
+        sys.exit(
+            f"release-check: the wheel lacks {sorted(untyped)}, without which type checkers look at no types in it"
+        )
     with tarfile.open(sdist) as source:
         names = {name.removeprefix(f"{NAME}/") for name in source.getnames()}
     missing = {"LICENSE", "README.md", "pyproject.toml", "kafkalog_spark/__init__.py"} - names

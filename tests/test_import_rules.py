@@ -269,3 +269,9 @@ def test_the_codec_library_is_imported_by_protocol_and_errors_only() -> None:
         if any(name.partition(".")[0] == "kio" for name in imported(path))
     }
     assert {user for user in users if not user.startswith(("protocol/", "errors.py"))} == set()
+
+
+@pytest.mark.parametrize("package", ["kafkalog_spark", "broker/kafkalog_broker"])
+def test_type_checkers_of_other_projects_look_into_the_package(package: str) -> None:
+    """PEP 561. The wheel takes whatever lies in the package; tests/release_check.py looks into it."""
+    assert (ROOT / package / "py.typed").read_bytes() == b""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from kafkalog_broker.clock import Clock, SystemClock
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.coordinators.offsets_topic import OffsetsTopic
 from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
@@ -36,6 +36,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.telemetry.client_instances import ClientInstances
 from kafkalog_broker.traffic import Traffic
 from kafkalog_broker.transactions.marker_writer import MarkerWriter
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
@@ -110,6 +111,9 @@ class Broker:
         )
         self.traffic: Traffic | None = None
         """Where handlers count for the metrics; None without them."""
+        self.telemetry = ClientInstances(
+            self.clock.now_ms, config.telemetry_max_bytes, lambda: self.dynamic_configs.of[CLIENT_METRICS]
+        )
         self.workers = Workers()
         self.tls = Tls()
         self.authorizer = None if config.authorizer is None else Authorizer(config.authorizer)

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 _STARTED = time.monotonic()
-FULL_COLLECTION_AFTER = 1_000
-"""Collections of the younger generations between two of everything: seven million new objects, net."""
+COLLECTIONS = (10_000, 2, 250)
+"""When garbage is collected: after so many new objects, net, the youngest, which takes half a millisecond; after three
+times as many those that outlived that, and all of them after seven million. Python's own 700 had a crowd of waiting
+requests walked so often that it took a quarter of the processor time."""
 _LEVELS = ("debug", "info", "warning", "error")
 _log = logging.getLogger(__name__)
 
@@ -154,6 +156,9 @@ async def _serve(
     arguments: argparse.Namespace,
     mirror: ServedMirror | None = None,
 ) -> int:
+    # A request of 200 thousand partitions is a million objects for a moment, and 10 thousand logs are as many at a
+    # start: walking them all, several times while they are made, took 0.2 s each.
+    gc.set_threshold(*COLLECTIONS)
     from kafkalog_broker.server import Server  # only now: a wrong configuration is reported without loading everything
 
     broker, control = Server(config, new_users=new_users, metrics=arguments.metrics, mirror=mirror), None
@@ -168,9 +173,6 @@ async def _serve(
     # What is there now stays: 50 thousand objects of modules, which a full collection would walk for 50 ms, in which
     # nobody is served.
     gc.freeze()
-    # And a request of 200 thousand partitions is a million objects for a moment: walking them all, several times while
-    # they are made, took 0.2 s each. The young generations are collected as before.
-    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_AFTER)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stop, number)
     if arguments.stop_at_eof:

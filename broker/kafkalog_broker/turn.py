@@ -62,6 +62,10 @@ class Turn:
         """Let others go, then begin again."""
         self._end = await line().go_on()
 
+    async def begin(self) -> None:
+        """Let those go who wait to begin, and then begin: for short work that comes in a crowd."""
+        self._end = await line().begin()
+
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
         """The items; others go before one of them when the turn is over. May be nested."""
         for item in items:

@@ -26,7 +26,7 @@ from kafkalog_spark.commands.progress import Progress
 from kafkalog_spark.commands.record_format import RecordFormat, unescaped
 from kafkalog_spark.commands.record_json import Shown
 from kafkalog_spark.commands.storage_arguments import add_storage_arguments, named_options, storage_and_tier
-from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError, UnknownPartition
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.small_files import node_id
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 progress.describe(name)
                 progress.update(done, total)
 
-            reader = CatReader.of(dirs, options, columns, errors.take, tell)
+            reader = CatReader.of(dirs, options, columns, errors.take, tell, _say)
             _print(reader.records(), text, flush=options.follow)
         if options.follow:
             _print(reader.follow(paths, named_options(others), _wait), text, flush=True)
@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return WRONG_USAGE
     except KafkalogError as error:
         sys.stdout.flush()
-        print(f"kafkalog-cat: {error}; --past-damage goes on after it", file=sys.stderr)
+        print(f"kafkalog-cat: {with_hint(str(error), '--past-damage goes on after it')}", file=sys.stderr)
         return FAILED
     return FAILED if errors.count else OK
 
@@ -142,6 +142,10 @@ class _Errors:
     def take(self, error: KafkalogError) -> None:
         self.count += 1
         print(f"kafkalog-cat: left out: {error}", file=sys.stderr)
+
+
+def _say(text: str) -> None:
+    print(f"kafkalog-cat: {text}", file=sys.stderr)
 
 
 def _wait() -> bool:

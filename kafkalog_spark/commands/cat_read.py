@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TopicPartition = tuple[str, int]
 OnError = Callable[[KafkalogError], None]
 OnProgress = Callable[[str, int, int], None]
+OnNote = Callable[[str], None]
 """Called with a partition's name, offsets done, and offsets in all that are known of."""
 
 
@@ -59,12 +60,19 @@ class CatReader:
     columns: tuple[str, ...]
     on_error: OnError
     on_progress: OnProgress
+    on_note: OnNote
     followed: dict[TopicPartition, Followed]
     left: int | None = None
 
     @classmethod
     def of(
-        cls, dirs: LogDirs, options: CatOptions, columns: tuple[str, ...], on_error: OnError, on_progress: OnProgress
+        cls,
+        dirs: LogDirs,
+        options: CatOptions,
+        columns: tuple[str, ...],
+        on_error: OnError,
+        on_progress: OnProgress,
+        on_note: OnNote = lambda _: None,
     ) -> CatReader:
         """Raises UnknownPartition for a topic or a partition that is not there."""
         for topic in options.topics:
@@ -80,7 +88,7 @@ class CatReader:
                         f"not in {', '.join(dirs.paths)} ({topic} has {', '.join(map(str, known))})",
                         topic_partition=f"{topic}-{partition}",
                     )
-        return cls(dirs, options, columns, on_error, on_progress, {}, options.count)
+        return cls(dirs, options, columns, on_error, on_progress, on_note, {}, options.count)
 
     @property
     def request(self) -> ScanRequest:
@@ -114,6 +122,10 @@ class CatReader:
             log = places[tp].open(pass_over_damage=self.options.past_damage)
             end = last_stable_offset(log) if self.options.read_committed else log.log_end_offset
             start = self._start(log, end, self.options.bounds.start)
+            asked = self.options.bounds.start
+            if asked.where is Where.OFFSET and asked.value >= end and not self.options.follow:
+                what = "last stable offset" if self.options.read_committed else "log end offset"
+                self.on_note(f"{log.name} has no record at offset {asked.value} or after it: its {what} is {end}")
             stop = self._stop(log, end)
             total += max(stop - start, 0)
             for rows in self._scan(log, start, stop):

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,14 +21,13 @@ from kafkalog_spark.typed.decoder import (
     FORMATS,
     SchemaSources,
     ValueDecoder,
-    ValueEncoder,
     decoder_of,
-    encoder_of,
     format_of,
     settled_options,
 )
 
 PARTS = ("value", "key")
+_YEAR = re.compile(r"(-?)(\d+)(.*)")
 
 
 def shown_parts(
@@ -78,11 +84,10 @@ def _as_it_is(part: str) -> Callable[[pa.RecordBatch], pa.Array]:
 
 
 class _Decoded:
-    """Decodes a part and writes it as to_json does, with fields that are null; what cannot be decoded is a string."""
+    """Decodes a part and writes it as JSON; what cannot be decoded is a string."""
 
     def __init__(self, part: str, decoder: ValueDecoder) -> None:
         self._part, self._decoder = part, decoder
-        self._encoder: ValueEncoder = encoder_of("json", {"ignorenullfields": "false"}, decoder.schema)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Array:
         column = rows.column(self._part)
@@ -90,8 +95,53 @@ class _Decoded:
         if getattr(self._decoder, "headers_too", False):
             values.append(rows.column("headers"))
         found = self._decoder.decode(*values)
-        texts = without_controls(self._encoder.encode(found.columns).to_pylist())
-        left = pc.is_null(texts)
+        good = found.columns.is_valid()
         if found.bad is not None:
-            left = pc.or_(left, pa.array(found.bad))
-        return pc.if_else(pc.and_(left, pc.is_valid(column)), json_text(column), pc.fill_null(texts, b"null"))
+            good = pc.and_(good, pa.array(~found.bad))
+        kind = found.columns.type
+        rows = found.columns.filter(good).cast(_countable(kind)).to_pylist()
+        return pc.replace_with_mask(json_text(column), good, without_controls(_json(row, kind) for row in rows))
+
+
+def _countable(kind: pa.DataType) -> pa.DataType:
+    """The type with numbers in place of dates and timestamps, of which Python has the years 1 to 9999 only."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_countable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_countable(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_countable(kind.value_type)))
+    return pa.int32() if pa.types.is_date32(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+def _json(value: Any, kind: pa.DataType) -> str:
+    """JSON of a value; dates and timestamps are numbers that become ISO 8601, bytes base64."""
+    if value is None:
+        return "null"
+    if pa.types.is_struct(kind):
+        return f"{{{','.join(f'{_key(f.name)}:{_json(value[f.name], f.type)}' for f in kind)}}}"
+    if pa.types.is_map(kind):
+        return f"{{{','.join(f'{_key(key)}:{_json(item, kind.item_type)}' for key, item in value)}}}"
+    if pa.types.is_list(kind):
+        return f"[{','.join(_json(one, kind.value_type) for one in value)}]"
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        value = b64encode(value).decode()
+    elif pa.types.is_date32(kind):
+        value = _iso(np.datetime64(value, "D"))
+    elif pa.types.is_timestamp(kind):
+        value = _iso(np.datetime64(value, kind.unit)) + ("" if kind.tz is None else "Z")
+    elif isinstance(value, float) and not math.isfinite(value):
+        value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _iso(moment: np.datetime64) -> str:
+    """numpy's text with four digits of a year at least, and a sign before more of them, as ISO 8601 has it."""
+    sign, year, rest = _YEAR.fullmatch(str(moment)).groups()  # type: ignore[union-attr]
+    return f"{sign or '+' * (len(year) > 4)}{year.zfill(4)}{rest}"
+
+
+def _key(key: Any) -> str:
+    return json.dumps(key if isinstance(key, str) else json.dumps(key), ensure_ascii=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -86,9 +86,9 @@ def json_values(column: pa.Array) -> pa.Array:
     return pa.array([_json_value(value) for value in column.to_pylist()], _LARGE)
 
 
-def without_controls(texts: Sequence[bytes | None]) -> pa.Array:
+def without_controls(texts: Iterable[str]) -> pa.Array:
     """Texts that are JSON with the control characters escaped that JSON allows as they are."""
-    return pa.array([None if text is None else _escaped(text.decode()).encode() for text in texts], _LARGE)
+    return pa.array([_escaped(text).encode() for text in texts], _LARGE)
 
 
 def _escaped(text: str) -> str:

@@ -200,13 +200,24 @@ class _Collector:
         return plain / stored if stored else None
 
     def _top_keys(self, topic: str) -> TopKeys:
+        from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition  # the kernels
+
         counts = KeyCounts()
+        unread: list[KafkalogError] = []
+        request = ScanRequest(columns=("key", "value"), drop_malformed=True)
         for partition in self._dirs.topics[topic]:
             self._on_progress(f"keys of {topic}-{partition}", self._done, self._total)
-            one = LogDirs({(topic, partition): self._places[topic, partition]}, self._dirs.roots)
-            for rows in one.scan(topic, columns=("key", "value"), drop_malformed=True):
-                counts.add(rows.column(0), rows.column(1))
-        return TopKeys(topic, counts.records, counts.missed, tuple(counts.top(MOST_TOP_KEYS)))
+            statistics = ScanStatistics()
+            try:
+                log = self._places[topic, partition].open(pass_over_damage=True)
+                start, end = log.log_start_offset, log.log_end_offset
+                for rows in scan_partition(log, start, end, request, statistics=statistics, on_loss=unread.append):
+                    counts.add(rows.column(0), rows.column(1))
+            except KafkalogError as error:
+                unread.append(error)
+            unread += statistics.dropped
+        found = tuple(counts.top(MOST_TOP_KEYS))
+        return TopKeys(topic, counts.records, counts.missed, found, tuple(map(str, unread)))
 
 
 def _expected(row: Row) -> str:

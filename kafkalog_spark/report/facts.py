@@ -160,12 +160,14 @@ class FindingFacts:
 @dataclass(frozen=True, slots=True)
 class TopKeys:
     """The most frequent keys of a topic. distinct: how many there are; None where they were too many to count.
-    missed: by how much a count may be too small."""
+    missed: by how much a count may be too small. unread: why records are not counted, of each stretch that cannot be
+    read."""
 
     topic: str
     records: int
     missed: int
     keys: tuple[KeyCount, ...]
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ from kafkalog_spark.report.words import (
     time_text,
 )
 
+_SHOWN_UNREAD = 5
+"""Stretches that cannot be read, in a line about a topic; the findings have all."""
+
 
 def page(facts: Facts, title: str = "Kafka log report") -> str:
     """The file's text."""
@@ -283,8 +286,9 @@ def _lag(facts: Facts, specs: Mapping[str, object]) -> str:
 
 def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
     keys = facts.top_keys[index]
+    unread = _unread(keys.unread)
     if not keys.keys:
-        return _nothing("The topic has no records.")
+        return unread or _nothing("The topic has no records.")
     note = f"Of {count_text(keys.records)} records."
     if keys.missed:
         note += (
@@ -300,7 +304,16 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
         for key in keys.keys
     ]
     table = html_table(("key", "records", "share", "bytes of values"), rows, "keys")
-    return f'<p class="note">{note}</p>' + _chart(specs, f"chart-keys-{index}") + table
+    return f'<p class="note">{note}</p>' + unread + _chart(specs, f"chart-keys-{index}") + table
+
+
+def _unread(why: tuple[str, ...]) -> str:
+    """Says that records are not counted."""
+    if not why:
+        return ""
+    more = [f"and {len(why) - _SHOWN_UNREAD} more"] if len(why) > _SHOWN_UNREAD else []
+    what = "; ".join([*why[:_SHOWN_UNREAD], *more])
+    return f'<p class="note">Records that cannot be read are not counted: {escape(what)}</p>'
 
 
 def _findings(facts: Facts) -> str:

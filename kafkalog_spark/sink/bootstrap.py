@@ -19,7 +19,7 @@ from kafkalog_spark.errors import InvalidRecord, OptionError, ProduceFailed
 from kafkalog_spark.sink.columns import SinkColumns, sink_columns
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import null_topic
-from kafkalog_spark.sink.row_checks import check_rows
+from kafkalog_spark.sink.row_checks import check_rows, check_sizes
 from kafkalog_spark.sink.stream_writer_base import StreamWriterBase
 from kafkalog_spark.sink.writers import check_formats, encoded_batches
 from kafkalog_spark.spark_errors import first_line
@@ -31,6 +31,8 @@ DEFAULTS = {
 }
 """Settings unless `kafka.*` options say otherwise."""
 
+_COMPRESSION = ("compression.type", "compression.codec")
+"""librdkafka's two names of it."""
 _ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
 _POLL_SECONDS = 0.1  # while librdkafka's queue is full
 _ROWS_BETWEEN_POLLS = 1000
@@ -62,6 +64,7 @@ class ProduceTask:
         self._options = options
         self._columns = columns
         self._producer = producer
+        self._compresses = any(options.producer.get(name, "none") != "none" for name in _COMPRESSION)
         self._failed: list[str] = []
         self._good_topics: set[str] = set()
 
@@ -69,6 +72,8 @@ class ProduceTask:
         """Return when the broker has acknowledged every row. Raises InvalidRecord, ProduceFailed."""
         for batch in batches:
             check_rows(batch)
+            if self._compresses:
+                check_sizes(batch)
             self._send(batch)
             self._raise_failure()
         while self._producer.flush(_FLUSH_SECONDS):

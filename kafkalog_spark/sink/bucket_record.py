@@ -24,6 +24,7 @@ from kafkalog_spark.sink.bucket_names import COMMITS, is_piece_name
 from kafkalog_spark.sink.sink_record import (
     NewTopic,
     queries_of,
+    topic_name,
     topics_of,
     topics_to_json,
     versioned_json,
@@ -135,7 +136,7 @@ def parse_bucket_record(data: bytes) -> BucketRecord:
 def _segment(entry: Any) -> BucketSegment:
     epochs = entry["epochs"]
     return BucketSegment(
-        topic=str(entry["topic"]),
+        topic=topic_name(entry["topic"]),
         partition=whole_number(entry["partition"]),
         base_offset=whole_number(entry["base_offset"]),
         records=whole_number(entry["records"]),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 
 from kafkalog_spark.errors import NotALogDirectory
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.format.names import DirKind, parse_partition_dir
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.small_files import parsed_file
+from kafkalog_spark.log.read.small_files import read_meta_properties
 from kafkalog_spark.sink.bucket import Bucket
 from kafkalog_spark.sink.bucket_names import COMMITS, STAGED
 from kafkalog_spark.sink.target import check_no_segments
@@ -28,7 +28,7 @@ def check_bucket(bucket: Bucket) -> None:
         ) from None
     check_no_segments(files, bucket.root, posixpath.dirname(bucket.root))
     if META_PROPERTIES_FILE in files:
-        parsed_file(bucket.store, bucket.path(META_PROPERTIES_FILE), parse_meta_properties)
+        read_meta_properties(bucket.store, bucket.root)
     known = {META_PROPERTIES_FILE, COMMITS, STAGED}
     found = files + directories
     if found and not any(name in known or parse_partition_dir(name) for name in found):

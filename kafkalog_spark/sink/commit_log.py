@@ -62,7 +62,7 @@ class CommitLog:
     def _done(self) -> int:
         try:
             number = json.loads(self.bucket.read(DONE, _MOST_DONE))["number"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
             return -1
         return number if type(number) is int else -1
 

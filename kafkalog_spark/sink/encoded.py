@@ -12,7 +12,8 @@ from kafkalog_spark.option_text import GivenOptions
 from kafkalog_spark.typed.decoder import ValueEncoder, encoder_of, format_of
 
 _SIDES = ("value", "key")
-PLAIN = "string"
+_OF_TEXTS = ("string", "confluent-json")
+"""Formats that are made of a column of texts, all others of a struct."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ class Encoders:
         if column.name == "value" and self._packed:
             return pa.schema([schema.field(name) for name in self._packed])
         field = schema.field(column.name)
+        if column.format in _OF_TEXTS:
+            return pa.schema([field])
         if pa.types.is_struct(field.type):
             return pa.schema(list(field.type))
-        if column.format == PLAIN:
-            return pa.schema([field])
         raise OptionError(f"the column '{column.name}' is {field.type}, and {column.format} is made of a struct")
 
     def applied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, TimestampType
 from kafkalog_spark.option_text import Option, byte_size, choice, positive_int
 from kafkalog_spark.sink.producer_settings import WITHOUT_EFFECT
-from kafkalog_spark.typed.decoder import FORMATS
+from kafkalog_spark.typed.decoder import written_format_name
 
 TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
 
@@ -59,13 +59,13 @@ WRITE_OPTIONS = (
     ),
     Option(
         "value.format",
-        choice(*FORMATS),
+        written_format_name,
         None,
-        "How the column `value`, or without one all columns that are none of Kafka's, becomes the value: `json`, "
-        "`csv`, `avro`, `protobuf` and those of registries as Spark's to_json and so on, `string` (docs/typed.md). "
-        "Options of the format: `value.*`.",
+        "How the column `value`, or without one all columns that are none of Kafka's, becomes the value: `avro`, "
+        "`protobuf`, `confluent-avro`, `confluent-protobuf`, `confluent-json`, `string` (docs/typed.md). Options of "
+        "the format: `value.*`.",
     ),
-    Option("key.format", choice(*FORMATS), None, "The same of the column `key`."),
+    Option("key.format", written_format_name, None, "The same of the column `key`."),
     Option("numPartitions", positive_int, "1", "Partitions of topics that are not there yet."),
     Option(
         "kafka.bootstrap.servers",

@@ -11,13 +11,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalog_spark.errors import CorruptLog, CorruptSnapshot, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from kafkalog_spark.log.format.durable import descriptor
 from kafkalog_spark.log.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.log.format.offset_index import load_offset_index
-from kafkalog_spark.log.format.producer_snapshot import format_producer_snapshot, parse_producer_snapshot
+from kafkalog_spark.log.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
 from kafkalog_spark.log.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.log.format.time_index import load_time_index
 from kafkalog_spark.log.read.partition_log import PartitionLog
@@ -145,11 +145,9 @@ def _snapshot_at(log: PartitionLog, offset: int) -> bytes | None:
     """The producer snapshot of the log's end, where a broker or a sink has left one."""
     for at, path in log.snapshots_up_to(offset):
         if at == offset:
-            data = Path(path).read_bytes()
             try:
-                parse_producer_snapshot(data)
-            except (CorruptSnapshot, UnsupportedFormat):
+                return format_producer_snapshot(read_producer_snapshot(path))
+            except (CorruptLog, UnsupportedFormat):
                 return None  # brokers drop it, too, and read the log instead
-            return data
         break
     return format_producer_snapshot([]) if not log.segments or offset == 0 else None

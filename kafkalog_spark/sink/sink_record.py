@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.log.format.durable import read_whole
+from kafkalog_spark.log.format.names import valid_topic_name
 from kafkalog_spark.log.format.partition_metadata import uuid_from_text, uuid_to_text
 from kafkalog_spark.sink.staging import is_staging_name
 
@@ -126,7 +128,7 @@ def _pending(entry: Any) -> PendingCommit:
     segments = tuple(
         PlannedSegment(
             _file(segment["file"]),
-            segment["topic"],
+            topic_name(segment["topic"]),
             whole_number(segment["partition"]),
             whole_number(segment["base_offset"]),
             whole_number(segment["records"]),
@@ -140,7 +142,7 @@ def versioned_json(data: bytes, name: str, version: int) -> Any:
     """The JSON object of a sink's file `name`. Raises CorruptFile, UnsupportedFormat for another `version`."""
     try:
         content = json.loads(data)
-    except ValueError as error:  # also UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # also UnicodeDecodeError
         raise CorruptFile(f"this is not JSON: {error}") from None
     if not isinstance(content, dict) or type(content.get("version")) is not int:
         raise CorruptFile("expected a JSON object with an integer 'version'")
@@ -159,13 +161,21 @@ def topics_to_json(topics: Iterable[NewTopic]) -> list[dict[str, Any]]:
 def topics_of(entries: Any) -> tuple[NewTopic, ...]:
     """The reverse. Raises KeyError, TypeError, ValueError."""
     return tuple(
-        NewTopic(topic["name"], uuid_from_text(topic["id"]), whole_number(topic["partitions"])) for topic in entries
+        NewTopic(topic_name(topic["name"]), uuid_from_text(topic["id"]), whole_number(topic["partitions"]))
+        for topic in entries
     )
 
 
 def queries_of(entries: Any) -> dict[str, int]:
     """By query id, its last micro-batch. Raises AttributeError, ValueError."""
     return {str(query): whole_number(batch) for query, batch in entries.items()}
+
+
+def topic_name(value: Any) -> str:
+    """A name that is part of a directory's. Raises ValueError for what is no topic's."""
+    if not isinstance(value, str) or not valid_topic_name(value):
+        raise ValueError(f"{value!r} is no name of a topic")
+    return value
 
 
 def whole_number(value: Any) -> int:
@@ -185,7 +195,7 @@ def read_record(log_dir: Path) -> SinkRecord:
     """What the file in a log directory says; an empty record when there is none. Raises as parse_record, OSError."""
     path = log_dir / RECORD_FILE
     try:
-        return parse_record(path.read_bytes())
+        return parse_record(read_whole(path))
     except FileNotFoundError:
         return SinkRecord()
     except (CorruptFile, UnsupportedFormat) as error:

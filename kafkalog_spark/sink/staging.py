@@ -21,7 +21,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.log.format import names
+from kafkalog_spark.log.format.durable import read_whole
 
 _PREFIX = "kafkalog.sink-"
 _JOB_SUFFIX = ".job"
@@ -92,10 +94,10 @@ def format_job(job: Job) -> bytes:
 def read_job(log_dir: Path, job: str) -> Job:
     """What its .job file says; a job without known owner when that is missing or cannot be read."""
     try:
-        content = json.loads((log_dir / job_file(job)).read_bytes())
+        content = json.loads(read_whole(log_dir / job_file(job)))
         owner = content["owner"]
         return Job(job, owner and Owner(**owner), content["stream"], content["made_directory"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (CorruptFile, OSError, ValueError, KeyError, TypeError, RecursionError):
         return Job(job)
 
 

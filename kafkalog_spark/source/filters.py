@@ -17,7 +17,8 @@ from typing import Any
 from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
+_NEVER_NULL = {name.lower(): name for name in ("topic", "partition", "offset", "timestamp", "timestampType")}
+"""By the names in small letters: the schema that a filter is of may have any case."""
 
 # Doubles are exact below this; at it, Spark's comparison of a bigint with a double no longer is.
 _EXACT_DOUBLE = 2**53
@@ -122,9 +123,9 @@ def _narrowed(row_filter: RowFilter, pushed: Any) -> RowFilter | None:
         # No column taken here is ever null, so Not is plain negation.
         negated, pushed = not negated, pushed.child
     attribute = getattr(pushed, "attribute", None)
-    if not isinstance(attribute, tuple) or len(attribute) != 1 or attribute[0] not in _NEVER_NULL:
+    if not isinstance(attribute, tuple) or len(attribute) != 1 or attribute[0].lower() not in _NEVER_NULL:
         return None
-    column = attribute[0]
+    column = _NEVER_NULL[attribute[0].lower()]
     if type(pushed) is spark.IsNotNull and not negated:
         return row_filter
     if type(pushed) is spark.IsNull and negated:

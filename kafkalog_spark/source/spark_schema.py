@@ -38,6 +38,7 @@ _TYPES: dict[str, DataType] = {
 _DAMAGE_TYPES: dict[str, DataType] = {
     name: StringType() if name in ("_error", "_file") else LongType() for name in DAMAGE_COLUMN_TYPES
 }
+_BY_NAME = {name.lower(): name for name in (*_TYPES, *_DAMAGE_TYPES)}
 _AS_TEXT = ("key", "value")
 _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
@@ -49,31 +50,36 @@ def spark_schema(columns: tuple[str, ...] = COLUMNS) -> StructType:
     return StructType([StructField(name, types[name], True) for name in columns])
 
 
+def kafkas_name(name: str) -> str:
+    """A name in a schema as Kafka's column of that name, in any case, is spelled; any other as it is."""
+    return _BY_NAME.get(name.lower(), name)
+
+
 def columns_of(schema: StructType, *, with_damage: bool = False) -> tuple[str, ...]:
-    """The columns that a schema asks for. with_damage: of mode=PERMISSIVE, which has columns about damage, and nulls in
-    the others.
+    """The columns that a schema asks for, in any case, spelled as Kafka's. with_damage: of mode=PERMISSIVE, which has
+    columns about damage, and nulls in the others.
 
     Raises OptionError for a name that is no column, a type that is not the column's (key and value may be `string`: the
     bytes are taken as UTF-8), NOT NULL where there can be nulls, or with_damage for no column about damage at all.
     """
     types, never_null = (_TYPES | _DAMAGE_TYPES, {"topic", "partition"}) if with_damage else (_TYPES, _NEVER_NULL)
-    for field in schema.fields:
-        if field.name in _DAMAGE_TYPES and not with_damage:
+    names = tuple(kafkas_name(field.name) for field in schema.fields)
+    for name, field in zip(names, schema.fields, strict=True):
+        if name in _DAMAGE_TYPES and not with_damage:
             raise OptionError(f"the schema has a column '{field.name}', which is of mode=PERMISSIVE alone")
-        if field.name not in types:
+        if name not in types:
             raise OptionError(
                 f"the schema has a column '{field.name}', a Kafka log has none", hint=f"there are {', '.join(types)}"
             )
-        as_text = field.name in _AS_TEXT and isinstance(field.dataType, StringType)
-        if not as_text and not _same_type(field.dataType, types[field.name]):
-            more = " or string" if field.name in _AS_TEXT else ""
+        as_text = name in _AS_TEXT and isinstance(field.dataType, StringType)
+        if not as_text and not _same_type(field.dataType, types[name]):
+            more = " or string" if name in _AS_TEXT else ""
             raise OptionError(
                 f"the schema's column '{field.name}' is {field.dataType.simpleString()}, "
-                f"expected {types[field.name].simpleString()}{more}"
+                f"expected {types[name].simpleString()}{more}"
             )
-        if not field.nullable and field.name not in never_null:
+        if not field.nullable and name not in never_null:
             raise OptionError(f"the schema's column '{field.name}' is NOT NULL, but records without one exist")
-    names = tuple(field.name for field in schema.fields)
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
     if with_damage and not _DAMAGE_TYPES.keys() & set(names):
@@ -95,7 +101,9 @@ class ArrowShape:
         self.columns = columns_of(schema, with_damage=with_damage)
         self._target: pa.Schema = arrow_schema(schema)
         self._as_text = [
-            i for i, f in enumerate(schema.fields) if f.name in _AS_TEXT and isinstance(f.dataType, StringType)
+            i
+            for i, (name, field) in enumerate(zip(self.columns, schema.fields, strict=True))
+            if name in _AS_TEXT and isinstance(field.dataType, StringType)
         ]
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:

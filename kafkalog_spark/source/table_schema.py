@@ -20,11 +20,12 @@ def table_schema(query: TableQuery) -> StructType:
 
 
 def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
-    """The query of the columns that a schema names; of a schema without any, of one that costs little.
+    """The query of the columns that a schema names, in any case; of a schema without any, of one that costs little.
 
     Raises OptionError for a name that is no column, a column that is named twice, and for another type.
     """
-    names = tuple(field.name for field in schema.fields)
+    known = {column.name.lower(): column.name for column in query.of.columns}
+    names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
     query = replace(query, columns=names or query.of.default_columns[:1])

@@ -1,7 +1,8 @@
 """Which columns of a schema are Kafka's own, and which are decoded; batches brought into that shape.
 
-A name that is one of Kafka's columns is that column. A struct column `value` or `key` holds what is decoded, and keeps
-names apart; every other name is a column of the values, or of the keys where those alone have a format.
+A name that is one of Kafka's columns, in any case, is that column. A struct column `value` or `key` holds what is
+decoded, and keeps names apart; every other name is a column of the values, or of the keys where those alone have a
+format.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from kafkalog_spark.errors import MalformedValue, OptionError
 from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.settled_formats import with_settled_formats
-from kafkalog_spark.source.spark_schema import ArrowShape, columns_of, spark_schema
+from kafkalog_spark.source.spark_schema import ArrowShape, columns_of, kafkas_name, spark_schema
 from kafkalog_spark.source.typed_options import FormatOptions
 from kafkalog_spark.spark_types import arrow_schema
+from kafkalog_spark.typed.civil import zone_of
 from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, decoder_of, format_of
+from kafkalog_spark.worker_process import session_time_zone
 
 PLAIN = "string"
 """The format that Spark's own cast from bytes gives, so that the column needs no decoder."""
@@ -57,7 +60,11 @@ def settled(options: ReadOptions, schema: StructType) -> ReadOptions:
     from dataclasses import replace
 
     options = with_settled_formats(options)
-    if options.typed and options.reports_damage and not DAMAGE_COLUMN_TYPES.keys() & set(schema.names):
+    if (
+        options.typed
+        and options.reports_damage
+        and not DAMAGE_COLUMN_TYPES.keys() & set(map(kafkas_name, schema.names))
+    ):
         return replace(options, mode="FAILFAST")
     return options
 
@@ -87,12 +94,12 @@ class TypedShape:
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._target: pa.Schema = arrow_schema(schema)
         plain, wanted, places = _divided(options, schema, self._target)
-        columns_of(StructType(plain), with_damage=options.reports_damage)
         self.decoders: dict[str, tuple[FormatOptions, ValueDecoder]] = {}
-        scanned = [field.name for field in plain]
+        scanned = list(columns_of(StructType(plain), with_damage=options.reports_damage))
         for side in options.typed.sides:
             if side.side in wanted:
-                decoder = decoder_of(side.format, dict(side.options), pa.schema(wanted[side.side]))
+                columns = pa.schema(wanted[side.side])
+                decoder = decoder_of(side.format, _in_zone(side, columns), columns)
                 self.decoders[side.side] = side, decoder
                 scanned += [name for name in (side.side,) if name not in scanned]
                 if getattr(decoder, "headers_too", False):
@@ -150,6 +157,32 @@ class TypedShape:
         )
 
 
+def _in_zone(side: FormatOptions, columns: pa.Schema) -> dict[str, str]:
+    """The options of a side; timestamps that name no zone are in that of the session unless these say another. Raises
+    OptionError for a zone that Python does not know."""
+    options = dict(side.options)
+    if "timezone" in options or "timeZone" not in format_of(side.format).OPTIONS:
+        return options
+    if not any(_has_moments(field.type) for field in columns):
+        return options
+    zone = session_time_zone()
+    try:
+        zone_of(zone)
+    except ValueError as error:
+        raise OptionError(
+            f"spark.sql.session.timeZone: {error} that Python knows",
+            hint=f"install the package tzdata, or name another: {side.side}.timeZone",
+        ) from None
+    return {**options, "timezone": zone}
+
+
+def _has_moments(kind: pa.DataType) -> bool:
+    """Whether there is a timestamp in a type that is not local."""
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    return any(_has_moments(kind.field(i).type) for i in range(kind.num_fields))
+
+
 def _kept(batch: pa.RecordBatch, keep: np.ndarray, rows: int) -> pa.RecordBatch:
     if batch.num_columns:
         return batch.filter(pa.array(keep))
@@ -165,17 +198,17 @@ def _divided(
     wanted: dict[str, list[pa.Field]] = {}
     places: list[_Column] = []
     whole: set[str] = set()
-    names = [field.name for field in schema.fields]
+    names = [kafkas_name(field.name) for field in schema.fields]
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
-    for field, arrow in zip(schema.fields, target, strict=True):
-        side = options.typed.side(field.name)
+    for name, field, arrow in zip(names, schema.fields, target, strict=True):
+        side = options.typed.side(name)
         if side is not None and isinstance(field.dataType, StructType):
             _check_nullable(field)
             wanted.setdefault(side.side, []).extend(list(arrow.type))
             whole.add(side.side)
             places.append(_Column(decoded=side.side))
-        elif field.name in COLUMN_TYPES or field.name in DAMAGE_COLUMN_TYPES:
+        elif name in COLUMN_TYPES or name in DAMAGE_COLUMN_TYPES:
             _check_kafkas(field, flat)
             places.append(_Column(at=len(plain)))
             plain.append(field)
@@ -195,10 +228,10 @@ def _divided(
 
 def _check_kafkas(field: StructField, flat: FormatOptions) -> None:
     """A column of Kafka's name and another type is most likely one of the values."""
-    kind = field.dataType.simpleString()
-    if field.name in DAMAGE_COLUMN_TYPES or (field.name in ("key", "value") and isinstance(field.dataType, StringType)):
+    kind, name = field.dataType.simpleString(), kafkas_name(field.name)
+    if name in DAMAGE_COLUMN_TYPES or (name in ("key", "value") and isinstance(field.dataType, StringType)):
         return
-    ours = spark_schema((field.name,)).fields[0].dataType.simpleString()
+    ours = spark_schema((name,)).fields[0].dataType.simpleString()
     if kind != ours:
         raise OptionError(
             f"the schema's column '{field.name}' is {kind}, and Kafka's own column of that name {ours}",

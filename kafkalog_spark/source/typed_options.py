@@ -12,13 +12,12 @@ from typing import Literal
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.option_text import GivenOptions, choice
-from kafkalog_spark.typed.decoder import FORMATS, format_of
+from kafkalog_spark.typed.decoder import FORMATS, format_name, format_of
 
 ValueMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 Side = Literal["value", "key"]
 SIDES: tuple[Side, ...] = ("value", "key")
 _mode = choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-_format = choice(*FORMATS)
 _ONLY_WITH_PREFIX = "schema"
 
 
@@ -70,7 +69,7 @@ def typed_options(given: GivenOptions, reserved: Collection[str]) -> tuple[Typed
                     hint=f"the formats are {', '.join(FORMATS)}",
                 )
             continue
-        chosen = _format(f"{side}.format", name)
+        chosen = format_name(f"{side}.format", name)
         options = _options_of(given, side, chosen, prefixed, reserved, used)
         text = given.texts.get(f"{side}.mode")
         mode = given.texts.get("mode", "PERMISSIVE") if text is None else text

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from functools import cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+import numpy as np
 
 DAY_US = 86_400_000_000
 _FIRST_GREGORIAN = -141_427
@@ -30,7 +32,6 @@ _SHORT_IDS = {
     "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh", "EST": "-05:00", "MST": "-07:00", "HST": "-10:00",
 }  # fmt: skip
 """java.time.ZoneId.SHORT_IDS."""
-_PLAIN_DATE = re.compile(r"(?P<year>\d{4}|-\d{4,9}|\+\d{5,9})-(?P<month>\d\d)-(?P<day>\d\d)", re.ASCII)
 _OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
 _OFFSET_FORMS = re.compile(r"[+-](\d|\d\d|\d\d:\d\d|\d{4}|\d\d:\d\d:\d\d|\d{6})", re.ASCII)
 
@@ -89,9 +90,10 @@ def zone_of(name: str) -> tzinfo:
     if name not in available_timezones():
         raise ValueError(f"there is no time zone '{name}'")
     try:
-        return ZoneInfo(name)
+        zone = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(f"there is no time zone '{name}'") from error
+    return zone if zone.utcoffset(None) != timedelta(0) else UTC  # Etc/UTC, GMT0 and the like never differ from it
 
 
 def _fixed(text: str) -> tzinfo:
@@ -121,6 +123,24 @@ def us_of_local(days: int, us: int, zone: tzinfo) -> int:
     return local - int(offset / timedelta(microseconds=1))
 
 
+def us_of_locals(us: np.ndarray, zone: tzinfo) -> np.ndarray:
+    """us_of_local of microseconds since 1970 of local times, int64[n]. A day on which the clocks are not changed is
+    asked for once: no zone changes them twice within one."""
+    days, of = np.unique(us // DAY_US, return_inverse=True)
+    found = [_ahead_on(int(day), zone) for day in days]
+    utc: np.ndarray = us - np.array([ahead or 0 for ahead in found], np.int64)[of]
+    for i in np.flatnonzero(np.array([ahead is None for ahead in found])[of]):
+        utc[i] = us_of_local(*divmod(int(us[i]), DAY_US), zone)
+    return utc
+
+
+@lru_cache(1 << 16)
+def _ahead_on(day: int, zone: tzinfo) -> int | None:
+    """By how many microseconds a zone's clocks are ahead of UTC on a local day; None: they are changed on it."""
+    first, last = (day * DAY_US + us - us_of_local(day, us, zone) for us in (0, DAY_US - 1))
+    return first if first == last else None
+
+
 def date_of_text(text: str) -> int:
     """DateTimeUtils.stringToDate: days. `yyyy`, `yyyy-[m]m`, `yyyy-[m]m-[d]d`, and after that ` ...` or `T...`. Raises
     ValueError."""
@@ -129,6 +149,10 @@ def date_of_text(text: str) -> int:
         raise ValueError("no date")
     sign, year, month, day = found.groups()
     days = days_of(-int(year) if sign == "-" else int(year), int(month or 1), int(day or 1))
+    return _days_in_range(days)
+
+
+def _days_in_range(days: int) -> int:
     if not -(1 << 31) <= days < 1 << 31:
         raise ValueError("the date does not fit days in 32 bits")
     return days
@@ -140,15 +164,6 @@ _TIMESTAMP = re.compile(rf"([+-])?(\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ 
 _JUST_TIME = re.compile(
     rf"(?:T{_TIME}|(\d{{1,2}}):(\d{{1,2}})(?::(\d{{1,2}})(?:\.(\d*))?(.*)?)?)", re.ASCII | re.DOTALL
 )
-
-
-def date_of_plain_text(text: str) -> int:
-    """Days of YYYY-MM-DD and nothing else; a year of more digits has a sign, and one before the year 0 has -
-    (DateTimeFormatter.ISO_LOCAL_DATE). Raises ValueError."""
-    found = _PLAIN_DATE.fullmatch(text)
-    if found is None or found["year"] == "-0000":
-        raise ValueError("it is not of the form YYYY-MM-DD")
-    return days_of(int(found["year"]), int(found["month"]), int(found["day"]))
 
 
 def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int:
@@ -180,10 +195,10 @@ def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int
         days = days_of(today.year, today.month, today.day)
     else:
         days = days_of(-int(year) if sign == "-" else int(year), int(month or 1), int(day or 1))
-    return _in_range(us_of_local(days, us, where if with_zone else UTC))
+    return us_in_range(us_of_local(days, us, where if with_zone else UTC))
 
 
-def _in_range(us: int) -> int:
+def us_in_range(us: int) -> int:
     if not -(1 << 63) <= us < 1 << 63:
         raise ValueError("the timestamp does not fit microseconds in 64 bits")
     return us
@@ -192,7 +207,6 @@ def _in_range(us: int) -> int:
 # ---- patterns
 
 _FIELDS = {
-    "yyyy": r"(?P<year>\d{4})",
     "MM": r"(?P<month>\d\d)",
     "dd": r"(?P<day>\d\d)",
     "HH": r"(?P<hour>\d\d)",
@@ -200,6 +214,11 @@ _FIELDS = {
     "ss": r"(?P<second>\d\d)",
     "XXX": r"(?P<zone>Z|[+-]\d\d:\d\d)",
 }
+_YEAR = r"(?P<year>\d{{4}}|-(?!0+{0})\d{{4,19}}|\+\d{{5,19}}){0}"
+"""yyyy, of which Spark makes uuuu: all digits but those of the fields that follow at once; more than four have a sign
+(SignStyle.EXCEEDS_PAD)."""
+_ADJACENT = re.compile(r"(?:MM|dd|HH|mm|ss)*(?:S(?!S))?")
+"""Fields of as many digits as letters that follow at once; a fraction of several letters is of as many at most."""
 _PATTERN_PART = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])", re.DOTALL)
 
 
@@ -221,6 +240,9 @@ def pattern_reader(pattern: str) -> Callable[[str], tuple[int, int, tzinfo | Non
         elif letter == "S" and len(part[0]) <= 9 and not digits:
             digits = len(part[0])
             parts.append(rf"(?P<fraction>\d{{1,{digits}}})")  # as many at most: Spark's variable length
+        elif part[0] == "yyyy":
+            after = len(_ADJACENT.match(pattern, part.end())[0])  # type: ignore[index]
+            parts.append(_YEAR.format(rf"(?=\d{{{after}}}(?!\d))"))
         elif part[0] in _FIELDS:
             parts.append(_FIELDS[part[0]])
         else:
@@ -230,7 +252,7 @@ def pattern_reader(pattern: str) -> Callable[[str], tuple[int, int, tzinfo | Non
     ):
         raise ValueError(f"the pattern '{pattern}' has a quote that does not end")
     try:
-        expression = re.compile("".join(parts), re.ASCII)
+        expression = re.compile("".join(parts), re.ASCII | re.IGNORECASE)
     except re.error:
         raise ValueError(f"the pattern '{pattern}' names a field twice") from None
     if not {"year", "month", "day"} <= expression.groupindex.keys():
@@ -241,13 +263,11 @@ def pattern_reader(pattern: str) -> Callable[[str], tuple[int, int, tzinfo | Non
         if found is None:
             raise ValueError(f"it is not of the form {pattern}")
         got = found.groupdict()
-        if int(got["year"]) == 0:
-            raise ValueError("there is no year of era 0")
-        days = days_of(int(got["year"]), int(got["month"]), int(got["day"]))
+        days = _days_in_range(days_of(int(got["year"]), int(got["month"]), int(got["day"])))
         fraction = (got.get("fraction") or "")[:6].ljust(6, "0")
         hour, minute, second = (int(got.get(name) or 0) for name in ("hour", "minute", "second"))
         us = time_us(hour, minute, second, int(fraction))
         zone = got.get("zone")
-        return days, us, None if zone is None else zone_of(zone)
+        return days, us, None if zone is None else zone_of(zone.upper())
 
     return read

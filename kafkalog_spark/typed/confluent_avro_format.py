@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.avro.options import READER_OPTIONS, meaning_of, reader_text
 from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.avro.types import columns_of
@@ -26,7 +26,8 @@ from kafkalog_spark.typed.registry.options import (
     store_of,
     subject_schema,
 )
-from kafkalog_spark.typed.registry.schemas import AVRO, RegisteredSchema, SchemaStore
+from kafkalog_spark.typed.registry.schemas import AVRO, RegisteredSchema, SchemaStore, referenced
+from kafkalog_spark.typed.schema_text import recursion_bounded
 
 OPTIONS: Mapping[str, str] = {
     **READER_OPTIONS,
@@ -77,27 +78,13 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
 
 def avro_type(registered: RegisteredSchema, store: SchemaStore) -> AvroType:
     """The type of a registered schema, with those that it refers to. Raises OptionError, SchemaRegistryError."""
+    if registered.kind != AVRO:
+        raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of Avro")
     known: dict[str, AvroType] = {}
-    _add_references(registered, store, known, set())
+    with recursion_bounded("an Avro schema"):
+        for text in dict.fromkeys(one.text for one in referenced(registered, store).values()):
+            _collect(parse_schema(text, known), known)
     return parse_schema(registered.text, known)
-
-
-def _add_references(
-    registered: RegisteredSchema, store: SchemaStore, known: dict[str, AvroType], seen: set[tuple[str, int]]
-) -> None:
-    for reference in registered.references:
-        place = reference.subject, reference.version
-        if place in seen:
-            continue
-        seen.add(place)
-        found = store.by_version(*place)
-        if found is None:
-            raise SchemaRegistryError(
-                f"schema {registered.id} refers to version {reference.version} of {reference.subject}, which "
-                f"{store.described} does not have"
-            )
-        _add_references(found, store, known, seen)
-        _collect(parse_schema(found.text, known), known)
 
 
 def _collect(avro: AvroType, known: dict[str, AvroType]) -> None:
@@ -133,11 +120,19 @@ class ConfluentAvroDecoder:
         self._store = store_of(options)
         self._reading = AvroReading(_reader(options, self._store), wanted, meaning_of(options))
         self._header = header_name(options.get("schema.side", "value"))
-        self._named = NamedSchemas[None](self._store, self._ready, (OptionError,))
+        self._named = NamedSchemas[AvroType, None](
+            self._store,
+            self._reading,
+            lambda found: avro_type(found, self._store),
+            lambda found, _: self._reading.entry_of(found),
+        )
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:
         """As ValueDecoder.decode. headers: the records' own. Raises SchemaRegistryError where a registry cannot be
         asked: that says nothing of the value."""
+        return self._named.decoded(self._decoded, values, headers)
+
+    def _decoded(self, values: Any, headers: Any) -> Decoded:
         framed = unframed(Values.of(values), headers, self._header)
         found = [self._named.entry(id_, None) for id_ in framed.ids]
         entries = np.array([one if isinstance(one, int) else -1 for one in found] + [-1], np.int64)[framed.which]
@@ -149,8 +144,3 @@ class ConfluentAvroDecoder:
             return one if isinstance(one, str) else NO_ID
 
         return self._reading.decode(framed.values, entries, unknown)
-
-    def _ready(self, id_: int | str, found: RegisteredSchema, _: None) -> int | str:
-        if found.kind != AVRO:
-            return f"it names schema {id_}, which is one of {found.kind}"
-        return self._reading.entry_of(avro_type(found, self._store))

@@ -13,7 +13,8 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed import json_format
 from kafkalog_spark.typed.columns.values import Values
 from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
-from kafkalog_spark.typed.json_options import json_options
+from kafkalog_spark.typed.pieces.pieces import Part, Pieces, as_values, valid_of
+from kafkalog_spark.typed.pieces.texts import is_binary, is_text
 from kafkalog_spark.typed.registry.framing import NO_ID, Framed, header_name, unframed
 from kafkalog_spark.typed.registry.options import REGISTRY_OPTIONS, client_options
 from kafkalog_spark.typed.registry.schemas import JSON
@@ -24,7 +25,7 @@ OPTIONS: Mapping[str, str] = {
     "schema.registry.basic.auth.user.info": REGISTRY_OPTIONS["schema.registry.basic.auth.user.info"],
     "schema.registry.bearer.auth.token": REGISTRY_OPTIONS["schema.registry.bearer.auth.token"],
     "schema.registry.ssl.ca.location": REGISTRY_OPTIONS["schema.registry.ssl.ca.location"],
-    "subject": "Of a write: the subject whose latest JSON Schema the values are written with.",
+    "subject": "Of a write: the subject whose latest JSON Schema the texts are said to be of.",
 }
 
 
@@ -44,17 +45,35 @@ def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-    """Raises OptionError; SchemaRegistryError where the subject has no schema."""
-    from kafkalog_spark.typed.json_encoder import JsonEncoder
+    """Raises OptionError, also for a column that is no text; SchemaRegistryError where the subject has no schema."""
     from kafkalog_spark.typed.registry.client import RegistryClient
     from kafkalog_spark.typed.registry.options import subject_schema
 
+    column = given.field(0)
+    if given.names not in (["value"], ["key"]) or not (is_text(column.type) or is_binary(column.type)):
+        raise OptionError(
+            f"confluent-json puts a schema's id before a column value or key of JSON texts, got "
+            f"{', '.join(f'{field.name} {field.type}' for field in given)}",
+            hint="write to_json(struct(...)) AS value",
+        )
     if "schema.registry.url" not in options or "subject" not in options:
         raise OptionError("to write confluent-json, options schema.registry.url and value.subject are needed")
     found = subject_schema(options, RegistryClient(client_options(options)))
     if found.kind != JSON:
         raise OptionError(f"subject {options['subject']} has schemas of {found.kind}, not of JSON")
-    return JsonEncoder(given, json_options(options), b"\0" + found.id.to_bytes(4, "big"))
+    return FramingEncoder(b"\0" + found.id.to_bytes(4, "big"))
+
+
+class FramingEncoder:
+    """Puts a prefix before each text, which is not looked into."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+
+    def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
+        """As ValueEncoder.encode."""
+        column = columns.flatten()[0]
+        return as_values([Part(Pieces.of(column))], self._prefix, valid_of(column))
 
 
 class ConfluentJsonDecoder:

@@ -22,7 +22,7 @@ from kafkalog_spark.typed.registry.options import (
     store_of,
     subject_schema,
 )
-from kafkalog_spark.typed.registry.schemas import PROTOBUF, RegisteredSchema, SchemaStore
+from kafkalog_spark.typed.registry.schemas import PROTOBUF, RegisteredSchema, SchemaStore, referenced
 
 OPTIONS: Mapping[str, str] = {
     **types.OPTIONS,
@@ -68,23 +68,8 @@ def _file(registered: RegisteredSchema, store: SchemaStore) -> Any:
     """The file's descriptor. Raises OptionError, SchemaRegistryError."""
     if registered.kind != PROTOBUF:
         raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of Protobuf")
-    imported: dict[str, str] = {}
-    _add_imported(registered, store, imported)
+    imported = {name: one.text for name, one in referenced(registered, store).items()}
     return file_descriptor(registered.text, imported, f"schema {registered.id} of {store.described}")
-
-
-def _add_imported(registered: RegisteredSchema, store: SchemaStore, imported: dict[str, str]) -> None:
-    for reference in registered.references:
-        if reference.name in imported:
-            continue
-        found = store.by_version(reference.subject, reference.version)
-        if found is None:
-            raise SchemaRegistryError(
-                f"schema {registered.id} imports version {reference.version} of {reference.subject}, which "
-                f"{store.described} does not have"
-            )
-        imported[reference.name] = found.text
-        _add_imported(found, store, imported)
 
 
 def _reader(options: Mapping[str, str], store: SchemaStore) -> Any:
@@ -119,37 +104,34 @@ class ConfluentProtobufDecoder:
         self._store = store_of(options)
         self._reading = ProtobufReading(_reader(options, self._store), wanted, types.meaning_of(options))
         self._header = header_name(options.get("schema.side", "value"))
-        self._files: dict[int | str, Any] = {}
-        self._named = NamedSchemas[tuple[int, ...]](self._store, self._ready, (OptionError, LookupError))
+        self._named = NamedSchemas[Any, tuple[int, ...]](
+            self._store,
+            self._reading,
+            lambda found: _file(found, self._store),
+            lambda file, indexes: self._reading.entry_of(message_at(file, indexes)),
+        )
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:
         """As ValueDecoder.decode. Raises SchemaRegistryError where a registry cannot be asked."""
+        return self._named.decoded(self._decoded, values, headers)
+
+    def _decoded(self, values: Any, headers: Any) -> Decoded:
         framed = unframed(Values.of(values), headers, self._header)
         data, starts, ends = framed.values
         index_of, indexes = take_indexes(data, starts, np.where(framed.which >= 0, ends, -1))
-        pairs = framed.which * len(indexes) + index_of
-        entries = np.full(len(starts), -1, np.int64)
-        reasons: dict[int, str] = {}
-        for pair in np.unique(pairs[framed.which >= 0]):
-            found = self._entry(framed.ids[int(pair) // len(indexes)], indexes[int(pair) % len(indexes)])
-            if isinstance(found, int):
-                entries[pairs == pair] = found
-            else:
-                reasons[int(pair)] = found
+        pairs = np.where(framed.which >= 0, framed.which * len(indexes) + index_of, -1)
+        distinct, places = np.unique(pairs, return_inverse=True)
+        found = [self._entry(framed.ids, indexes, pair) for pair in distinct.tolist()]
+        entries = np.array([one if isinstance(one, int) else -1 for one in found], np.int64)[places]
 
         def unknown(i: int) -> str | None:
-            if entries[i] >= 0 or ends[i] < 0:
-                return None
-            if framed.which[i] < 0:
-                return NO_ID
-            return reasons.get(int(pairs[i]))
+            reason = found[places[i]]
+            return reason if isinstance(reason, str) and ends[i] >= 0 else None
 
         return self._reading.decode(framed.values, entries, unknown)
 
-    def _entry(self, id_: int | str, indexes: Any) -> int | str:
-        return indexes if isinstance(indexes, str) else self._named.entry(id_, indexes)
-
-    def _ready(self, id_: int | str, found: RegisteredSchema, indexes: tuple[int, ...]) -> int | str:
-        if id_ not in self._files:
-            self._files[id_] = _file(found, self._store)
-        return self._reading.entry_of(message_at(self._files[id_], indexes))
+    def _entry(self, ids: list[int | str], indexes: list[Any], pair: int) -> int | str:
+        if pair < 0:
+            return NO_ID
+        id_, of_message = ids[pair // len(indexes)], indexes[pair % len(indexes)]
+        return of_message if isinstance(of_message, str) else self._named.entry(id_, of_message)

@@ -21,7 +21,6 @@ from kafkalog_spark.errors import OptionError
 
 FORMATS = {
     "json": "kafkalog_spark.typed.json_format",
-    "csv": "kafkalog_spark.typed.csv_format",
     "string": "kafkalog_spark.typed.string_format",
     "avro": "kafkalog_spark.typed.avro_format",
     "confluent-avro": "kafkalog_spark.typed.confluent_avro_format",
@@ -30,6 +29,7 @@ FORMATS = {
     "confluent-protobuf": "kafkalog_spark.typed.confluent_protobuf_format",
 }
 """Name of a format, and its module, which is imported when it is asked for."""
+_CSV = "Spark's from_csv reads the column `value`, and to_csv makes it before a write"
 
 
 class Decoded(NamedTuple):
@@ -77,7 +77,9 @@ class SchemaSources:
 
 
 class Format(Protocol):
-    """What a module of a format has. options: names in small letters without the prefix `value.` or `key.`."""
+    """What a module of a format has. options: names in small letters without the prefix `value.` or `key.`.
+
+    Format json has no `encoder`."""
 
     OPTIONS: Mapping[str, str]
     """Every option of the format, as it is written, and what it means. Also those that are refused."""
@@ -97,10 +99,25 @@ class Format(Protocol):
 
 def format_of(name: str) -> Format:
     """The module of a format. Raises OptionError for a name that there is not."""
-    module = FORMATS.get(name.lower())
-    if module is None:
-        raise OptionError(f"there is no format '{name}'", hint=f"the formats are {', '.join(FORMATS)}")
-    return cast(Format, import_module(module))
+    return cast(Format, import_module(FORMATS[format_name("format", name)]))
+
+
+def format_name(option: str, text: str) -> str:
+    """An option's text as a name of FORMATS, in any case. Raises OptionError."""
+    return _chosen(option, text, tuple(FORMATS), None)
+
+
+def written_format_name(option: str, text: str) -> str:
+    """The same of a format that is written."""
+    hint = "write to_json(struct(...)) AS value" if text.lower() == "json" else None
+    return _chosen(option, text, tuple(name for name in FORMATS if name != "json"), hint)
+
+
+def _chosen(option: str, text: str, names: tuple[str, ...], hint: str | None) -> str:
+    if text.lower() not in names:
+        hint = _CSV if text.lower() == "csv" else hint
+        raise OptionError(f"option '{option}' must be one of {', '.join(names)}, got '{text}'", hint=hint)
+    return text.lower()
 
 
 def settled_options(name: str, options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:

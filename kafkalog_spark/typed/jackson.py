@@ -13,7 +13,7 @@ from kafkalog_spark.typed.jackson_scanner import (
     PADDING,
     WHITE,
     JacksonScanner,
-    is_of_identifier,
+    begins_identifier,
     is_of_name,
 )
 from kafkalog_spark.typed.jackson_tokens import Features, JsonError, Token
@@ -208,6 +208,6 @@ class JacksonReader(JacksonScanner):
             word = "NaN" if sign == "N" else "Infinity"
             self._match(word, 1)
             return self._non_numeric(word)
-        if is_of_identifier(sign):
+        if begins_identifier(sign):
             self._invalid_token(sign)
         raise self._unexpected(sign, "expected a valid value")

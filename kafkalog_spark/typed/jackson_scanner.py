@@ -26,6 +26,7 @@ WHITE, PADDING, END = -1, -2, -3  # in base64, no six bits
 _LONGEST_TOKEN = 256
 """Characters of a wrong word that Jackson passes over (ErrorReportConfiguration)."""
 _OF_IDENTIFIERS = frozenset(["Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Nd", "Sc", "Pc", "Mn", "Mc", "Cf"])
+_BEGINNING_IDENTIFIERS = _OF_IDENTIFIERS - {"Nd", "Mn", "Mc", "Cf"}
 _ASCII_OF_IDENTIFIERS = frozenset(
     chr(code)
     for code in range(128)
@@ -38,6 +39,11 @@ def is_of_identifier(sign: str) -> bool:
     if sign.isascii():
         return sign in _ASCII_OF_IDENTIFIERS
     return unicodedata.category(sign) in _OF_IDENTIFIERS or "\x80" <= sign <= "\x9f"
+
+
+def begins_identifier(sign: str) -> bool:
+    """Character.isJavaIdentifierStart, of a character or nothing."""
+    return bool(sign) and unicodedata.category(sign) in _BEGINNING_IDENTIFIERS
 
 
 def is_of_name(sign: str) -> bool:
@@ -64,7 +70,9 @@ class JacksonScanner:
             self._at = found.end()
             sign = text[self._at : self._at + 1]
             self._at += len(sign)
-            if sign == "/" and self._features.comments:
+            if sign == "/":
+                if not self._features.comments:  # an error of white space, before a comma is counted
+                    raise self._unexpected(sign, "maybe a comment: allowComments allows them")
                 comment = _COMMENT.match(text, self._at - 1)
                 if comment is None:
                     ends = not text.startswith("*", self._at)
@@ -184,12 +192,15 @@ class JacksonScanner:
         if sign in _ESCAPES and sign:
             return _ESCAPES[sign]
         if sign == "u":
+            digits = ""
             for _ in range(4):
                 digit = self._text[self._at : self._at + 1]
                 self._at += 1
-                if not digit or digit not in "0123456789abcdefABCDEF":
+                # Jackson looks at the low eight bits alone (CharTypes.charToHex)
+                if not digit or chr(ord(digit) & 0xFF) not in "0123456789abcdefABCDEF":
                     raise JsonError("expected a hex-digit for character escape sequence")
-            return chr(int(self._text[self._at - 4 : self._at], 16))
+                digits += chr(ord(digit) & 0xFF)
+            return chr(int(digits, 16))
         if not sign:
             raise JsonError("unexpected end-of-input in a character escape sequence")
         if self._features.any_escape or (sign == "'" and self._features.single_quotes):

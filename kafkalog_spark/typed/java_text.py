@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable
-from typing import Any
 
 _ENCODED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
@@ -27,9 +25,14 @@ def java_decoded(data: bytes) -> str:
     return data.decode("utf-8", "kafkalog-java")
 
 
+def java_units(text: str) -> str:
+    """A text as Java's chars: each character beyond the BMP is two surrogates."""
+    return text if text.isascii() else _BEYOND_BMP.sub(lambda found: "".join(map(chr, _units(found[0]))), text)
+
+
 def java_characters(text: str) -> str:
-    """A text with surrogates that escapes have left in it, as String.getBytes(UTF_8) would write it: pairs are
-    characters, and each of the others is a question mark."""
+    """Java's chars as String.getBytes(UTF_8) would write them: pairs of surrogates are characters, and each of the
+    others is a question mark."""
 
     def one(found: re.Match[str]) -> str:
         pair = found[0]
@@ -42,30 +45,31 @@ def java_characters(text: str) -> str:
 
 _ESCAPES = {ord(c): f"\\{e}" for c, e in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)}
 _ESCAPES |= {code: f"\\u{code:04X}" for code in range(32) if code not in _ESCAPES}
+_BEYOND_BMP = re.compile("[\ud800-\udfff\U00010000-\U0010ffff]")
 
 
 def json_quoted(text: str) -> str:
-    """A text in quotes, as Jackson's generator writes it. Raises ValueError for half a pair of surrogates."""
-    if not text.isascii():
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
-    return f'"{text.translate(_ESCAPES)}"'
+    """A text in quotes, as Jackson's UTF8JsonGenerator writes it: surrogates, of whole pairs too, as escapes."""
+    text = text.translate(_ESCAPES)
+    return f'"{text if text.isascii() else _BEYOND_BMP.sub(_escaped, text)}"'
 
 
-def float_text(number: Any) -> str:
-    """Float.toString of a numpy float32, as `double_text`."""
-    return _decimal_text(float(number), _two_digits(float(number), str(number), "e-4", type(number)))
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"\\u{unit:04X}" for unit in _units(found[0]))
+
+
+def _units(character: str) -> tuple[int, ...]:
+    code = ord(character)
+    return (code,) if code < 0x10000 else (0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF))
 
 
 def double_text(number: float) -> str:
-    """Double.toString, of Java 19 and later: the shortest digits that are this number and no other."""
-    return _decimal_text(number, _two_digits(number, repr(number), "e-3", float))
-
-
-def _two_digits(number: float, shortest: str, tiny: str, kind: Callable[[str], float]) -> str:
-    """Java writes two digits at least, the nearest ones: 4.9E-324 where Python has 5e-324. Only the smallest numbers
-    leave a choice; `tiny` is in the texts of all of them."""
-    two_digits = f"{number:.1e}"
-    return two_digits if tiny in shortest and kind(two_digits) == number else shortest
+    """Double.toString, of Java 19 and later: the shortest digits that are this number and no other, two at least."""
+    shortest = repr(number)
+    if "e-3" in shortest:  # only the smallest numbers leave a choice: 4.9E-324 where Python has 5e-324
+        two_digits = f"{number:.1e}"
+        shortest = two_digits if float(two_digits) == number else shortest
+    return _decimal_text(number, shortest)
 
 
 def _decimal_text(number: float, shortest: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed import json_fields as fields
+from kafkalog_spark.typed.civil import us_of_locals
 from kafkalog_spark.typed.columns.cells import C
 from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.json_kernel import decode_json, gather_strings
@@ -118,6 +119,8 @@ class Decoding:
             return self._strings(number, words, valid, count, nulls, bitmap)
         if node.kind is Kind.LEFT_OUT:
             return pa.nulls(count, node.type)
+        if node.kind is Kind.TIMESTAMP and (local := valid == fields.IN_ZONE).any():
+            words[local] = us_of_locals(words[local], self._program.zone)
         data = _fixed(node, words)
         return pa.Array.from_buffers(node.type, count, [bitmap, pa.py_buffer(data)], null_count=nulls)
 

@@ -13,6 +13,8 @@ DONE, LEFT, FULL = 0, 1, 2
 """Of a row: decoded; not decided here. Of a call: a domain, or the table of numbers, has no room left."""
 BAD, NO_ROOM = np.int64(-1), np.int64(-2)
 """Instead of a place: a text that is left; `numbers` is full."""
+IN_ZONE = 2
+"""Of a slot that is valid: a timestamp in the time of the zone that the options say. 1: as it is."""
 DEPTH = 64
 MAX_STRING = (1 << WORD_LENGTH_BITS) - 1
 

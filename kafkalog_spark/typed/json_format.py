@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.spare import SpareMemory
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import Decoded, ValueDecoder
 from kafkalog_spark.typed.json_options import OPTIONS, JsonOptions, json_options
 from kafkalog_spark.typed.json_program import JsonProgram
 from kafkalog_spark.typed.json_types import check_types
 from kafkalog_spark.typed.json_values import JsonRows
 from kafkalog_spark.typed.left_rows import buffers_of, corrupt_place, decoded_slowly, merged, with_column
 
-__all__ = ["OPTIONS", "JsonDecoder", "decoder", "encoder", "schema"]
+__all__ = ["OPTIONS", "JsonDecoder", "decoder", "schema"]
 
 
 def schema(options: Mapping[str, str]) -> pa.Schema:
@@ -36,13 +36,6 @@ def schema(options: Mapping[str, str]) -> pa.Schema:
 def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
     """Raises OptionError for an option or a type that is refused."""
     return JsonDecoder(wanted, json_options(options))
-
-
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-    """Raises OptionError for an option or a type that is refused."""
-    from kafkalog_spark.typed.json_encoder import JsonEncoder
-
-    return JsonEncoder(given, json_options(options))
 
 
 class JsonDecoder:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
 from kafkalog_spark.errors import OptionError
@@ -13,7 +13,7 @@ from kafkalog_spark.typed.jackson_tokens import Features
 OPTIONS = {
     "schema": "The columns of the values as DDL, where `.schema(...)` does not say them.",
     "columnNameOfCorruptRecord": "Name of the string column that holds a bad value's text; `_corrupt_record`.",
-    "timeZone": "Zone of timestamps that name none; `UTC` (from_json: the session's).",
+    "timeZone": "Zone of timestamps that name none; the session's (without Spark `UTC`).",
     "timestampFormat": "Pattern of timestamps, made of yyyy MM dd HH mm ss S XXX, quoted letters and signs.",
     "timestampNTZFormat": "The same of timestamps without a zone.",
     "dateFormat": "The same of dates.",
@@ -34,7 +34,7 @@ OPTIONS = {
     "dropFieldIfAllNull": "No effect where there is a schema, as in from_json.",
     "samplingRatio": "No effect where there is a schema, as in from_json.",
     "inferTimestamp": "No effect where there is a schema, as in from_json.",
-    "ignoreNullFields": "Of a write: whether fields that are null are left out; `true`.",
+    "ignoreNullFields": "No effect on a read, as in from_json.",
     "multiLine": "No effect on values, as in from_json.",
     "lineSep": "No effect on values, as in from_json.",
     "encoding": "Refused.",
@@ -60,17 +60,19 @@ class JsonOptions:
     read_local: Callable[..., tuple[int, int, tzinfo | None]] | None = None
     read_date: Callable[..., tuple[int, int, tzinfo | None]] | None = None
     fallback: bool | None = None
-    ignore_null_fields: bool = True
 
 
 def json_options(options: Mapping[str, str]) -> JsonOptions:
     """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
-    given = GivenTexts(options)
-    check_refused(options, _REFUSED, "json")
-    check_locale(options)
-    return replace(
-        civil_options(options),
-        features=Features(
+    given = _GivenTexts(options)
+    for name in _REFUSED:
+        if name.lower() in options:
+            raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
+    locale = options.get("locale", "en-US")
+    if locale.lower() not in ("en-us", "en_us"):
+        raise OptionError(f"option 'locale' must be en-US, got '{locale}'")
+    return JsonOptions(
+        Features(
             comments=given.truth("allowComments", default=False),
             unquoted_names=given.truth("allowUnquotedFieldNames", default=False),
             single_quotes=given.truth("allowSingleQuotes", default=True),
@@ -79,14 +81,6 @@ def json_options(options: Mapping[str, str]) -> JsonOptions:
             any_escape=given.truth("allowBackslashEscapingAnyCharacter", default=False),
             control_characters=given.truth("allowUnquotedControlChars", default=False),
         ),
-        ignore_null_fields=given.truth("ignoreNullFields", default=True),
-    )
-
-
-def civil_options(options: Mapping[str, str]) -> JsonOptions:
-    """Those that from_json and from_csv share: about dates, timestamps and the corrupt record's column."""
-    given = GivenTexts(options)
-    return JsonOptions(
         corrupt=options.get("columnnameofcorruptrecord", JsonOptions.corrupt),
         zone=given.zone("timeZone"),
         read_timestamp=given.pattern("timestampFormat"),
@@ -96,28 +90,7 @@ def civil_options(options: Mapping[str, str]) -> JsonOptions:
     )
 
 
-def check_no_patterns(options: JsonOptions) -> None:
-    """Of a write. Raises OptionError for a pattern of dates or timestamps: they are written in Spark's own forms."""
-    if options.read_timestamp or options.read_local or options.read_date:
-        raise OptionError("options of patterns are of reads: timestamps and dates are written as ISO 8601")
-
-
-def check_refused(options: Mapping[str, str], refused: Collection[str], format_name: str) -> None:
-    """Raises OptionError for one of the options that a format refuses."""
-    for name in refused:
-        if name.lower() in options:
-            hint = f"docs/typed.md lists the options of {format_name}"
-            raise OptionError(f"option '{name}' is not taken here", hint=hint)
-
-
-def check_locale(options: Mapping[str, str]) -> None:
-    """Raises OptionError for another than en-US."""
-    locale = options.get("locale", "en-US")
-    if locale.lower() not in ("en-us", "en_us"):
-        raise OptionError(f"option 'locale' must be en-US, got '{locale}'")
-
-
-class GivenTexts:
+class _GivenTexts:
     """Texts of options to values."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

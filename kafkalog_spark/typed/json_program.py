@@ -49,7 +49,7 @@ class N(IntEnum):
     KIND = 0
     DOMAIN = 1
     BASE = 2
-    LOW = 3  # of INTEGER; of DECIMAL the scale; of TIMESTAMP 1 where only texts that name a zone are decoded
+    LOW = 3  # of INTEGER; of DECIMAL the scale; of TIMESTAMP 1 where texts that name no zone are IN_ZONE
     HIGH = 4  # of INTEGER; of DECIMAL the digits that fit
     NAMES = 5  # of STRUCT: where its hash table begins
     BITS = 6  # of STRUCT: its size as a power of two
@@ -91,6 +91,7 @@ class JsonProgram:
 
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
         self._options = options
+        self.zone = options.zone
         self.nodes: list[Node] = []
         self.domains = 1
         self._names = bytearray()

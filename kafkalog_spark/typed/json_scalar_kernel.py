@@ -13,6 +13,7 @@ from kafkalog_spark.typed.json_fields import (
     BAD,
     DIGITS,
     FULL_DOMAIN,
+    IN_ZONE,
     K_BOOLEAN,
     K_DATE,
     K_DECIMAL,
@@ -118,6 +119,7 @@ def take_string(data, at, end, kind, target, place, nodes, words, valid, arena, 
     if close < 0:
         return BAD
     if target != 0:
+        mark = np.uint8(1)
         if kind == K_STRING:
             if close - at > MAX_STRING:
                 return BAD
@@ -129,9 +131,11 @@ def take_string(data, at, end, kind, target, place, nodes, words, valid, arena, 
                 words[place] = (at << WORD_LENGTH_BITS) | (close - at)
         elif kind == K_TIMESTAMP or kind == K_LOCAL:  # noqa: SIM109
             us, good = microseconds_of(data, at, close, kind == K_TIMESTAMP)
-            if not good or (nodes[target, N_LOW] != 0 and not names_a_zone(data, at, close)):
+            if not good:
                 return BAD
             words[place] = us
+            if nodes[target, N_LOW] != 0 and not names_a_zone(data, at, close):
+                mark = np.uint8(IN_ZONE)
         elif kind == K_DATE:
             days, good = days_of(data, at, close)
             if not good or close - at != 10:
@@ -139,7 +143,7 @@ def take_string(data, at, end, kind, target, place, nodes, words, valid, arena, 
             words[place] = days
         else:
             return BAD
-        valid[place] = 1
+        valid[place] = mark
     return close + 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalog_spark.typed.civil import date_of_text, days_of_hybrid, timestamp_of_text, us_of_local
+from kafkalog_spark.typed.civil import date_of_text, days_of_hybrid, timestamp_of_text, us_in_range, us_of_local
 from kafkalog_spark.typed.jackson import JacksonReader
 from kafkalog_spark.typed.jackson_tokens import Token
 from kafkalog_spark.typed.java_text import double_text, java_characters, json_quoted
@@ -82,7 +82,7 @@ def timestamp_of(text: str, options: JsonOptions) -> int:
     if options.read_timestamp is not None:
         try:
             days, us, zone = options.read_timestamp(text)
-            return us_of_local(days, us, zone or options.zone)
+            return us_in_range(us_of_local(days, us, zone or options.zone))
         except ValueError:
             if not options.fallback:
                 raise
@@ -100,7 +100,7 @@ def local_timestamp_of(text: str, options: JsonOptions) -> int:
         days, us, zone = options.read_local(text)
         if zone is not None:
             raise BadField("a time zone where none is allowed")
-        return days * 86_400_000_000 + us
+        return us_in_range(days * 86_400_000_000 + us)
     return timestamp_of_text(text, options.zone, with_zone=False)
 
 

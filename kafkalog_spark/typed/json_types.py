@@ -18,27 +18,6 @@ def check_types(schema: pa.Schema) -> None:
         _check_type(field.type, field.name)
 
 
-def check_written_types(schema: pa.Schema) -> None:
-    """As check_types, of columns that are written: timestamps of any zone, large strings, and nulls alone as well."""
-    check_types(pa.schema([field.with_type(_as_decoded(field.type)) for field in schema]))
-
-
-def _as_decoded(kind: pa.DataType) -> pa.DataType:
-    """The type of a column that is decoded to hold the same: timestamps of UTC (moments are the same in every zone),
-    and no large strings."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_decoded(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_as_decoded(kind.key_type), kind.item_field.with_type(_as_decoded(kind.item_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_as_decoded(kind.value_type)))
-    if pa.types.is_large_string(kind) or pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    return pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
-
-
 def _check_names(names: list[str], what: str) -> None:
     if len(set(names)) < len(names):
         raise OptionError(f"{what} has two fields of one name: {', '.join(names)}")

@@ -6,13 +6,14 @@ errors cost a field, which the whole value, and what is left of the fields aroun
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from kafkalog_spark.typed.jackson import JacksonReader
 from kafkalog_spark.typed.jackson_tokens import JsonError, Token
-from kafkalog_spark.typed.java_text import java_characters, java_decoded
+from kafkalog_spark.typed.java_text import java_characters, java_decoded, java_units
 from kafkalog_spark.typed.json_options import JsonOptions
 from kafkalog_spark.typed.json_scalars import BadField, Converter, scalar_converter, taking
 from kafkalog_spark.typed.json_types import check_types
@@ -34,6 +35,8 @@ class BadValue(Exception):
         self.row = row
 
 
+_Fields = dict[str, tuple[str, Converter]]
+"""By their names as Jackson gives them: the names of columns, and what converts their values."""
 _WRONG = (BadField, JsonError, ValueError, ArithmeticError)
 """What a converter raises where Spark has an exception that is caught."""
 
@@ -44,17 +47,17 @@ class JsonRows:
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
         check_types(schema)
         self._options = options
-        self._fields = {field.name: self._converter(field.type) for field in schema}
+        self._fields = self._converters(schema)
 
     def row(self, data: bytes) -> dict[str, Any] | None:
         """The fields that are there by name, as pyarrow.array takes them; None for a text without a token. Raises
         BadValue."""
-        reader = JacksonReader(java_decoded(data), self._options.features)
+        reader = JacksonReader(java_units(java_decoded(data)), self._options.features)
         try:
             if reader.next_token() is None:
                 return None
             if reader.token is Token.START_OBJECT:
-                return self._object(reader, self._fields, is_root=True)
+                return self._object(reader, self._fields)
             raise BadField(f"it begins with {reader.token.name}, not with an object" if reader.token else "")
         except Partial as partial:
             raise BadValue(partial.value, str(partial)) from None
@@ -63,15 +66,15 @@ class JsonRows:
 
     # ---- composed types
 
-    def _object(self, reader: JacksonReader, fields: dict[str, Converter], *, is_root: bool = False) -> dict[str, Any]:
+    def _object(self, reader: JacksonReader, fields: _Fields) -> dict[str, Any]:
         row: dict[str, Any] = {}
         why: str | None = None
         while _until(reader, Token.END_OBJECT):
-            name = reader.name
-            convert = fields.get(name) if name is not None else None
-            if convert is None or name is None:
+            field = fields.get(reader.name or "")
+            if field is None:
                 reader.skip_children()
                 continue
+            name, convert = field
             try:
                 row[name] = convert(reader)
             except Partial as partial:
@@ -118,9 +121,12 @@ class JsonRows:
 
     # ---- converters
 
+    def _converters(self, fields: Iterable[pa.Field]) -> _Fields:
+        return {java_units(field.name): (field.name, self._converter(field.type)) for field in fields}
+
     def _converter(self, kind: pa.DataType) -> Converter:
         if pa.types.is_struct(kind):
-            fields = {field.name: self._converter(field.type) for field in kind}
+            fields = self._converters(kind)
             return taking(kind, {Token.START_OBJECT: lambda reader: self._object(reader, fields)})
         if pa.types.is_map(kind):
             convert = self._converter(kind.item_type)

@@ -1,4 +1,4 @@
-"""What the formats of texts share: values as their kernels take them, and the rows that these leave to plain Python."""
+"""Values as the kernel of JSON takes them, and the rows that it leaves to plain Python."""
 
 from __future__ import annotations
 

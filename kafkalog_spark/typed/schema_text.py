@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kafkalog_spark.errors import OptionError
 
 MOST_BYTES = 16 << 20
+MOST_COLUMNS = 100_000
+"""Columns in columns that a schema may have: types that name each other can make more than any memory holds."""
+
+
+@contextmanager
+def recursion_bounded(what: str) -> Iterator[None]:
+    """Walks over types that a schema nests: where Python's stack ends, an OptionError."""
+    try:
+        yield
+    except RecursionError:
+        raise OptionError(f"{what} is nested too deeply") from None
 
 
 def schema_text(option: str, given: str) -> str:

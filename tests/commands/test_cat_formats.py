@@ -54,7 +54,7 @@ def test_avro_values_as_json_and_what_is_none_as_a_string(tmp_path: Path, printe
         {"id": 1, "user": "a\u009b", "amount": Decimal("1.50")},
         {"id": 2, "user": None, "amount": Decimal(3)},
     ]
-    append(tmp_path / "logs", "orders", 0, [*map(avro, good), b"\xff", None, b"abc"], keys=["7;k"] * 5)
+    append(tmp_path / "logs", "orders", 0, [*map(avro, good), b"\xff", None, b"abc"], keys=['{"n":7}'] * 5)
     schema = tmp_path / "order.avsc"
     schema.write_text(json.dumps(SCHEMA))
     given = ("-t", "orders", "-s", "value=avro", "--option", f"value.schema={schema}")
@@ -66,17 +66,39 @@ def test_avro_values_as_json_and_what_is_none_as_a_string(tmp_path: Path, printe
         None,
         "abc",
     ]
-    lines = printed(tmp_path / "logs", *given, "-s", "key=csv", "--option", "key.sep=;", "--option",
-                    "key.schema=n int, k string")  # fmt: skip
-    assert [line["key"] for line in lines] == [{"n": 7, "k": "k"}] * 5
+    lines = printed(tmp_path / "logs", *given, "-s", "key=json", "--option", "key.schema=n int, k string")
+    assert [line["key"] for line in lines] == [{"n": 7, "k": None}] * 5
 
 
 def test_no_control_characters(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    append(tmp_path, "names", 0, ["a\u009b\x7f,1"])
-    assert not cat.main(
-        [str(tmp_path), "-t", "names", "-f", "json", "-s", "value=csv", "--option", "value.schema=a string, b int"]
-    )
+    append(tmp_path, "names", 0, ['{"a":"a\u009b\x7f","b":1}'])
+    given = ["-s", "value=json", "--option", "value.schema=a string, b int"]
+    assert not cat.main([str(tmp_path), "-t", "names", "-f", "json", *given])
     assert rb'"payload":{"a":"a\u009b\u007f","b":1}' in capsysbinary.readouterr().out
+
+
+def test_every_type_as_json(tmp_path: Path, printed: Any) -> None:
+    """Also dates and timestamps of years that Python's have not, and numbers that JSON has not."""
+    schema = (
+        "b binary, d date, t timestamp, l array<timestamp_ntz>, p decimal(38,2), f array<float>, "
+        "m map<string, struct<day: date>>, flag boolean, _corrupt_record string"
+    )
+    value = {
+        "b": "/wA=", "d": "+12345-01-02", "t": "-0044-03-15T00:00:00Z", "l": ["2024-01-02T03:04:05.678", None],
+        "p": "123456789012345678901234567890123456.5", "f": ["NaN", "-INF", 1.5],
+        "m": {"x": {"day": "2024-02-29"}, 'y"\u00e9': None}, "flag": True,
+    }  # fmt: skip
+    append(tmp_path, "all", 0, [json.dumps(value), "[1]", b'{"p":"\xff"}', " ", None])
+    lines = printed(tmp_path, "-t", "all", "-s", "value=json", "--option", f"value.schema={schema}")
+    assert [line["payload"] for line in lines] == [
+        {
+            "b": "/wA=", "d": "+12345-01-02", "t": "-0044-03-15T00:00:00.000000Z",
+            "l": ["2024-01-02T03:04:05.678000", None], "p": 123456789012345678901234567890123456.5,
+            "f": ["NaN", "-Infinity", 1.5], "m": {"x": {"day": "2024-02-29"}, 'y"\u00e9': None}, "flag": True,
+            "_corrupt_record": None,
+        },
+        "[1]", '{"p":"\ufffd"}', " ", None,
+    ]  # fmt: skip
 
 
 def test_schemas_of_the_registrys_topic_in_the_directory(printed: Any) -> None:

@@ -101,8 +101,65 @@ def steps() -> Iterator[Step]:
                f"{brokers} --entity-default --alter --add-config message.max.bytes=2000000")  # fmt: skip
     yield Step("describe a broker", "ConfigCommand", f"{brokers} --entity-name 1 --describe")
     yield Step("what cannot change", "ConfigCommand", f"{brokers} --entity-name 1 --alter --add-config node.id=9")
+    yield from of_clusters()
+    yield Step(
+        "topics with overrides",
+        "TopicCommand",
+        "--bootstrap-server $server --describe --exclude-internal --topics-with-overrides",
+    )
     yield Step("delete a topic", "TopicCommand", f"{topics} --delete")
     yield Step("describe no topic", "TopicCommand", f"{topics} --describe")
+
+
+def of_clusters() -> Iterator[Step]:
+    """What is asked about brokers and controllers rather than about topics and groups."""
+    server = "--bootstrap-server $server"
+    for what in ("--status", "--replication"):
+        yield Step(f"the quorum, {what}", "MetadataQuorumCommand", f"{server} describe {what}")
+    yield Step("features", "FeatureCommand", f"{server} describe")
+    yield Step("would downgrade", "FeatureCommand", f"{server} downgrade --feature share.version=0 --dry-run")
+    yield Step("upgrade", "FeatureCommand", f"{server} upgrade --feature transaction.version=2")
+    yield Step("would downgrade metadata", "FeatureCommand",
+               f"{server} downgrade --feature metadata.version=21 --dry-run")  # fmt: skip
+    yield Step("unregister a broker", "ClusterTool", f"unregister {server} --id 7")
+    for name, arguments in {
+        "subscribe to metrics": "--alter --name M1 --metrics org.apache.kafka.producer.,org.apache.kafka.consumer. "
+        "--interval 1000 --match client_id=a.*,client_software_name=apache-kafka-java",
+        "too often": "--alter --name M2 --interval 50",
+        "match nobody": "--alter --name M2 --match nonsense=a",
+        "subscribe to all": "--alter --name M3 --metrics *",
+        "list subscriptions": "--list",
+        "describe subscriptions": "--describe",
+        "describe no subscription": "--describe --name nothing",
+        "delete a subscription": "--delete --name M1",
+        "delete no subscription": "--delete --name nothing",
+        "list subscriptions then": "--list",
+    }.items():
+        yield Step(name, "ClientMetricsCommand", f"{server} {arguments}")
+    configs = f"{server} --entity-type client-metrics --entity-name M4"
+    yield Step(
+        "configure a subscription", "ConfigCommand", f"{configs} --alter --add-config interval.ms=500,metrics=[a,b]"
+    )
+    yield Step("describe its configuration", "ConfigCommand", f"{configs} --describe")
+    yield Step("take from it", "ConfigCommand", f"{configs} --alter --delete-config interval.ms")
+    moves = f"{server} --reassignment-json-file $file"
+    tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    yield Step("move to where it is", tool, f"{moves} --execute", file=_move("$dir"))
+    yield Step("is it there", tool, f"{moves} --verify", file=_move("$dir"))
+    yield Step("move to nowhere", tool, f"{moves} --execute", file=_move("/nowhere"))
+    tokens = f"{server} --command-config /dev/null"
+    for name, arguments in {
+        "create a token": "--create --max-life-time-period -1 --renewer-principal User:a",
+        "describe tokens": "--describe",
+        "renew a token": "--renew --renew-time-period -1 --hmac abcd",
+        "expire a token": "--expire --expiry-time-period -1 --hmac abcd",
+    }.items():
+        yield Step(name, "DelegationTokenCommand", f"{tokens} {arguments}")
+
+
+def _move(directory: str) -> str:
+    moved = {"topic": "orders", "partition": 0, "replicas": [1], "log_dirs": [directory]}
+    return json.dumps({"version": 1, "partitions": [moved]})
 
 
 def prepare(server: str) -> None:
@@ -117,7 +174,7 @@ def prepare(server: str) -> None:
 def ask(step: Step, server: str, data_dir: Path) -> list[str]:
     """What a tool prints, and `exit 1` where it ends so."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        file.write(step.file)
+        file.write(step.file.replace("$dir", str(data_dir)))
         file.flush()
         arguments = [part.replace("$server", server).replace("$file", file.name) for part in step.arguments.split()]
         ran = try_tool(step.tool, *arguments, stdin=step.stdin)
@@ -131,7 +188,11 @@ def ask(step: Step, server: str, data_dir: Path) -> list[str]:
     return told if step.ordered else sorted(told)
 
 
-_VARIES = r"(?<=TopicId: )\S+"
+_VARIES = (
+    r"(?<=TopicId: )\S+|(?<=ClusterId: )\s*\S+|(?<=HighWatermark: )\s*\d+|(?<=Epoch: )\d+$|\w+://127.0.0.1:\d+|\w+://\$server"
+    r"|(?<=AAAAAAAAAAAAAAAAAAAAAA).*(?=Leader)|(?<=streams.version ).*"
+)
+"""Ids, ends of logs and times; and streams.version, which has one level here."""
 _LOGGED = r"\d{4}-\d\d-\d\dT|at |Caused by: "  # lines of the tool's own log, and of stack traces
 
 

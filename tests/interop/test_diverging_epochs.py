@@ -29,7 +29,7 @@ async def answers(bootstrap: str, topic_id: uuid.UUID, asked: list[tuple[int, in
     for offset, epoch in asked:
         wanted = FetchFrom(topic_id, offset, 1 << 20, -1, epoch)
         call = FetchCall((0, -1), [(("orders", 0), wanted)], [], 0, 0, 1 << 20)
-        (one,) = (await connection.fetch(call, version)).partitions
+        (one,) = (await connection.fetch(call, version, len(call.partitions))).partitions
         found.append((one.error, one.high_watermark, len(one.records) > 0, one.diverging))
     await connection.aclose()
     return found

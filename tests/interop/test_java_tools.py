@@ -11,13 +11,15 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafkalog_broker import api
 from kafkalog_broker.testing import RunningBroker, running_broker
-from tests.broker.dynamic_defaults import KAFKAS_OWN, set_for_all_brokers
 from tests.interop import java_tools
 from tests.interop.real_kafka import available, run_tool
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 KAFKAS = json.loads(java_tools.RECORDED.read_text(encoding="utf-8"))
+TELEMETRY = {71, 72}
+"""Told of while metrics are on."""
+
 STEPS = list(java_tools.steps())
 
 
@@ -29,7 +31,6 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.mark.timeout(400)
 def test_administrators_tools_print_what_they_print_of_a_real_kafka(broker: RunningBroker) -> None:
-    set_for_all_brokers(broker, KAFKAS_OWN)
     java_tools.prepare(broker.bootstrap)
     ours = {step.name: java_tools.ask(step, broker.bootstrap, broker.log_dir) for step in STEPS}
     assert list(ours) == list(KAFKAS), "the scenario has changed: record it again"
@@ -88,4 +89,4 @@ def test_every_api_that_is_served_is_usable_by_java_clients(broker: RunningBroke
     told = run_tool("BrokerApiVersionsCommand", "--bootstrap-server", broker.bootstrap)
     usable = {int(key) for key in re.findall(r"^\s+\w+\((\d+)\): \d+(?: to \d+)? \[usable: \d+\]", told, re.MULTILINE)}
     # Produce is told from version 0 on, for librdkafka (KAFKA-18659); Java clients choose by what they know.
-    assert usable == set(api.load_all())
+    assert usable == set(api.load_all()) - TELEMETRY

@@ -211,7 +211,12 @@ KERNELS = ("decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel
 ANEW = {
     "primitives.py": {"decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py"},
     "record_fields.py": {"record_walk_kernel.py", "cleaner_kernel.py"},  # an inlined helper
-    "layout.py": {"encode.py", "record_walk_kernel.py", "cleaner_kernel.py"},  # constants, not of a kernel
+    "layout.py": {
+        "decode_v2.py",
+        "encode.py",
+        "record_walk_kernel.py",
+        "cleaner_kernel.py",
+    },  # constants
     "offset_map_kernel.py": {"cleaner_kernel.py"},
     "rows.py": {"decode_v2.py"},
 }

@@ -184,7 +184,7 @@ def test_a_missing_file_is_an_empty_index(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(OSError, match="is not a regular file"):
         load_time_index(tmp_path, 0)
 
 

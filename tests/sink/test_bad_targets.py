@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -66,6 +67,20 @@ def broken_record(path: Path) -> None:
     (path / RECORD_FILE).write_text('{"version": 0, "queries": {"a": -1}, "pending": null}')
 
 
+def record_of_another_directory(path: Path) -> None:
+    write(path, values("a", topic="t"))
+    staged = f"kafkalog.sink-{'0' * 32}-0-a-0.log"
+    (path / staged).write_bytes(b"x")
+    segment = {"file": staged, "topic": "../elsewhere/t", "partition": 0, "base_offset": 0, "records": 1}
+    pending = {"job": "0" * 32, "topics": [], "segments": [segment]}
+    (path / RECORD_FILE).write_text(json.dumps({"version": 0, "queries": {}, "pending": pending}))
+
+
+def nested_record(path: Path) -> None:
+    write(path, values("a", topic="t"))
+    (path / RECORD_FILE).write_text("[" * 100_000)
+
+
 BAD: dict[str, tuple[Callable[[Path], None], type[KafkalogError], str]] = {
     "a file": (a_file, NotALogDirectory, "is a file, a log directory is written to"),
     "one partition's directory": (a_partition, NotALogDirectory, "it is the directory of one partition; give its par"),
@@ -73,6 +88,8 @@ BAD: dict[str, tuple[Callable[[Path], None], type[KafkalogError], str]] = {
     "a newer meta.properties": (newer_meta, UnsupportedFormat, "version 2 of meta.properties, only 0 and 1 are known"),
     "a broken meta.properties": (broken_meta, CorruptFile, "no key 'version'"),
     "a newer release's sink": (newer_record, UnsupportedFormat, "version 1 of kafkalog.sink.json.*use that one"),
+    "a record of sinks with another directory": (record_of_another_directory, CorruptFile, "is no name of a topic"),
+    "a record of sinks without an end": (nested_record, CorruptFile, "this is not JSON"),
     "a broken record of sinks": (broken_record, CorruptFile, "kafkalog.sink.json.*restore it from a backup"),
 }
 

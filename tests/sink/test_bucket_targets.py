@@ -193,7 +193,15 @@ def test_records_are_parsed_strictly() -> None:
     assert parse_bucket_record(
         b'{"version": 0, "id": "a", "job": null, "queries": {}, "topics": [], "segments": []}'
     ) == (BucketRecord("a"))
-    for broken in (b"", b"[]", b'{"version": 0}', b'{"version": 0, "id": 1, "job": 1, "queries": 1, "topics": 1}'):
+    elsewhere = b'{"version": 0, "id": "a", "job": null, "queries": {}, "segments": [], "topics": '
+    elsewhere += b'[{"name": "../t", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 1}]}'
+    for broken in (
+        b"",
+        b"[]",
+        b'{"version": 0}',
+        elsewhere,
+        b'{"version": 0, "id": 1, "job": 1, "queries": 1, "topics": 1}',
+    ):
         with pytest.raises(CorruptFile):
             parse_bucket_record(broken)
 

@@ -15,7 +15,7 @@ BAD_BATCH: list[tuple[dict[str, str], str]] = [
         {"subscribe": "a", "assign": '{"a":[0]}'},
         (
             "Only one of the following options can be specified for Kafka source: subscribe, subscribepattern, assign. "
-            "See the docs for more details.; given: subscribe, assign"
+            "See the docs for more details. Given: subscribe, assign"
         ),
     ),
     ({"assign": ""}, "No topicpartitions to assign as specified value for option 'assign' is ''"),

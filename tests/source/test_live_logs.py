@@ -87,7 +87,7 @@ def test_the_offset_index_is_not_read_for_what_was_appended(many: Path, touched:
     touched.clear()
     assert logs.look()["t", 7].readers_end == 31
     opened = [Path(path).name for path in touched if Path(path).parent.name == "t-7"]
-    assert opened == [f"{0:020d}.log"]
+    assert opened == ["partition.metadata", f"{0:020d}.log"]
 
 
 def test_looks_agree_with_logs_that_are_opened_anew(tmp_path: Path) -> None:

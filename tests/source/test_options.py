@@ -248,7 +248,7 @@ def test_no_subscription_and_all_topics() -> None:
     assert read(allTopics="false", subscribe="a").subscription == Subscribe(("a",))
     assert str(refused({"allTopics": "true", "subscribe": "a"})) == (
         "Only one of the following options can be specified for Kafka source: subscribe, subscribepattern, assign. "
-        "See the docs for more details.; given: subscribe, allTopics"
+        "See the docs for more details. Given: subscribe, allTopics"
     )
 
 

@@ -36,6 +36,14 @@ def test_a_schema_of_the_users_own_selects_and_orders_columns(three: Path) -> No
     assert found["value"].to_pylist() == numbers(0, 30) + numbers(100, 110)
 
 
+def test_names_in_a_schema_may_have_any_case_and_keep_it(three: Path) -> None:
+    """As columns of Spark's, unless spark.sql.caseSensitive says otherwise."""
+    schema = fields(("Value", StringType()), ("OFFSET", LongType()), ("timestamptype", IntegerType()))
+    found = Load(three, schema=schema).scan().read()
+    assert found.column_names == ["Value", "OFFSET", "timestamptype"]
+    assert found["Value"].to_pylist() == numbers(0, 30) + numbers(100, 110)
+
+
 def test_a_schema_without_columns_has_the_rows_all_the_same(three: Path) -> None:
     batches = [batch for task in Load(three, schema=StructType([])).scan().tasks() for batch in task]
     assert [batch.num_columns for batch in batches] == [0] * len(batches)
@@ -78,6 +86,8 @@ def test_headers_may_be_declared_without_nulls_where_there_are_none(golden: Path
         ),
         (StructType([StructField("key", BinaryType(), False)]), "column 'key' is NOT NULL"),
         (fields(("offset", LongType()), ("offset", LongType())), "names a column twice"),
+        (fields(("offset", LongType()), ("Offset", LongType())), "names a column twice"),
+        (fields(("Offset", IntegerType())), "column 'Offset' is int, expected bigint"),
     ],
 )
 def test_a_schema_that_no_log_has_is_refused(three: Path, schema: StructType, expected: str) -> None:

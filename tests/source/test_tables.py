@@ -71,8 +71,8 @@ def test_a_large_segment_has_a_task_of_its_own_and_small_ones_share(golden_copy:
 
 def test_columns_in_any_case_and_a_schema_of_the_users_own_choose_columns() -> None:
     assert TableLoad(data_dir(), table="segments", columns="Size, FILE").read().column_names == ["size", "file"]
-    schema = StructType([StructField("codec", StringType()), StructField("size", LongType())])
-    assert TableLoad(data_dir(), schema, table="batches", subscribe="java-lz4").read()["codec"][0].as_py() == "lz4"
+    schema = StructType([StructField("Codec", StringType()), StructField("size", LongType())])
+    assert TableLoad(data_dir(), schema, table="batches", subscribe="java-lz4").read()["Codec"][0].as_py() == "lz4"
     nothing = TableLoad(data_dir(), StructType([]), table="partitions")
     assert sum(batch.num_rows for task in nothing.tasks for batch in nothing._reader.read(task)) == 27
 

@@ -12,7 +12,9 @@ import pytest
 
 from tests.golden_data import GOLDEN
 from tests.interop.record_schemas import CUSTOMERS, ORDERS, SECOND
+from tests.source.helpers.made_logs import append
 from tests.spark.helpers.streams import start_query
+from tests.typed.random_avro import varint
 from tests.typed.registry_server import RegistryServer
 
 DATA = str(GOLDEN / "kafka-4.3.0-schemas" / "data")
@@ -65,7 +67,7 @@ def test_bad_values_cost_themselves_or_the_query(spark: Any) -> None:
     read = read.option("value.format", "confluent-avro").option("value.subject", "orders-value")
     assert rows(read.load(DATA).orderBy("offset")) == [(None, i) for i in range(len(CUSTOMERS))]
     assert read.option("value.mode", "DROPMALFORMED").load(DATA).count() == 0
-    with pytest.raises(Exception, match=r"customers-0.*cannot be read as confluent-avro.*which is one of JSON"):
+    with pytest.raises(Exception, match=r"customers-0.*cannot be read as confluent-avro.*schema 3 is one of JSON"):
         read.option("value.mode", "FAILFAST").load(DATA).collect()
 
 
@@ -118,3 +120,15 @@ def test_what_is_written_as_confluent_avro_is_registered(spark: Any, tmp_path: P
         loaded = spark.read.format("kafkalog").option("subscribe", "t").options(**given).load(str(tmp_path / "log"))
         assert loaded.schema["value"].dataType.simpleString() == "struct<id:bigint,price:decimal(9,2)>"
         assert sorted(rows(loaded.selectExpr("value.id", "cast(value.price as double)"))) == [(i, i) for i in range(5)]
+
+
+def test_unions_of_numbers_and_of_null_alone_are_what_from_avro_makes_of_them(spark: Any, tmp_path: Path) -> None:
+    moment = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = [{"name": "n", "type": ["null"]}, {"name": "u", "type": ["int", moment]}]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+    values = [varint(0) + varint(1) + varint(1_700_000_000_000), varint(0) + varint(0) + varint(7)]
+    append(tmp_path, "t", 0, values)
+    read = spark.read.format("kafkalog").option("subscribe", "t").option("value.format", "avro")
+    loaded = read.option("value.schema", schema).load(str(tmp_path)).orderBy("offset").select("value")
+    assert loaded.schema["value"].dataType.simpleString() == "struct<n:struct<>,u:bigint>"
+    assert [tuple(row.value) for row in loaded.collect()] == [(None, 1_700_000_000_000), (None, 7)]

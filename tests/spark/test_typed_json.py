@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.typed.decoder import encoder_of
+from tests.searches import examples
 from tests.source.helpers.made_logs import append
 from tests.spark.helpers.loads import fails, load
 from tests.spark.helpers.random_json import DDL, random_values
-from tests.spark.helpers.spark_functions import assert_same, by_spark, by_us, frame_of
+from tests.spark.helpers.spark_functions import assert_same, by_spark, by_us
 from tests.spark.helpers.streams import start_query
-from tests.typed.random_rows import Limits, random_rows
 
 WITH_CORRUPT = f"{DDL}, _corrupt_record string"
 OPTIONS: dict[str, Mapping[str, str]] = {
@@ -42,33 +38,110 @@ OPTIONS: dict[str, Mapping[str, str]] = {
         "dateFormat": "yyyy/MM/dd",
         "enableDateTimeParsingFallback": "true",
     },
+    "patterns without signs": {
+        "timestampFormat": "yyyyMMddHHmmssXXX",
+        "timestampNTZFormat": "yyyyMMddHHmmssSSS",
+        "dateFormat": "yyyyMMdd",
+        "timeZone": "Asia/Kathmandu",
+    },
+    "patterns with a day first": {
+        "timestampFormat": "yyyy/MM/dd'T'HHmmss.SSSSSS",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ssS",
+        "dateFormat": "dd/MM/yyyy",
+        "timeZone": "America/St_Johns",
+    },
     "zone": {"timeZone": "Europe/Berlin"},
+    "zone of seconds": {"timeZone": "+05:45:30"},
     "no effect": {"primitivesAsString": "true", "prefersDecimal": "true", "multiLine": "true"},
 }
 
 
-def test_a_sample_is_decoded_as_by_from_json(spark: Any) -> None:
-    values = random_values(60, seed=1)
-    theirs = by_spark(spark, "from_json", values, WITH_CORRUPT, {"timeZone": "UTC"})
-    assert_same(by_us("json", values, WITH_CORRUPT, {}), theirs, values)
+def assert_decoded_as_by_from_json(spark: Any, values: Sequence[bytes | None], options: Mapping[str, str]) -> None:
+    options = {"timeZone": "UTC", **options}
+    theirs = by_spark(spark, "from_json", values, WITH_CORRUPT, options)
+    assert_same(by_us("json", values, WITH_CORRUPT, options), theirs, values)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_random_values_are_decoded_as_by_from_json(spark: Any, name: str) -> None:
-    values = random_values(300, seed=len(name))
-    options = {"timeZone": "UTC", **OPTIONS[name]}
-    theirs = by_spark(spark, "from_json", values, WITH_CORRUPT, options)
-    assert_same(by_us("json", values, WITH_CORRUPT, options), theirs, values)
+    assert_decoded_as_by_from_json(spark, random_values(examples(900), seed=len(name)), OPTIONS[name])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_twenty_thousand_random_values_are_decoded_as_by_from_json(spark: Any, name: str) -> None:
-    values = random_values(20_000, seed=20 + len(name))
-    options = {"timeZone": "UTC", **OPTIONS[name]}
-    theirs = by_spark(spark, "from_json", values, WITH_CORRUPT, options)
-    assert_same(by_us("json", values, WITH_CORRUPT, options), theirs, values)
+def test_many_random_values_are_decoded_as_by_from_json(spark: Any, name: str) -> None:
+    """Of JSON_SEED, so many for each set of options as JSON_VALUES says."""
+    count, seed = int(os.environ.get("JSON_VALUES", "10000")), int(os.environ.get("JSON_SEED", "20"))
+    for begin in range(0, count, 5000):
+        values = random_values(min(5000, count - begin), seed=seed + len(name) + begin)
+        assert_decoded_as_by_from_json(spark, values, OPTIONS[name])
+
+
+def test_surrogates_inside_of_what_is_read_as_a_string(spark: Any) -> None:
+    texts = [
+        "\\ud83d", "\\ude00", "\\ud83d\\ude00", "\\uD83D", "😀", "\ud83d", "\\ude00\\ud83d", "a😀\\ud83d",
+        "\\udbff\\udfff",
+    ]  # fmt: skip
+    values = []
+    for text in texts:
+        for nested in (f'{{"x":"{text}"}}', f'["{text}",["{text}"]]', f'{{"{text}":{{"{text}":1}}}}'):
+            value = f'{{"user":{nested},"texts":{{"{text}":{nested}}},"whole":1}}'
+            values.append(value.encode("utf-8", "surrogatepass"))
+    assert_decoded_as_by_from_json(spark, values, {})
+    first = by_us("json", values, WITH_CORRUPT, {})[0]
+    assert first is not None
+    assert (first["user"], first["whole"]) == (rb'{"x":"\uD83D"}', 1)
+
+
+def test_the_digits_of_an_escape_are_as_jackson_looks_at_them(spark: Any) -> None:
+    """At their low eight bits: a character that has those of a digit is one, also half of one beyond the BMP."""
+    texts = ["\\u0e9𝄞", "\\u0e𝄞", "\\u006İ", "\\u006Ā", "\\uİİİİx", "\\u006😀", "\\u00😀1"]
+    values = [f'{{"user":"{text}","tags":["{text}"],"whole":1}}'.encode() for text in texts]
+    assert_decoded_as_by_from_json(spark, values, {})
+
+
+def test_what_begins_a_word_that_json_has_not(spark: Any) -> None:
+    """What is left of the fields depends on where Jackson goes on after the error."""
+    words = [
+        "\x7full",
+        "#ull",
+        "null",
+        "ünull",
+        "\u0301ull",
+        "\u200dull",
+        "𝒳ull",
+        "😀ull",
+        "٣ull",
+        "_ull",
+        "$",
+        "\x01ull",
+    ]
+    values = [f'{{"flag":false,"items":[{{"sku":{{"k":{word}}},"count":1}}],"whole":1}}'.encode() for word in words]
+    values += [
+        b'{"flag":false,"items":[{/"sku":"x","count":1},{"count":2}],"whole":1}',
+        b'{"whole":1,/"flag":true,"id":2}',
+    ]
+    values += [
+        b'{"whole":1,"tags":[/"x"],"id":2}',
+        b'{"whole"/:1,"id":2}',
+        b'{"whole":/1,"id":2}',
+        b'{"whole":1/,"id":2}',
+    ]
+    assert_decoded_as_by_from_json(spark, values, {})
+
+
+@pytest.mark.parametrize("pattern", ["yyyy-MM-dd", "dd/MM/yyyy", "yyyyMMdd", "MMyyyydd", "yyyy-MM-dd'1'"])
+def test_years_of_any_sign_with_a_pattern(spark: Any, pattern: str) -> None:
+    years = [
+        "0000", "-0000", "+0000", "0001", "-0001", "-0044", "-44", "9999", "10000", "+10000", "-10000", "+2024",
+        "+012345", "+5881580", "+5881581", "-5877641", "-5877642", "+999999999", "+1000000000", "+12345678901234567890",
+    ]  # fmt: skip
+    texts = [pattern.replace("'", "").replace("yyyy", year).replace("MM", "06").replace("dd", "07") for year in years]
+    values = [f'{{"day":"{text}","at":"{text}","at_local":"{text}"}}'.encode() for text in texts]
+    options = dict.fromkeys(("dateFormat", "timestampFormat", "timestampNTZFormat"), pattern)
+    assert_decoded_as_by_from_json(spark, values, options)
+    assert_decoded_as_by_from_json(spark, values, {**options, "enableDateTimeParsingFallback": "true"})
 
 
 VALUES = [
@@ -104,6 +177,14 @@ def test_columns_of_the_values_beside_kafkas_own(spark: Any, log_dir: Path) -> N
         (None, None, 4, None, '{"k":4}'),
         (None, "é", 5, (7,), '{"k":5}'),
     ]
+
+
+def test_names_of_kafkas_columns_have_any_case_and_those_of_fields_their_own(spark: Any, log_dir: Path) -> None:
+    frame = load(spark, log_dir, "Offset long, User string, id long, KEY string", **{"value.format": "json"})
+    assert frame.columns == ["Offset", "User", "id", "KEY"]
+    assert frame.where("offset = 0").collect() == [(0, None, 1, '{"k":0}')]
+    struct = load(spark, log_dir, "OFFSET long, Value struct<id: long>", **{"value.format": "json"})
+    assert struct.where("offset = 0").collect() == [(0, (1,))]
 
 
 def test_structs_keep_names_apart(spark: Any, log_dir: Path) -> None:
@@ -179,6 +260,12 @@ def test_a_table_in_sql_with_columns_of_its_own(spark: Any, log_dir: Path) -> No
             {},
             "the schema's column 'timestamp' is bigint, and Kafka's own column of that name timestamp",
         ),
+        (
+            "Timestamp long",
+            {},
+            "the schema's column 'Timestamp' is bigint, and Kafka's own column of that name timestamp",
+        ),
+        ("value struct<x: int>, Value struct<y: int>", {}, "the schema names a column twice"),
         ("id variant", {}, "the schema's column 'id' is variant, which is not decoded here"),
         ("id interval day to second", {}, "which is not decoded here"),
         ("id long", {"encoding": "UTF-16LE"}, "option 'encoding' is not taken here"),
@@ -189,6 +276,7 @@ def test_a_table_in_sql_with_columns_of_its_own(spark: Any, log_dir: Path) -> No
         ("_corrupt_record long", {}, "column '_corrupt_record' is for the text of bad values"),
         (None, {}, "JSON says nothing of its columns, and neither does an option"),
         ("id long", {"value.format": "xml"}, "option 'value.format' must be one of"),
+        ("id long", {"value.format": "csv"}, "got 'csv'; Spark's from_csv reads the column `value`"),
     ],
 )
 def test_what_is_refused(
@@ -199,85 +287,16 @@ def test_what_is_refused(
     assert line in failure.line
 
 
-def test_rows_are_written_as_to_json_writes_them(spark: Any, tmp_path: Path) -> None:
-    from pyspark.sql import functions
-
-    frame = spark.sql(
-        "SELECT id, id / 7 AS part, cast(id AS float) / 3 AS small, cast(id AS decimal(20,5)) AS price, "
-        "id = 2 AS flag, "
-        "concat('é\"\\\\/', id) AS user, if(id = 1, null, named_struct('x', id, 'y', cast(null AS string))) "
-        "AS nested, "
-        "array(id, null) AS tags, map('k', id * 1e-9) AS pairs, timestamp_micros(id * 1700000000123456) AS at, "
-        "date_add(date'2024-02-28', cast(id AS int)) AS day, cast(concat('b', id) AS binary) AS blob, "
-        "cast('nan' AS double) AS nothing, timestamp_ntz'2024-01-02 03:04:05.678' AS local FROM range(4)"
-    )
-    packed = functions.to_json(functions.struct(*frame.columns), {"timeZone": "UTC"})
-    expected = sorted(row[0] for row in frame.select(packed).collect())
-    directory = tmp_path / "logs"
-    writer = frame.repartition(1).write.format("kafkalog").mode("append").option("topic", "made")
-    writer.option("value.format", "json").save(str(directory))
-    assert sorted(row[0] for row in load(spark, directory, "value string").collect()) == expected
-    schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema.fields)
-    back = load(spark, directory, schema, **{"value.format": "json"})
-    assert back.select("id", "part", "small", "user", "tags").orderBy("id").collect() == (
-        frame.select("id", "part", "small", "user", "tags").orderBy("id").collect()
-    )
-
-
-def assert_rows_are_written_as_by_to_json(spark: Any, seed: int, count: int) -> None:
-    from pyspark.sql import functions
-
-    rng = Random(seed)
-    rows = random_rows(rng, count, Limits(first_day=-4_000_000, last_day=6_000_000)).drop_null()
-    zone, nulls = rng.choice(["UTC", "Europe/Berlin", "America/New_York", "+05:45"]), rng.choice(["true", "false"])
-    ours = encoder_of("json", {"timezone": zone, "ignorenullfields": nulls}, pa.schema(list(rows.type))).encode(rows)
-    frame = frame_of(spark, rows)
-    options = {"timeZone": zone, "ignoreNullFields": nulls}
-    theirs = frame.select(functions.to_json("row", options).alias("text")).toArrow()["text"].to_pylist()
-    wrong = [(one, other) for one, other in zip(ours.to_pylist(), theirs, strict=True) if not same_json(one, other)]
-    assert wrong == [], f"{len(wrong)} of {len(rows)}"
-
-
-class Number(str):
-    """A fraction as it is written: Java before 19 writes some with more digits than it needs."""
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Number):
-            return False
-        return float(self) == float(other) or np.float32(self) == np.float32(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def same_json(ours: bytes, theirs: str) -> bool:
-    if ours == theirs.encode():
-        return True
-    one, other = (json.loads(text, parse_float=Number, object_pairs_hook=list) for text in (ours, theirs))
-    return bool(one == other)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_random_rows_are_written_as_by_to_json(spark: Any, seed: int) -> None:
-    assert_rows_are_written_as_by_to_json(spark, seed, 100)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_twenty_thousand_random_rows_are_written_as_by_to_json(spark: Any) -> None:
-    for seed in range(100, 200):
-        assert_rows_are_written_as_by_to_json(spark, seed, 215)  # one in twenty is null, and left out
-
-
-def test_a_struct_value_and_key_are_written(spark: Any, tmp_path: Path) -> None:
-    frame = spark.sql("SELECT named_struct('k', 1) AS key, named_struct('a', cast(null AS int), 'b', 'x') AS value")
-    writer = (
-        frame.write.format("kafkalog").mode("append").option("topic", "made").option("value.ignoreNullFields", "false")
-    )
-    writer.option("value.format", "json").option("key.format", "json").save(str(tmp_path / "logs"))
-    found = load(spark, tmp_path / "logs", "key string, value string").collect()
-    assert found == [('{"k":1}', '{"a":null,"b":"x"}')]
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("json", "got 'json'; write to_json(struct(...)) AS value"),
+        ("csv", "got 'csv'; Spark's from_csv reads the column `value`, and to_csv makes it before a write"),
+    ],
+)
+def test_what_is_not_written_says_what_writes_it(spark: Any, tmp_path: Path, name: str, line: str) -> None:
     with fails() as failure:
-        spark.sql("SELECT array(1) AS value").write.format("kafkalog").mode("append").option("topic", "made").option(
-            "value.format", "json"
+        spark.range(1).write.format("kafkalog").mode("append").option("topic", "made").option(
+            "value.format", name
         ).save(str(tmp_path / "logs"))
-    assert "the column 'value' is list<" in failure.line
+    assert line in failure.line

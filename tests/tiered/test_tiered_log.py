@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.errors import CorruptChunk, DataLoss, KafkalogError
+from kafkalog_spark.errors import CorruptChunk, DataLoss, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read import remote_segment_file
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from kafkalog_spark.log.read.tiered_log import TieredLog
@@ -279,3 +280,17 @@ def test_offsets_for_timestamps(layout: str, tmp_path: Path) -> None:
     for wanted in [*(row["timestamp"] for row in rows[::50]), rows[0]["timestamp"] - 9, largest, largest + 1]:
         found = next((row["offset"] for row in rows if row["timestamp"] >= wanted), None)
         assert offset_for_timestamp(log, wanted) == found
+
+
+@pytest.mark.local_only("writes its own tier")
+@pytest.mark.parametrize("mode", [AivenMode.ZSTD, AivenMode.ENCRYPTED])
+def test_chunks_that_nobody_should_hold_in_memory_are_refused(
+    mode: AivenMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = aiven_tree(CLEAN, tmp_path, mode, 1 << 30, topic="plain")
+    largest = max(segment.size for segment in readable(CLEAN) if segment.partition.topic == "plain")
+    assert rows_of(opened(root, topic="plain"))  # a small segment is one small chunk, whatever chunk.size is
+    monkeypatch.setattr(remote_segment_file, "MOST_OF_CHUNK", largest // 2)
+    with pytest.raises(UnsupportedFormat, match="originalChunkSize 1073741824") as raised:
+        rows_of(opened(root, topic="plain"))
+    assert (raised.value.topic_partition, str(raised.value.path)[-13:]) == ("plain-0", ".rsm-manifest")

@@ -16,7 +16,7 @@ from kafkalog_spark.typed.avro.schema import parse_schema
 
 Json = Any
 _PRIMITIVES = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
-_LOGICAL = [
+_LOGICAL: list[dict[str, Json]] = [
     {"type": "int", "logicalType": "date"},
     {"type": "int", "logicalType": "time-millis"},
     {"type": "long", "logicalType": "timestamp-millis"},
@@ -31,6 +31,16 @@ _LOGICAL = [
     {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 5},
     {"type": "string", "avro.java.string": "String"},
 ]
+
+
+_NUMBERS: list[list[list[Json]]] = [
+    [["float"], ["double"]],
+    [
+        ["int", {"type": "int", "logicalType": "date"}, {"type": "int", "logicalType": "time-millis"}],
+        ["long", *(one for one in _LOGICAL if one["type"] == "long")],
+    ],
+]
+"""Pairs of which unions of two are read as one number, with all that the two may mean."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +64,15 @@ class Schemas:
         return f"{self.rng.choice(['N', 'a.b.N', 'c.N'])}{self._names}"
 
     def record(self, depth: int) -> Json:
-        fields = [{"name": f"f{i}", "type": self.type(depth - 1)} for i in range(self.rng.randint(1, 5))]
+        fields = [
+            {"name": f"{self.rng.choice('fF')}{i}", "type": self.type(depth - 1)} for i in range(self.rng.randint(1, 5))
+        ]
         return {"type": "record", "name": self.name(), "fields": fields}
 
     def type(self, depth: int) -> Json:
         kinds = ["plain"] * 5 + ["logical"] * 3 + ["nullable"] * 4 + ["enum", "fixed", "decimal"]
         if depth > 0:
-            kinds += ["record", "record", "array", "array", "map", "map", "union"]
+            kinds += ["record", "record", "array", "array", "map", "map", "union", "union of numbers", "null"]
         kind = self.rng.choice(kinds)
         if kind == "plain":
             return self.rng.choice(_PRIMITIVES[1:])
@@ -85,6 +97,13 @@ class Schemas:
             return {"type": "array", "items": self.type(depth - 1)}
         if kind == "map":
             return {"type": "map", "values": self.type(depth - 1)}
+        if kind == "null":
+            return ["null"]
+        if kind == "union of numbers":
+            branches = [copy.deepcopy(self.rng.choice(of)) for of in self.rng.choice(_NUMBERS)]
+            branches += self.rng.choice([[], ["null"]])
+            self.rng.shuffle(branches)
+            return branches
         return self.union(depth)
 
     def without_union(self, depth: int) -> Json:
@@ -144,7 +163,10 @@ class Schemas:
                 continue
             field = {**one, "type": self.evolved(one["type"])}
             if rng.random() < 0.1:
-                field |= {"name": f"{one['name']}new", "aliases": [one["name"]]}
+                other = rng.choice([f"{one['name']}new", one["name"].swapcase()])
+                field |= {"name": other, "aliases": [one["name"]]}
+                if rng.random() < 0.2:
+                    del field["aliases"]
                 if rng.random() < 0.5:
                     field["default"] = self.default(field["type"])
             new["fields"].append(field)
@@ -159,7 +181,9 @@ class Schemas:
         """JSON that a field of that type may have as its default."""
         rng = self.rng
         if isinstance(schema, list):
-            return self.default(rng.choice(schema))
+            while (found := self.default(rng.choice(schema))) == []:
+                pass  # Java's reader fails with it: docs/typed_binary.md
+            return found
         kind = schema if isinstance(schema, str) else schema["type"]
         plain: dict[str, Json] = {
             "null": None, "boolean": True, "int": rng.randint(-99, 99), "long": rng.randint(-(10**12), 10**12),

@@ -129,10 +129,3 @@ def random_float(rng: Random, single: bool) -> float:
 def random_text(rng: Random) -> str:
     """Up to twelve characters, some of which need escapes."""
     return "".join(rng.choice(_CHARACTERS) for _ in range(rng.randint(0, 12)))
-
-
-def random_csv_rows(rng: Random, count: int, limits: Limits = YEARS_1_TO_9999) -> pa.StructArray:
-    """Rows of types that CSV has a place for."""
-    flat = [kind for kind in PLAIN if kind != pa.binary()]
-    type_ = pa.struct([(f"c{i}", rng.choice(flat)) for i in range(rng.randint(2, 5))])
-    return pa.array([_struct(rng, type_, limits) for _ in range(count)], type_)

@@ -34,6 +34,8 @@ class RegistryServer:
     ) -> None:
         self.users, self.token, self.failing = dict(users or {}), token, failing
         self.requests: list[str] = []
+        self.moved: dict[str, str] = {}
+        """Paths that are somewhere else."""
         self._schemas: dict[int, Json] = {}
         self._versions: dict[str, list[int]] = {}
         self._lock = threading.Lock()
@@ -43,6 +45,11 @@ class RegistryServer:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                if self.path in server.moved:
+                    self.send_response(301)
+                    self.send_header("Location", server.moved[self.path])
+                    self.send_header("Content-Length", "0")
+                    return self.end_headers()
                 self._answer(*server.answer("GET", self.path, None, self.headers.get("Authorization")))
 
             def do_POST(self) -> None:

@@ -102,8 +102,11 @@ def test_fixed_and_enum_match_by_their_names_without_namespaces(
     """As from_avro of Spark 4.3 has it (Avro 1.12)."""
     writer = record(("x", {**named, "name": "c.N1"}))
     found = decode(writer, [value], record(("x", {**named, "name": reader})))
-    assert (found.bad is None) == is_read
-    assert not is_read or found.columns[0].as_py() == {"x": read}
+    in_union = record(("x", [{**named, "name": "c.N1"}, "null"]))
+    of_union = decode(in_union, [b"\0" + value], record(("x", [{**named, "name": reader}, "null"])))
+    for one in (found, of_union):
+        assert (one.bad is None) == is_read
+        assert not is_read or one.columns[0].as_py() == {"x": read}
 
 
 def test_a_key_twice_in_a_map_counts_once() -> None:
@@ -123,6 +126,61 @@ def test_a_union_of_several_types_is_a_struct_of_its_members() -> None:
     assert named["u"] == {"member_string": "text", "member_array": None, "member_E": None}
     assert one(record(("u", ["int", "long"])), {"u": 5}) == {"u": 5}
     assert one(record(("u", ["float", "double"])), {"u": 0.5}) == {"u": 0.5}
+
+
+@pytest.mark.parametrize("logical", ["date", "time-millis"])
+@pytest.mark.parametrize(
+    "unit", ["timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis", "time-micros"]
+)
+@pytest.mark.parametrize("null", [[], ["null"]])
+def test_a_union_of_int_and_long_is_the_number_that_was_written_whatever_it_means(
+    logical: str, unit: str, null: list[str]
+) -> None:
+    """As from_avro has it: a bigint, of a default as well, and without a limit of timestamps."""
+    long, int_ = {"type": "long", "logicalType": unit}, {"type": "int", "logicalType": logical}
+    writer = record(("u", [long, *null, int_]))
+    found = decode(writer, [varint(0) + varint(2**63 - 1), varint(1 + len(null)) + varint(7)])
+    assert found.columns.to_pylist() == [{"u": 2**63 - 1}, {"u": 7}]
+    added = {"name": "u", "type": [long, *null, int_], "default": 1_700_000_000_000}
+    reader = {**record(("x", "int")), "fields": [{"name": "x", "type": "int"}, added]}
+    assert decode(record(("x", "int")), [varint(1)], reader).columns.to_pylist() == [{"x": 1, "u": 1_700_000_000_000}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "read"),
+    [
+        (["int", "long"], -446_778_998_977, -102_400_193),
+        ("int", 2**31, -(2**31)),
+        (["int", "double"], 1.5, {"member0": 1, "member1": None}),
+        (["int", "long"], 1e20, 2**31 - 1),
+        ("long", 2**63, -(2**63)),
+        ({"type": "fixed", "name": "F", "size": 3}, "a", b"a\0\0"),
+        ({"type": "fixed", "name": "F", "size": 1}, "\u0100a", b"?"),
+        ([{"type": "map", "values": "int"}, "null"], None, []),
+        ([{**record({"name": "k", "type": "int", "default": 1}), "name": "Inner"}, "null"], None, {"k": 1}),
+        ([{**record(("k", "int")), "name": "Inner"}, "null"], None, "bad"),
+    ],
+)
+def test_a_default_that_its_type_cannot_have_is_what_java_makes_of_it(type_: Json, default: Any, read: Any) -> None:
+    """Seen in from_avro of Spark 4.3: the first branch that takes a number or an object takes the default."""
+    added = {"name": "a", "type": type_, "default": default}
+    reader = {**record(("x", "int")), "fields": [{"name": "x", "type": "int"}, added]}
+    found = decode(record(("x", "int")), [varint(1)], reader)
+    assert found.columns.to_pylist() == [{"x": None, "a": None} if read == "bad" else {"x": 1, "a": read}]
+
+
+def test_an_empty_array_is_the_default_of_a_union() -> None:
+    """Java's reader fails instead (Avro 1.12: "Not an array")."""
+    added = {"name": "a", "type": [{"type": "array", "items": "int"}, "null"], "default": []}
+    reader = {**record(("x", "int")), "fields": [{"name": "x", "type": "int"}, added]}
+    assert decode(record(("x", "int")), [varint(1)], reader).columns.to_pylist() == [{"x": 1, "a": []}]
+
+
+def test_a_union_of_null_alone_is_a_struct_without_fields_that_is_null() -> None:
+    writer = record(("n", ["null"]), ("l", {"type": "array", "items": ["null"]}), ("x", "int"))
+    assert schema({"schema": json.dumps(writer)}).field("n").type == pa.struct([])
+    found = decode(writer, [varint(0) + varint(2) + 2 * varint(0) + b"\0" + varint(5)])
+    assert found.columns.to_pylist() == [{"n": None, "l": [None, None], "x": 5}]
 
 
 def test_schemas_evolve_by_avros_rules() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +15,13 @@ import pytest
 
 from kafkalog_broker.security.authority import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.sink.encoded import EncodedColumn, Encoders
 from kafkalog_spark.typed.decoder import Decoded, SchemaSources, decoder_of, encoder_of, format_of, settled_options
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.schema_records import SchemaRecords, listed_records
+from tests.broker.security.test_jwks import serving
 from tests.golden_data import GOLDEN
 from tests.interop.record_schemas import CUSTOMERS, FIRST, ORDERS, SECOND
 from tests.typed.registry_server import RegistryServer
@@ -183,6 +187,78 @@ def test_a_registry_that_fails_is_asked_again_and_then_named() -> None:
         client.by_id(6)
 
 
+def moved(to: str) -> bytes:
+    return f"HTTP/1.1 307 Moved\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("credentials", [{"user_info": "alice:secret"}, {"token": "abc"}])
+def test_credentials_go_to_no_other_server(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with RegistryServer() as other:
+        other.register("s", '"int"')
+        for there in (other.url, other.url.replace("http:", "https:"), "ftp://127.0.0.1", "file:///etc/hostname"):
+            with serving(moved(f"{there}/schemas/ids/1"), moved(f"{there}/subjects")) as url:
+                client = RegistryClient(RegistryOptions((url,), **credentials))
+                with pytest.raises(SchemaRegistryError, match="redirects to another server"):
+                    client.by_id(1)
+                with pytest.raises(SchemaRegistryError, match="redirects to another server"):
+                    client.register("s", '"int"')
+        monkeypatch.setenv("http_proxy", other.url)
+        assert other.requests == []
+    with RegistryServer(users={"alice": "secret"}) as registry:  # a path that moved on the same server
+        registry.register("s", '"int"')
+        monkeypatch.setattr(registry, "moved", {"/old/schemas/ids/1": "/schemas/ids/1"})
+        found = RegistryClient(RegistryOptions((f"{registry.url}/old",), user_info="alice:secret")).by_id(1)
+        assert found is not None
+
+
+@pytest.mark.parametrize(
+    ("answer", "why", "again"),
+    [
+        (b"garbage\r\n\r\n", "does not speak HTTP: BadStatusLine", True),
+        (b"", "does not speak HTTP: RemoteDisconnected", True),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000, "something else than JSON", False),
+        (b"HTTP/1.1 400 No\r\n\r\n" + b"[" * 60_000, r"refused /keys/schemas/ids/1: HTTP 400: \[\[", False),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + bytes((16 << 20) + 1), "larger than 16777216 bytes", False),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"schema": "x", "references": 7}', "answered /schemas/ids/1 with no schema", False),
+    ],
+)
+def test_odd_answers_are_errors_of_ours_and_another_server_is_asked(answer: bytes, why: str, again: bool) -> None:
+    waits: list[float] = []
+    with (
+        serving(*[answer] * (3 if again else 1)) as url,
+        pytest.raises(SchemaRegistryError, match=why),
+    ):
+        RegistryClient(RegistryOptions((url,)), waits.append).by_id(1)
+    assert len(waits) == (2 if again else 0)
+    with RegistryServer() as good, serving(answer) as url:
+        good.register("s", '"int"')
+        client = RegistryClient(RegistryOptions((url, good.url)))
+        if again:
+            assert client.by_id(1) is not None
+
+
+def test_an_answer_in_drips_ends_at_the_deadline() -> None:
+    now = [0.0]
+
+    def drips(client: socket.socket) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n{")
+        now[0] += TIMEOUT_S
+        client.sendall(b" ")
+        client.settimeout(30)
+        client.recv(1)  # until it is closed
+
+    with serving(drips) as url, pytest.raises(TimeoutError, match="not answered in full within 10 s"):
+        HttpClient(100, {}, clock=lambda: now[0]).get(url)
+
+
+def test_an_id_that_is_registered_later_is_found_then() -> None:
+    with RegistryServer() as registry:
+        client = RegistryClient(RegistryOptions((registry.url,)))
+        assert client.by_id(1) is None
+        registry.register("s", '"int"')
+        assert client.by_id(1) is not None
+
+
 def test_who_may_not_ask_is_told_which_option_says_who_asks() -> None:
     with RegistryServer(users={"alice": "secret"}) as registry:
         options = RegistryOptions((registry.url,), user_info="alice:wrong")
@@ -191,6 +267,9 @@ def test_who_may_not_ask_is_told_which_option_says_who_asks() -> None:
             RegistryClient(options).by_id(1)
     with pytest.raises(OptionError, match="expected http:// or https://"):
         RegistryClient(RegistryOptions(("ftp://x",)))
+    with pytest.raises(OptionError, match="has what no token has") as refused:
+        RegistryClient(RegistryOptions(("http://x",), token="abc\n"))
+    assert "abc" not in str(refused.value)
     with pytest.raises(OptionError, match="both given"):
         RegistryClient(RegistryOptions(("http://x",), "a:b", "t"))
 
@@ -269,3 +348,17 @@ def test_what_is_written_is_registered_and_read_back() -> None:
         assert found.columns.to_pylist() == rows.to_pylist()
     with pytest.raises(OptionError, match=r"schema.registry.url and value.subject are needed"):
         encoder_of("confluent-avro", {}, given_columns)
+
+
+def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
+    with RegistryServer() as registry:
+        id_ = registry.register("t-value", '{"type": "object"}', "JSON")
+        options = (("schema.registry.url", registry.url), ("subject", "t-value"))
+        column = EncodedColumn("value", "confluent-json", options)
+        batch = pa.record_batch({"value": ['{"a":1}', None], "topic": ["t", "t"]})
+        (written,) = Encoders([column], (), batch.schema).applied([batch])
+        assert written["value"].to_pylist() == [b"\0" + id_.to_bytes(4, "big") + b'{"a":1}', None]
+    struct = pa.schema([("value", pa.struct([("a", pa.string())]))])
+    for given, packed in ((struct, ()), (pa.schema([("a", pa.string())]), ("a",))):
+        with pytest.raises(OptionError, match=r"write to_json\(struct\(...\)\) AS value"):
+            Encoders([column], packed, given)

@@ -49,12 +49,11 @@ def test_a_batch_that_somebody_has_stays_as_it_is() -> None:
     assert view.tolist() == list(range(9, 39))
 
 
-@pytest.mark.parametrize(("name", "line"), [("json", '{{"id":{0},"text":"{1}"}}'), ("csv", "{0},{1}")])
-def test_a_batch_of_texts_that_somebody_has_stays_as_it_is(name: str, line: str) -> None:
-    decoder = decoder_of(name, {}, WANTED)
+def test_a_batch_of_json_that_somebody_has_stays_as_it_is() -> None:
+    decoder = decoder_of("json", {}, WANTED)
 
     def decoded(first: int, count: int) -> pa.StructArray:
-        texts = [line.format(i, "x" * (i % 7 + 1)).encode() for i in range(first, first + count)]
+        texts = [f'{{"id":{i},"text":"{"x" * (i % 7 + 1)}"}}'.encode() for i in range(first, first + count)]
         return decoder.decode(pa.array(texts, pa.binary())).columns
 
     held = {(first, count): decoded(first, count) for first in range(0, 400, 50) for count in (5, 50)}

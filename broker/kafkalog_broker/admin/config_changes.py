@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from kafkalog_broker.admin.loggers import ROOT, check_level, set_level
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic, resource_type
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.broker_config import BrokerConfig, is_served
+from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
 from kafkalog_broker.config.broker_properties import note_of_unserved
 from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, Update
+from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.config.group_properties import GROUP_PROPERTIES, check_group_properties
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
 from kafkalog_broker.config.listener_security import LISTENER_PREFIX, listener_property
@@ -26,6 +27,7 @@ from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.share_properties import check_share_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
+from kafkalog_broker.telemetry.subscription import check_subscription
 from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ async def plan(
         _check_dynamic(overrides, for_all=name == ALL_BROKERS)
         config = await _with(broker, name, overrides, turn)
         await _tls_of(broker, config)
+        _check_min_isr(overrides, listed, for_all=name == ALL_BROKERS)
         _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
         return Plan(kind, name, overrides, {})
     if kind is ResourceType.GROUP:
@@ -98,7 +101,16 @@ async def plan(
         except ConfigError as error:
             raise BrokerError(ErrorCode.invalid_config, error.what) from None
         return Plan(kind, name, overrides, {})
-    raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
+    own = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {})
+    overrides = _changed({} if replace else own, listed, {})  # nothing can be appended to its lists, as in Kafka
+    try:
+        check_subscription(name, overrides)
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.invalid_config, error.what) from None
+    return Plan(kind, name, overrides, {})
+
+
+_KEPT_AS = {ResourceType.GROUP: GROUPS, ResourceType.CLIENT_METRICS: CLIENT_METRICS}
 
 
 async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
@@ -106,12 +118,13 @@ async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
     if planned.kind is ResourceType.BROKER_LOGGER:
         for name, level in planned.levels.items():
             set_level(name, level)
-    elif planned.kind is ResourceType.GROUP:
+    elif planned.kind in _KEPT_AS:
+        kind = _KEPT_AS[planned.kind]
         try:
-            await broker.run_blocking(broker.dynamic_configs.save_group, planned.name, planned.overrides)
+            await broker.run_blocking(broker.dynamic_configs.save_of, kind, planned.name, planned.overrides)
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
-        _log.info("configuration of group %.200s is now %.1000s", planned.name, dict(planned.overrides))
+        _log.info("configuration of %s %.200s is now %.1000s", kind, planned.name, dict(planned.overrides))
     else:
         config = await _with(broker, planned.name, planned.overrides, turn)
         tls = await _tls_of(broker, config)
@@ -280,6 +293,14 @@ def _check_dynamic(overrides: Mapping[str, str], *, for_all: bool) -> None:
             f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]",
         )
     _check_of_listeners(sorted(name for name in overrides if name.startswith(LISTENER_PREFIX)), for_all=for_all)
+
+
+def _check_min_isr(overrides: Mapping[str, str], changes: list[Change], *, for_all: bool) -> None:
+    """Raises BrokerError (INVALID_CONFIG): min.insync.replicas stays one of all brokers (KIP-966)."""
+    if for_all and MIN_ISR not in overrides:
+        raise BrokerError(ErrorCode.invalid_config, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
+    if not for_all and any(name == MIN_ISR for name, _, _ in changes):
+        raise BrokerError(ErrorCode.invalid_config, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
 
 
 def _check_of_listeners(prefixed: list[str], *, for_all: bool) -> None:

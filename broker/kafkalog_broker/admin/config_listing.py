@@ -10,7 +10,9 @@ from kafkalog_broker.admin.loggers import kafka_level, loggers
 from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.client_metrics_properties import CLIENT_METRICS_PROPERTIES, client_metrics_text
 from kafkalog_broker.config.definition import Property, Source
+from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS
 from kafkalog_broker.config.group_properties import BROKERS_OWN, GROUP_PROPERTIES
 from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
 from kafkalog_broker.config.listener_security import listener_property
@@ -82,6 +84,15 @@ def group_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEn
     return found
 
 
+def client_metrics_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All properties of a subscription with these overrides, by name; also of one that there is not."""
+    found = []
+    for name, entry in CLIENT_METRICS_PROPERTIES.items():
+        text = client_metrics_text(name, overrides)
+        found.append(_entry(entry, text, [(name, text, Source.CLIENT_METRICS)] if name in overrides else []))
+    return found
+
+
 def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
     """What was set for all brokers while they run; nothing else is common to all."""
     return [
@@ -115,11 +126,13 @@ def resource_entries(broker: Broker, kind: ResourceType, name: str) -> list[Conf
     if kind is ResourceType.BROKER_LOGGER:
         check_broker(broker, name)
         return logger_entries()
-    if not name:
-        raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")
     if kind is ResourceType.GROUP:
+        if not name:
+            raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")
         return group_entries(broker, broker.dynamic_configs.of_group(name))
-    return []  # client metrics: nothing can be set, since KIP-714 is not served
+    if not name:
+        raise BrokerError(ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
+    return client_metrics_entries(broker.dynamic_configs.of[CLIENT_METRICS].get(name, {}))
 
 
 def chosen(entries: Iterable[ConfigEntry], keys: Iterable[str] | None) -> list[ConfigEntry]:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Api, Encoded, Request, api, on_error, registry
@@ -25,11 +25,32 @@ KEY = 18
 
 FINALIZED_FEATURES_EPOCH = 0
 """Clients ignore the features of an answer whose epoch is negative."""
-FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
-"""By name, the level that is in force, which is the highest here. group.version: consumer groups (KIP-848).
-share.version: share groups (KIP-932). transaction.version: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used where
-this feature is finalized (KIP-890)."""
+
+
+class Feature(NamedTuple):
+    """Levels from `lowest` to `highest` are known; `level` is in force, 0 being none."""
+
+    lowest: int
+    highest: int
+    level: int
+
+
+METADATA_VERSION = "metadata.version"
+FEATURES = {
+    "group.version": Feature(0, 1, 1),
+    "kraft.version": Feature(0, 1, 0),
+    METADATA_VERSION: Feature(7, 30, 30),
+    "share.version": Feature(0, 1, 1),
+    "streams.version": Feature(0, 0, 0),
+    "transaction.version": Feature(0, 2, 2),
+    "eligible.leader.replicas.version": Feature(0, 1, 1),
+}
+"""Those of Kafka 4.3, with its levels: but for streams.version, as the STREAMS protocol (KIP-1071) is not served.
+group.version: consumer groups (KIP-848). share.version: share groups (KIP-932). transaction.version: Produce 12,
+TxnOffsetCommit 5 and EndTxn 5 are used where this feature is finalized (KIP-890)."""
 _ALL_SUPPORTED_FEATURES_FROM = 4
+_TELEMETRY = (71, 72)
+"""Told of where somebody wants the metrics of clients, so that clients do not push for nobody (KIP-714)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -45,7 +66,9 @@ async def handle(request: Request, broker: Any) -> Any:
             return _answer(request.version, ErrorCode.invalid_request, [])
         request.connection.software_name = name
         request.connection.software_version = version
-    return _answer(request.version, ErrorCode.none, sorted(registry().values(), key=lambda served: served.key))
+    hidden = _TELEMETRY if broker.telemetry.receiver is None else ()
+    told = [served for key, served in sorted(registry().items()) if key not in hidden]
+    return _answer(request.version, ErrorCode.none, told)
 
 
 @on_error(KEY)
@@ -67,14 +90,15 @@ def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Encoded | Any:
     if version >= 3:
         fields["finalized_features_epoch"] = FINALIZED_FEATURES_EPOCH
         fields["finalized_features"] = tuple(
-            module.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in FEATURES.items()
+            module.FinalizedFeatureKey(name=name, max_version_level=one.level, min_version_level=one.level)
+            for name, one in FEATURES.items()
+            if one.level
         )
-        if version >= _ALL_SUPPORTED_FEATURES_FROM:
-            fields["supported_features"] = tuple(
-                module.SupportedFeatureKey(name=name, min_version=0, max_version=level)
-                for name, level in FEATURES.items()
-            )
+        fields["supported_features"] = tuple(
+            module.SupportedFeatureKey(name=name, min_version=one.lowest, max_version=one.highest)
+            for name, one in FEATURES.items()
+            if one.lowest or version >= _ALL_SUPPORTED_FEATURES_FROM
+        )
     return module.ApiVersionsResponse(**fields)
 
 

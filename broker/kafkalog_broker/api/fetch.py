@@ -26,7 +26,7 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.converted_read import CONVERTED_BYTES, read_converted
-from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, TURN_EVERY, Fetched, read_all
+from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, TURN_EVERY, Fetched, FetchedPartition, read_all
 from kafkalog_broker.fetching.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -232,12 +232,28 @@ async def _wait(
             if not request.connection.closed:
                 turn = Turn()
                 if polls.awake > AWAKE_AT_ONCE:
-                    await turn.next()
-                fetched = await read(turn)
+                    await turn.begin()
+                if not (is_over and all(map(_is_as_it_was, fetched.partitions))):
+                    fetched = await read(turn)
             if fetched.has_errors or fetched.size >= min_bytes or is_over or request.connection.closed:
                 return fetched
     finally:
         timer.cancel()
+
+
+def _is_as_it_was(one: FetchedPartition) -> bool:
+    """Whether reading a partition, which gave no records, would give the same again."""
+    log, answer = one.log, one.answer
+    return (
+        log is not None
+        and not one.size
+        and log.appended_bytes == one.appended_bytes
+        and log.high_watermark == answer.high_watermark
+        and log.last_stable_offset == answer.last_stable_offset
+        and log.log_start_offset == answer.log_start_offset
+        and log.failure is None
+        and not log.is_closed
+    )
 
 
 async def _woken(

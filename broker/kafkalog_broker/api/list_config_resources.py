@@ -1,4 +1,4 @@
-"""74 ListConfigResources, versions 0 and 1 (KIP-1142). v0 lists client metrics, of which there are none."""
+"""74 ListConfigResources, versions 0 and 1 (KIP-1142). v0 lists subscriptions to client metrics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from kafkalog_broker.admin.resources import ResourceType, resource_type
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
@@ -25,14 +26,15 @@ async def handle(request: Request, broker: Broker) -> Any:
     if ResourceType.TOPIC in kinds:
         found += [(topic.name, int(ResourceType.TOPIC)) for topic in broker.topics]
     if ResourceType.GROUP in kinds:
-        found += [(group_id, int(ResourceType.GROUP)) for group_id in broker.dynamic_configs.groups]
-    resource = getattr(module, "ConfigResource", None)
+        found += [(group_id, int(ResourceType.GROUP)) for group_id in broker.dynamic_configs.of[GROUPS]]
+    if ResourceType.CLIENT_METRICS in kinds:
+        found += [(name, int(ResourceType.CLIENT_METRICS)) for name in broker.dynamic_configs.of[CLIENT_METRICS]]
     return entity(
         module.ListConfigResourcesResponse,
         error_code=ErrorCode.none,
-        config_resources=tuple(entity(resource, resource_name=name, resource_type=kind) for name, kind in found)
-        if resource is not None
-        else (),
+        config_resources=tuple(
+            entity(module.ConfigResource, resource_name=name, resource_type=kind) for name, kind in found
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """57 UpdateFeatures, versions 0 to 2: levels of features (KIP-584), as kafka-features.sh asks for them.
 
-All features are at their highest level here and stay there: asking for that is fine, anything else is refused.
+Features stay at the level they have: asking for that is fine. A dry run is answered as by Kafka, also where it would
+change a level; the change itself is refused.
 
 v1  dry runs, and which kind of change is meant (KIP-778)
 v2  one error for all features; no results
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.answers import needs_text
-from kafkalog_broker.api.api_versions import FEATURES
+from kafkalog_broker.api.api_versions import FEATURES, METADATA_VERSION
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
@@ -24,38 +25,49 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 @api(57, 0, 2)
 async def handle(request: Request, broker: Broker) -> Any:
     updates = request.entity.feature_updates
+    is_dry = getattr(request.entity, "validate_only", False)
     try:
         async for update in Turn().spread(updates):
-            _check(update, broker.node_id)
+            _check(update, broker.node_id, is_dry=is_dry)
     except BrokerError as error:
         what = f"The update failed for all features since the following feature had an error: {error.what}"
         return _answer(request, error.code, what, ())
     return _answer(request, ErrorCode.none, None, updates)
 
 
-def _check(update: Any, node_id: int) -> None:
+def _check(update: Any, node_id: int, *, is_dry: bool) -> None:
     """Raises BrokerError (INVALID_UPDATE_VERSION), in the order and words of Kafka's FeatureControlManager."""
     name, level = update.feature, update.max_version_level
-    kind = getattr(update, "upgrade_type", None)
-    if kind is None:
-        kind = _SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE
-    highest = FEATURES.get(name)
+    kind = getattr(update, "upgrade_type", _UPGRADE)  # version 0 cannot ask for anything else
+    feature = FEATURES.get(name)
     why = None
     if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
         why = "The controller does not support the given upgrade type."
     elif level < 0:
         why = "A feature version cannot be less than 0."
-    elif highest is None:
+    elif feature is None and level == 0:
+        why = f"Feature {name} not found."
+    elif feature is None:
         why = f"Local controller {node_id} does not support this feature."
-    elif level > highest:
-        why = f"Local controller {node_id} only supports versions 0-{highest}"
-    elif level < highest and kind == _UPGRADE:
+    elif not (feature.lowest <= level <= feature.highest):
+        why = f"Local controller {node_id} only supports versions {feature.lowest}-{feature.highest}"
+    elif level < feature.level and kind == _UPGRADE:
         why = (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
             "downgrade."
         )
-    elif level < highest:
-        why = f"This broker has no other level than {highest}."
+    elif level > feature.level and kind != _UPGRADE:
+        why = "Can't downgrade to a newer version."
+    elif level < feature.level and name == METADATA_VERSION:
+        what = "Unsafe metadata downgrade is not supported in this version."
+        if kind == _SAFE_DOWNGRADE:
+            what = "Refusing to perform the requested downgrade because it might delete metadata information."
+        raise BrokerError(
+            ErrorCode.invalid_update_version,
+            f"Unsupported {name} downgrade from {feature.level} to {level}. {what}",
+        )
+    elif level != feature.level and not is_dry:
+        why = f"This broker has no other level than {feature.level}."
     if why is not None:
         raise BrokerError(ErrorCode.invalid_update_version, f"Invalid update version {level} for feature {name}. {why}")
 

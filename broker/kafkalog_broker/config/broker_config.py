@@ -37,6 +37,9 @@ CLEANER_MAP_ENTRY_BYTES = 24
 """What a key takes in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
 """
 
+MIN_ISR = "min.insync.replicas"
+"""Always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
@@ -73,6 +76,7 @@ class BrokerConfig:
     max_connections_per_ip_overrides: str
     max_connection_creation_rate: int
     fetch_max_bytes: int
+    telemetry_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
 
@@ -197,6 +201,7 @@ class BrokerConfig:
 
     @classmethod
     def _build(cls, static: Mapping[str, str], default: Mapping[str, str], broker: Mapping[str, str]) -> Self:
+        default = {MIN_ISR: static.get(MIN_ISR, BROKER_PROPERTIES[MIN_ISR].default or ""), **default}
         layers = (broker, default, static)
         fixed = sorted(AUTHORIZER_PROPERTIES & {*broker, *default})
         if fixed:

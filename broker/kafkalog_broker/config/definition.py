@@ -48,6 +48,7 @@ class Source(enum.IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -198,7 +199,7 @@ class Property:
             except ValueError:
                 raise self._error(text, f"Not a number of type {kind.name}") from None
         if kind is PropertyType.LIST:
-            return tuple(re.split(r"\s*,\s*", trimmed)) if trimmed else ()
+            return tuple(part.strip() for part in trimmed.split(",")) if trimmed else ()
         return text if kind is PropertyType.PASSWORD else trimmed
 
     def _error(self, text: str, complaint: str) -> ConfigError:

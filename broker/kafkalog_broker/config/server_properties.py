@@ -13,8 +13,6 @@ from kafkalog_spark.log.format.meta_properties import parse_properties
 # machine can connect, and a group's first rebalance does not wait 3 s for members that never come.
 EMBEDDED_DEFAULTS: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:9092",
-    "auto.create.topics.enable": "true",
-    "num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 
+_UNIT = struct.Struct(">H")
 _LONGEST_REMEMBERED = 128
 """Characters. Names are looked up again and again; long ones would make what is remembered large."""
 
@@ -22,9 +24,9 @@ def java_hash(text: str) -> int:
 def _computed(text: str) -> int:
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    for (unit,) in _UNIT.iter_unpack(units):
+        value = (31 * value + unit) & 0xFFFFFFFF
     return value - 2**32 if value >= 2**31 else value
 
 
-_remembered = lru_cache(1 << 16)(_computed)
+_remembered = lru_cache(1 << 12)(_computed)  # a MB, however many names come and go

@@ -6,6 +6,7 @@ coordinator's records ever do.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from kafkalog_spark.log.format.records import RecordView, read_records
 from kafkalog_spark.log.read.decompress import Output, decompress
 from kafkalog_spark.log.read.scratch import Scratch
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch
+
+_logger = logging.getLogger(__name__)
 
 Record = tuple[bytes, bytes | None]
 """Key, and value or None for a tombstone."""
@@ -95,17 +98,20 @@ def _records(header: BatchHeader, data: bytes) -> list[Record]:
         end = decompress(header.codec, payload, Output(scratch, 0, _MAX_DECOMPRESSED_BYTES))
         payload = memoryview(bytes(scratch.room(0, end)))
     try:
-        return [
-            _key_and_value(record, payload)
-            for record in read_records(payload, header.record_count, header.base_timestamp)
-        ]
+        found = list(read_records(payload, header.record_count, header.base_timestamp))
     except CorruptBatch as error:
         raise error.at(offset=header.base_offset) from None
+    with_key = [record for record in found if record.key_size >= 0]
+    if len(with_key) < len(found):
+        # No coordinator wrote it, but the rest of the partition is to be served all the same.
+        _logger.error(
+            "%d of the %d records at offset %d have no key, and are left out: they are no coordinator's",
+            len(found) - len(with_key), len(found), header.base_offset,
+        )  # fmt: skip
+    return [_key_and_value(record, payload) for record in with_key]
 
 
 def _key_and_value(record: RecordView, payload: memoryview) -> Record:
-    if record.key_size < 0:
-        raise CorruptBatch(f"record {record.place} has no key, and a coordinator's records all have one")
     value = payload[record.value_at : record.value_at + record.value_size]
     return (
         bytes(payload[record.key_at : record.key_at + record.key_size]),

@@ -33,7 +33,8 @@ def prepare_commit(
     request: CommitRequest | TransactionalCommit, max_metadata_bytes: int, now_ms: int
 ) -> PreparingCommit:
     """In steps; returns what the group is to write."""
-    retention_ms = request.retention_ms if isinstance(request, CommitRequest) else -1
+    in_transaction = isinstance(request, TransactionalCommit)
+    retention_ms = -1 if isinstance(request, TransactionalCommit) else request.retention_ms
     expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
     codes: list[ErrorCode] = []
     records = EncodedRecords()
@@ -47,7 +48,8 @@ def prepare_commit(
             continue
         codes.append(ErrorCode.none)
         committed_ms = now_ms if part.commit_timestamp_ms == -1 else part.commit_timestamp_ms
-        value = OffsetAndMetadata(part.offset, committed_ms, part.leader_epoch, metadata, expire_ms, part.topic_id)
+        topic_id = None if in_transaction else part.topic_id  # Kafka's records of transactions have no topic's id
+        value = OffsetAndMetadata(part.offset, committed_ms, part.leader_epoch, metadata, expire_ms, topic_id)
         key = OffsetKey(request.group_id, part.topic, part.partition)
         records.add(offset_key(*key), offset_value(value))
         committed.append((key, value))

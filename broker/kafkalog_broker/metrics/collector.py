@@ -12,6 +12,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.group import Group
 from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.modern.consumer_group import ConsumerGroup
+from kafkalog_broker.metrics.client_metrics import ClientMetrics
 from kafkalog_broker.metrics.definitions import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS
 from kafkalog_broker.metrics.exposition import Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts
@@ -34,11 +35,12 @@ class Collector:
         network: Callable[[], Network],
         requests: RequestCounts,
         traffic: Traffic,
+        clients: ClientMetrics,
         ready: Callable[[], str | None],
         is_loaded: Callable[[], bool],
     ) -> None:
         self._broker, self._network, self._requests, self._traffic = broker, network, requests, traffic
-        self._ready, self._is_loaded = ready, is_loaded
+        self._clients, self._ready, self._is_loaded = clients, ready, is_loaded
 
     async def text(self) -> bytes:
         """What there is to tell now, as Prometheus text."""
@@ -53,6 +55,7 @@ class Collector:
             await self._of_groups(samples, turn)
             await self._of_share_groups(samples, turn)
             self._of_quotas(samples)
+            await self._of_clients(samples, turn)
             await self._of_transactions(samples, turn)
         return await in_turns(samples.text(), turn)
 
@@ -152,6 +155,16 @@ class Collector:
         for key in (*CLIENT_KEYS, *IP_KEYS):
             samples.add("kafkalog_throttled_requests_total", quotas.throttled[key], key)
             samples.add("kafkalog_throttle_seconds_total", quotas.throttle_ms[key] / 1000, key)
+
+    async def _of_clients(self, samples: Samples, turn: Turn) -> None:
+        telemetry, clients = self._broker.telemetry, self._clients
+        telemetry.forget_silent()
+        samples.add("kafkalog_client_instances", len(telemetry))
+        samples.add("kafkalog_client_pushes_total", clients.pushes)
+        samples.add("kafkalog_client_push_bytes_total", clients.bytes)
+        samples.add("kafkalog_client_metrics_left_out_total", clients.left_out)
+        async for *labels, value in turn.spread(list(clients.all())):
+            samples.add("kafkalog_client_metric", value, *labels)
 
     async def _lag(self, samples: Samples, shard: GroupShard, group_id: str, turn: Turn) -> None:
         for topic, partitions in list(shard.offsets.of_group(group_id).items())[:MAX_GROUP_TOPICS]:

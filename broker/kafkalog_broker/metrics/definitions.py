@@ -1,7 +1,7 @@
 """Every metric: name, kind, labels, meaning. docs/metrics.md and the dashboard are held to this table.
 
 Bounded: no label takes a value that a client makes up, but for topics and groups, of which MAX_TOPICS and MAX_GROUPS
-are shown.
+are shown, and for what clients push, of which there are at most MAX_CLIENT_SERIES.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ MAX_GROUPS = 500
 """The same of groups, with MAX_GROUP_TOPICS topics each."""
 
 MAX_GROUP_TOPICS = 20
+
+MAX_CLIENT_SERIES = 5000
+"""Series of metrics that clients push (KIP-714), in all; some 500 bytes each."""
+
+MAX_SERIES_OF_A_CLIENT = 500
+"""The same of one client. A producer of Java's that pushes everything has some 150."""
 
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds of latencies: what small requests take, to the longest time for which clients wait by default."""
@@ -89,6 +95,12 @@ def _table() -> tuple[Metric, ...]:
         Metric("kafkalog_share_sessions", gauge, (), "Share sessions"),
         Metric("kafkalog_share_partitions", gauge, (), "Share partitions in use"),
         Metric("kafkalog_share_in_flight_offsets", gauge, (), "Offsets in flight in share partitions in use"),
+        Metric("kafkalog_client_instances", gauge, (), "Clients that push metrics or asked what to push"),
+        Metric("kafkalog_client_pushes_total", counter, (), "Pushes of metrics by clients"),
+        Metric("kafkalog_client_push_bytes_total", counter, (), "Bytes of them, as they came"),
+        Metric("kafkalog_client_metrics_left_out_total", counter, (), "Numbers in them that were too many or too long"),
+        Metric("kafkalog_client_metric", gauge, ("client_id", "client_instance_id", "metric", "attributes"),
+               "A number that a client pushed last; the sum of them, where it pushes what was added"),
         Metric("kafkalog_quotas", gauge, (), "Entities that have quotas"),
         Metric("kafkalog_throttled_requests_total", counter, ("quota",), "Requests, or connections, that had to wait"),
         Metric("kafkalog_throttle_seconds_total", counter, ("quota",), "Time that they had to wait"),

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.metrics.client_metrics import ClientMetrics
 from kafkalog_broker.metrics.collector import Collector
 from kafkalog_broker.metrics.http_server import HttpServer
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted, noting_errors
@@ -27,7 +28,8 @@ async def serve_metrics(
     """What serves requests and counts them, and where the page is. at: host and port, which may be 0. started: gets the
     page's end. Raises OSError when the port is taken."""
     broker.traffic, counts = Traffic(), RequestCounts()
-    collector = Collector(broker, network, counts, broker.traffic, not_ready, is_started)
+    broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
+    collector = Collector(broker, network, counts, broker.traffic, clients, not_ready, is_started)
     http = HttpServer(collector.text, not_ready)
     started.push_async_callback(http.stop)
     host, port = at

@@ -92,7 +92,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         stream=sys.stderr, level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s (%(name)s)"
     )
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    logging.getLogger("aiokafka").setLevel(logging.ERROR)  # what fails there is said here, with what is done about it
     try:
         options = options_of(arguments)
     except OptionError as error:
@@ -135,8 +134,8 @@ async def run_mirror(options: MirrorOptions) -> int:
         dirs.close()
     seconds = time.monotonic() - begun
     _log.info("%.1f MB came in %.1f s; stopped, lag %d", mirror.received_bytes / 1e6, seconds, mirror.lag)
-    for one in mirror.failed:
-        _log.error("%s was not copied to its end: %s", one.name, one.trouble)
+    for name, why in mirror.failed.items():
+        _log.error("%s was not copied to its end: %s", name, why)
     return FAILED if failed.is_set() or (options.once and mirror.failed) else OK
 
 

@@ -44,10 +44,15 @@ SESSION_ERRORS = frozenset(
 """Of a whole response: begin a new session."""
 
 
+def outcome_of_error(number: int) -> Outcome:
+    """The table's entry of Kafka's code."""
+    code = error_code(number)
+    return Outcome.REFUSED if code is None else _OF_ERROR.get(code, Outcome.REFUSED)
+
+
 def outcome_of(fetched: Fetched) -> Outcome:
-    """The table's entry."""
-    code = error_code(fetched.error)
-    found = Outcome.REFUSED if code is None else _OF_ERROR.get(code, Outcome.REFUSED)
+    """What is to be done about a partition's part."""
+    found = outcome_of_error(fetched.error)
     return Outcome.PARTED if found is Outcome.APPEND and fetched.diverging is not None else found
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.mirror.backoff import Backoff
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.fetch_outcome import error_text
+from kafkalog_broker.mirror.ends import find_ends
 from kafkalog_broker.mirror.mirror_file import check_source
 from kafkalog_broker.mirror.mirrored_topics import MirroredTopics
 from kafkalog_broker.mirror.node_fetcher import NodeFetcher
@@ -25,14 +28,14 @@ from kafkalog_broker.mirror.partition_mirror import PartitionMirror
 from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import Address, Source
 from kafkalog_broker.mirror.source_connection import SourceUnreachable
-from kafkalog_broker.mirror.source_questions import ask_offsets
-from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
+from kafkalog_broker.mirror.topic_plan import is_same, is_wanted, plan_topics
 from kafkalog_broker.protocol.fetch_client import Key
-from kafkalog_broker.protocol.source_calls import LATEST, SourceCluster, SourceTopic
+from kafkalog_broker.protocol.source_calls import SourceCluster, SourceTopic
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.turn import Turn
 from kafkalog_broker.workers import Workers
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.format.names import is_internal
@@ -41,7 +44,10 @@ _log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.25
 """After something went wrong: a leader takes a moment to be elected."""
-_UNREACHABLE_S = 1.0
+_SOURCE_MS, _NODE_MS = (1_000, 10_000), (250, 10_000)
+"""Pauses, the first and the longest one, after the source or one of its nodes was away."""
+_LASTED_MS = 10_000
+"""A connection that lasted so long was a good one: it is tried again soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +99,10 @@ class Mirror:
         self._received_before = 0  # by fetchers that have ended
         self._stale = asyncio.Event()
         self._cluster_is_known = False
+        self._cluster_id: str | None = None
+        self._backoff = Backoff(*_SOURCE_MS)
+        self._node_backoffs = defaultdict[int, Backoff](partial(Backoff, *_NODE_MS))
+        self._without_end: dict[str, str] = {}
 
     @property
     def received_bytes(self) -> int:
@@ -113,22 +123,26 @@ class Mirror:
         )
 
     @property
-    def failed(self) -> list[PartitionMirror]:
-        """Those that will not go on by themselves."""
-        return [mirror for mirror in self.partitions.values() if mirror.has_failed]
+    def failed(self) -> dict[str, str]:
+        """Partitions and topics that will not go on by themselves, and why."""
+        standing = {mirror.name: mirror.trouble or "" for mirror in self.partitions.values() if mirror.has_failed}
+        return {**self._local.refused, **self._without_end, **standing}
 
     async def run(self) -> None:
         """Mirror. Raises OtherSource, BrokerError when the log directory fails."""
         try:
             while not (self._options.once and self.is_complete):
                 self._stale.clear()
-                pause = self._options.refresh_s
                 try:
                     await self._refresh()
+                    self._backoff.worked()
+                    await self._pause(self._options.refresh_s)
                 except SourceUnreachable as error:
-                    _log.warning("%s", error)
-                    pause = _UNREACHABLE_S
-                await self._pause(pause)
+                    await self._back_off(error)
+                except (KafkalogError, OSError):
+                    raise
+                except Exception as error:  # noqa: BLE001 - a fault of ours: what is fetched goes on
+                    await self._back_off(error)
         finally:
             for task in self._tasks.values():
                 task.cancel()
@@ -148,6 +162,10 @@ class Mirror:
                 await asyncio.sleep(_AGAIN_S)
                 return
 
+    async def _back_off(self, error: Exception) -> None:
+        _log.warning("%.1000s", error, exc_info=None if isinstance(error, SourceUnreachable) else error)
+        await asyncio.sleep(self._backoff.failed(self._clock.monotonic_ms()) / 1000)
+
     # ---- metadata
 
     async def _refresh(self) -> None:
@@ -160,21 +178,33 @@ class Mirror:
                 serves=self._options.own_internal_topics,
                 internal=self._options.internal,
             )
-            self._cluster_is_known = True
+            self._cluster_is_known, self._cluster_id = True, cluster.cluster_id
+        elif cluster.cluster_id != self._cluster_id:
+            raise SourceUnreachable(f"the cluster {cluster.cluster_id} answers, {self._cluster_id} is mirrored")
+        internal = self._options.internal and not self._options.own_internal_topics
         wanted = {
             name: topic
             for name, topic in cluster.topics.items()
-            if is_wanted(topic, self._options.topics, internal=self._options.internal)
+            if is_wanted(topic, self._options.topics, internal=internal)
         }
         plan = plan_topics(self._local_topics(), wanted)
         for topic in plan.anew:
             for partition in range(self._topics.topics[topic.name].partitions):
                 self._let_go((topic.name, partition))
         await self._local.apply(plan)
-        self._take_in(wanted)
-        await self._assign(cluster, wanted)
+        mirrored = {
+            name: topic
+            for name, topic in wanted.items()
+            if name not in plan.odd and (mine := self._topics.get(name)) is not None and is_same(topic, mine)
+        }
+        await self._take_in(mirrored)
+        await self._assign(cluster, mirrored)
         if self._options.once and self.targets is None:
-            await self._find_targets(cluster, wanted)
+            ends = await find_ends(self._source, cluster, mirrored)
+            if ends is not None:
+                self.targets, self._without_end = ends
+            else:
+                asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._stale.set)
 
     def _local_topics(self) -> dict[str, Topic]:
         """What is here of the source's."""
@@ -188,45 +218,53 @@ class Mirror:
             for fetcher in self._fetchers.values():
                 fetcher.partitions.pop(key, None)
 
-    def _take_in(self, wanted: Mapping[str, SourceTopic]) -> None:
-        for key in [key for key in self.partitions if key[0] not in wanted]:
+    async def _take_in(self, mirrored: Mapping[str, SourceTopic]) -> None:
+        for key in [key for key in self.partitions if key[0] not in mirrored]:
             self._let_go(key)
-        for name, topic in wanted.items():
-            for partition in topic.partitions:
+        turn = Turn()  # a log takes a moment to open, and there may be thousands
+        for name, topic in mirrored.items():
+            here = set(self._logs.partitions(name))
+            async for partition in turn.spread(topic.partitions):
                 key = (name, partition)
-                if key not in self.partitions and key in self._logs.partitions(name):
+                if key in self.partitions:
+                    self.partitions[key].topic_id = topic.id
+                elif key in here:
                     try:
                         self.partitions[key] = PartitionMirror(key, topic.id, self._logs, self._workers, self._clock)
                     except BrokerError as error:
                         _log.error("%s", error)
-                elif key in self.partitions:
-                    self.partitions[key].topic_id = topic.id
 
     # ---- who fetches what
 
-    async def _assign(self, cluster: SourceCluster, wanted: Mapping[str, SourceTopic]) -> None:
+    async def _assign(self, cluster: SourceCluster, mirrored: Mapping[str, SourceTopic]) -> None:
         by_leader: dict[int, list[PartitionMirror]] = {}
         for mirror in self.partitions.values():
-            place = wanted[mirror.key[0]].partitions[mirror.key[1]]
+            place = mirrored[mirror.key[0]].partitions[mirror.key[1]]
             if place.leader in cluster.nodes:
                 mirror.leader_epoch = place.leader_epoch
                 by_leader.setdefault(place.leader, []).append(mirror)
             else:
                 mirror.trouble = "it has no leader"
         for node, mirrors in by_leader.items():
-            fetcher = self._fetchers.get(node)
-            if fetcher is None:
-                try:
-                    fetcher = await self._start_fetcher(node, cluster.nodes[node])
-                except SourceUnreachable as error:
-                    _log.warning("node %d: %s", node, error)
-                    self._stale.set()
-                    continue
-            new = [mirror for mirror in mirrors if mirror.owner is not fetcher]
-            for mirror in new:
-                mirror.owner = None  # nobody appends while it is looked at
-                mirror.rewind()
-            await fetcher.compare_epochs(new)
+            if self._node_backoffs[node].until_ms > self._clock.monotonic_ms():
+                continue
+            try:
+                fetcher = self._fetchers.get(node) or await self._start_fetcher(node, cluster.nodes[node])
+                new = [mirror for mirror in mirrors if mirror.owner is not fetcher]
+                for mirror in new:
+                    mirror.owner = None  # nobody appends while it is looked at
+                    mirror.rewind()
+                await fetcher.compare_epochs(new)
+            except SourceUnreachable as error:
+                _log.warning("node %d: %s", node, error)
+                self._fetchers.pop(node, None)  # with nothing to fetch yet, it knows of no end
+                if (task := self._tasks.pop(node, None)) is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
+                self._leave_alone(node)
+                for mirror in mirrors:
+                    mirror.trouble = str(error)
+                continue
             for mirror in new:
                 mirror.owner = fetcher
                 fetcher.partitions[mirror.key] = mirror
@@ -244,6 +282,7 @@ class Mirror:
         return fetcher
 
     async def _fetch(self, node: int, fetcher: NodeFetcher) -> None:
+        begun_ms = self._clock.monotonic_ms()
         try:
             await fetcher.run()
         except KafkalogError as error:
@@ -254,28 +293,11 @@ class Mirror:
             self._received_before += fetcher.received_bytes
             if self._fetchers.get(node) is fetcher:
                 del self._fetchers[node], self._tasks[node]
-            self._stale.set()
+            if self._clock.monotonic_ms() - begun_ms >= _LASTED_MS:
+                self._node_backoffs[node].worked()
+            self._leave_alone(node)
 
-    # ---- once
-
-    async def _find_targets(self, cluster: SourceCluster, wanted: Mapping[str, SourceTopic]) -> None:
-        """The high watermarks there are now. Raises SourceUnreachable."""
-        targets: dict[Key, int] = {}
-        by_leader: dict[int, list[Key]] = {}
-        for name, topic in wanted.items():
-            for partition, place in topic.partitions.items():
-                by_leader.setdefault(place.leader, []).append((name, partition))
-        for node, keys in by_leader.items():
-            if node not in cluster.nodes:
-                return  # tried again with the next metadata
-            connection = await self._source.connect(cluster.nodes[node])
-            try:
-                for key, asked in (await ask_offsets(connection, keys, LATEST)).items():
-                    if asked.error:
-                        _log.warning("%s-%d: %s", *key, error_text(asked.error))
-                        self._stale.set()
-                        return
-                    targets[key] = asked.offset
-            finally:
-                await connection.aclose()
-        self.targets = targets
+    def _leave_alone(self, node: int) -> None:
+        """It failed: the metadata are asked for again, and then the node, a moment later."""
+        pause_ms = self._node_backoffs[node].failed(self._clock.monotonic_ms())
+        asyncio.get_running_loop().call_later(pause_ms / 1000, self._stale.set)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
@@ -60,7 +60,16 @@ def check_source(
         )
     state = Mirrored(cluster_id, serves or (known is not None and known.own_groups))
     if state != known:
-        replace_file(path, json.dumps({"version": VERSION, **asdict(state)}).encode() + b"\n")
+        _write(path, state)
+
+
+def keep_own_groups(directory: Path) -> None:
+    """Before a broker serves the mirror, if there is one: whatever its clients commit is its own, even while its source
+    is away. Raises CorruptFile, UnsupportedFormat, OSError."""
+    path = directory / MIRROR_FILE
+    known = read_state(path, _parse)
+    if known is not None and not known.own_groups:
+        _write(path, replace(known, own_groups=True))
 
 
 def is_mirror(directory: Path) -> bool:
@@ -87,6 +96,10 @@ def detach(directory: Path) -> None:
         _log.warning(
             "%s is a mirror no more: from now on this broker is its leader, and no mirror goes on in it", directory
         )
+
+
+def _write(path: Path, state: Mirrored) -> None:
+    replace_file(path, json.dumps({"version": VERSION, **asdict(state)}).encode() + b"\n")
 
 
 def _parse(data: bytes) -> Mirrored:

@@ -16,7 +16,10 @@ from kafkalog_broker.protocol.source_calls import SourceTopic
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.turn import Turn
 from kafkalog_broker.workers import Workers
+from kafkalog_spark.errors import printable
+from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH
 from kafkalog_spark.log.format.partition_metadata import new_uuid
 
 _log = logging.getLogger(__name__)
@@ -27,7 +30,8 @@ _NO_ID = uuid.UUID(int=0)
 
 
 class MirroredTopics:
-    """apply: what a plan says, in the thread that owns the logs. on_deleted: called with a topic that is gone."""
+    """apply: what a plan says, in the thread that owns the logs. refused: topics that cannot be mirrored, and why.
+    on_deleted: called with a topic that is gone."""
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class MirroredTopics:
         self._workers = workers
         self._on_deleted = on_deleted
         self._said: set[tuple[str, str]] = set()
+        self.refused: dict[str, str] = {}
 
     async def apply(self, plan: TopicPlan) -> None:
         """What cannot be done is said; the next metadata try it again. Raises BrokerError when the registry cannot be
@@ -54,9 +59,10 @@ class MirroredTopics:
             )
             await self._delete(topic.name)
         made = [Topic(topic.name, _id_of(topic), len(topic.partitions), CONFIGS) for topic in plan.create + plan.anew]
-        for outcome in await self._blocking(self._topics.create_all, made):
+        refused = dict(plan.odd)
+        for new, outcome in zip(made, await self._blocking(self._topics.create_all, made), strict=True):
             if isinstance(outcome, BrokerError):
-                self._say("create", str(outcome))
+                refused[new.name] = str(outcome)
             else:
                 _log.info("%s is mirrored from now on, %d partitions", outcome.name, outcome.partitions)
                 await self._make_logs(outcome, 0)
@@ -66,15 +72,16 @@ class MirroredTopics:
                 self._topics.add_all_partitions, {topic.name: len(topic.partitions)}
             )  # fmt: skip
             if isinstance(outcome, BrokerError):
-                self._say("enlarge", str(outcome))
+                refused[topic.name] = str(outcome)
             else:
                 _log.info("%s has %d partitions now, it had %d", outcome.name, outcome.partitions, before)
                 await self._make_logs(outcome, before)
         for name in plan.gone:
             self._say(name, f"{name} is not there at the source, or not asked for: its mirror is left as it is")
-        for name, why in plan.odd.items():
+        self.refused = {printable(f"{name:.{MAX_TOPIC_NAME_LENGTH}}"): why for name, why in refused.items()}
+        for name, why in self.refused.items():
             self._say(name, f"{name} is not mirrored: {why}")
-        self._said = {(key, text) for key, text in self._said if key in (*plan.gone, *plan.odd, "create", "enlarge")}
+        self._said = {(key, text) for key, text in self._said if key in plan.gone or key in self.refused}
 
     def _say(self, key: str, text: str) -> None:
         """Once, for as long as it is so."""
@@ -87,7 +94,7 @@ class MirroredTopics:
         places = self._logs.place_all((topic.name, index) for index in range(first, topic.partitions))
         await self._blocking(places.make)
         try:
-            for index in range(first, topic.partitions):
+            async for index in Turn().spread(range(first, topic.partitions)):
                 try:
                     self._logs.create(topic.name, index, topic.id, config, places)
                 except BrokerError as error:

@@ -9,9 +9,10 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.mirror.answer_bounds import ImpossibleAnswer, check_fetched
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_outcome import SESSION_ERRORS, Outcome, error_code, error_text, outcome_of
 from kafkalog_broker.mirror.fetch_session import ClientSession
@@ -21,9 +22,9 @@ from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnr
 from kafkalog_broker.mirror.source_questions import end_of_epoch, log_bounds
 from kafkalog_broker.protocol.fetch_client import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, FetchCall, Fetched, Key
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
-from kafkalog_broker.storage.producer_ids import ProducerIds
+from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.workers import Workers
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, printable
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 
@@ -31,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 _IDLE_S = 0.1
 """Between looks for a partition that may be asked for, while there is none."""
+_LONGEST_THROTTLE_S = 60.0
+"""Kafka throttles for no longer than its quota's windows, 11 s unless they are configured."""
 _NO_ID = uuid.UUID(int=0)
 _EPOCHS_IN_FETCH = 12
 
@@ -61,6 +64,7 @@ class NodeFetcher:
         self._ask_again = ask_again
         version = connection.version(FETCH)
         if version is None:
+            connection.close()
             raise SourceUnreachable(
                 f"{connection.address} serves no version of Fetch that a mirror speaks",
                 hint="the source must be Kafka 0.11 or newer",
@@ -68,7 +72,7 @@ class NodeFetcher:
         self._version: int = version
 
     async def run(self) -> None:
-        """Fetch and append until it is cancelled. Raises SourceUnreachable, MalformedRequest."""
+        """Fetch and append until it is cancelled. Raises SourceUnreachable."""
         pending: Pending = []
         answer: FetchAnswer | None = None
         sessions = {version: ClientSession(is_served=version >= SESSIONS) for version in (self._version, TOPIC_IDS - 1)}
@@ -87,7 +91,7 @@ class NodeFetcher:
                     self._rate.bound(self._settings.max_bytes),
                 )  # fmt: skip
                 asked = {key: mirror.next_offset for key, mirror in wanted.items()}
-                answering = asyncio.ensure_future(self._connection.fetch(call, version))
+                answering = asyncio.ensure_future(self._connection.fetch(call, version, len(wanted)))
                 await asyncio.sleep(0)  # it is sent now
                 try:
                     await self._append(pending, answer)
@@ -96,7 +100,7 @@ class NodeFetcher:
                 finally:
                     answering.cancel()
                 pending = await self._take(answer, session, wanted, asked)
-                if (pause := max(self._pause(answer), answer.throttle_ms / 1000)) > 0:
+                if (pause := max(self._pause(answer), min(answer.throttle_ms / 1000, _LONGEST_THROTTLE_S))) > 0:
                     await self._append(pending, answer)
                     pending, answer = [], None
                     await asyncio.sleep(pause)
@@ -149,14 +153,19 @@ class NodeFetcher:
             mirror = None if key is None else wanted.get(key)
             if mirror is None or mirror.owner is not self or mirror.next_offset != asked[mirror.key]:
                 continue
-            if outcome_of(fetched) is Outcome.APPEND:
-                batches.append((mirror, fetched))
-            else:
+            if outcome_of(fetched) is not Outcome.APPEND:
                 await self._guarded(mirror, self._handle(mirror, fetched))
+                continue
+            try:
+                check_fetched(fetched)
+            except ImpossibleAnswer as error:
+                self._set_aside(mirror, error)
+            else:
+                batches.append((mirror, fetched))
         found = await self._workers.run_computing(_check_all, [fetched.records for _, fetched in batches])
         pending: Pending = []
         for (mirror, fetched), window in zip(batches, found, strict=True):
-            if isinstance(window, KafkalogError):
+            if isinstance(window, Exception):
                 self._set_aside(mirror, window)
             elif len(window.table) and mirror.goes_back(window):
                 await self._guarded(mirror, self._ask_where_they_part(mirror))
@@ -165,40 +174,42 @@ class NodeFetcher:
                 pending.append((mirror, received))
                 mirror.received(window)
             else:
-                mirror.is_well()
-                try:
-                    mirror.bounds(fetched.high_watermark, fetched.log_start_offset)
-                except BrokerError as error:
-                    self._set_aside(mirror, error)
+                await self._guarded(mirror, mirror.nothing_came(fetched.high_watermark, fetched.log_start_offset))
         return pending
 
     async def _append(self, pending: Pending, answer: FetchAnswer | None) -> None:
         """What came in `answer`, whose memory is used again afterwards."""
         for mirror, received in pending:
-            largest = int(received.window.table[:, H.PRODUCER_ID].max())
-            if self._producer_ids.may_give(largest):
-                await self._workers.run_blocking(self._producer_ids.stay_above, largest)
-            if mirror.owner is self:
-                await self._guarded(mirror, mirror.append(received))
+            await self._guarded(mirror, self._append_one(mirror, received))
         if answer is not None:
             pending.clear()
             self._connection.done_with(answer)
 
-    async def _guarded(self, mirror: PartitionMirror, work: object) -> None:
+    async def _append_one(self, mirror: PartitionMirror, received: Received) -> None:
+        largest = largest_given(received.window.table[:, H.PRODUCER_ID])
+        if self._producer_ids.may_give(largest):
+            await self._workers.run_blocking(self._producer_ids.stay_above, largest)
+        if mirror.owner is self:
+            await mirror.append(received)
+
+    async def _guarded(self, mirror: PartitionMirror, work: Awaitable[object]) -> None:
         """What fails, fails for one partition."""
         try:
-            await work  # type: ignore[misc]
+            await work
         except SourceUnreachable:
             raise
-        except KafkalogError as error:
+        except Exception as error:  # noqa: BLE001 - it is said; the others go on whatever one log or answer holds
             self._set_aside(mirror, error)
 
-    def _set_aside(self, mirror: PartitionMirror, error: KafkalogError) -> None:
+    def _set_aside(self, mirror: PartitionMirror, error: Exception) -> None:
         try:
             mirror.open()
         except BrokerError as worse:
             error = worse
-        mirror.wait(str(error), failed=True)
+        why = str(error) if isinstance(error, KafkalogError) else printable(f"{type(error).__name__}: {error}")
+        if not isinstance(error, (KafkalogError, OSError)) and mirror.trouble != why:
+            _log.error("%s: a fault of the mirror's", mirror.name, exc_info=error)
+        mirror.wait(why, failed=True)
 
     async def _handle(self, mirror: PartitionMirror, fetched: Fetched) -> None:
         """Everything but batches."""
@@ -215,6 +226,7 @@ class NodeFetcher:
 
     async def _parted(self, mirror: PartitionMirror, fetched: Fetched) -> None:
         assert fetched.diverging is not None
+        check_fetched(fetched)
         before = mirror.log.log_end_offset
         end = mirror.follower.end_of_epoch(*fetched.diverging)
         epoch = fetched.diverging[0]
@@ -258,23 +270,25 @@ class NodeFetcher:
         if self._version >= _EPOCHS_IN_FETCH:
             return
         for mirror in mirrors:
-            while (epoch := mirror.follower.last_epoch) >= 0:
-                found = await end_of_epoch(self._connection, mirror.key, epoch)
-                if found is None or (found.epoch == epoch and found.offset >= mirror.log.log_end_offset):
-                    break
-                end = mirror.follower.end_of_epoch(found.epoch, found.offset)
-                if end >= mirror.log.log_end_offset:
-                    break
-                why = f"the source's log is another one from leader epoch {found.epoch} on"
-                await self._guarded(mirror, mirror.truncate_to(end, why))
+            await self._guarded(mirror, self._compare_epochs(mirror))
+
+    async def _compare_epochs(self, mirror: PartitionMirror) -> None:
+        while (epoch := mirror.follower.last_epoch) >= 0:
+            found = await end_of_epoch(self._connection, mirror.key, epoch)
+            if found is None or (found.epoch == epoch and found.offset >= mirror.log.log_end_offset):
+                break
+            end = mirror.follower.end_of_epoch(found.epoch, found.offset)
+            if end >= mirror.log.log_end_offset:
+                break
+            await mirror.truncate_to(end, f"the source's log is another one from leader epoch {found.epoch} on")
 
 
-def _check_all(records: list[memoryview]) -> list[Window | KafkalogError]:
+def _check_all(records: list[memoryview]) -> list[Window | Exception]:
     """In a thread: the batches of each partition, or what is wrong with them."""
-    found: list[Window | KafkalogError] = []
+    found: list[Window | Exception] = []
     for data in records:
         try:
             found.append(fetched_batches(data))
-        except KafkalogError as error:
+        except Exception as error:  # noqa: BLE001 - handed on
             found.append(error)
     return found

@@ -148,12 +148,23 @@ class PartitionMirror:
         self.is_well()
         return size
 
+    async def nothing_came(self, high_watermark: int, log_start_offset: int) -> None:
+        """It was asked for, and there is no batch. Raises BrokerError."""
+        self.is_well()
+        self.bounds(high_watermark, log_start_offset)
+
     def bounds(self, high_watermark: int, log_start_offset: int) -> None:
         """What the leader says of its log. Raises BrokerError."""
         self.source_end = max(high_watermark, self.source_end)
         self.follower.update_high_watermark(high_watermark)
-        if log_start_offset > self.log.log_start_offset:
+        before = self.log.log_start_offset
+        if log_start_offset > before:
             self.follower.update_log_start_offset(log_start_offset)
+            if (start := self.log.log_start_offset) > before:
+                _log.info(
+                    "%s: the source's log starts at offset %d: offsets %d to %d, %d of them, are deleted here too",
+                    self.name, log_start_offset, before, start - 1, start - before,
+                )  # fmt: skip
 
     async def truncate_to(self, offset: int, why: str) -> None:
         """Cut the log. Raises BrokerError."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+import numpy as np
+import numpy.typing as npt
+
 _SIZE_BYTES = 4
 _POOLED_FROM = 256 << 10
 """Bytes from which on a response gets one of the buffers: below, the allocator has memory at hand."""
@@ -16,6 +19,9 @@ _KEPT = 3
 """Buffers that are kept: one that is read, one that is checked, one that is appended."""
 MAX_RESPONSE = 1 << 30
 """Bytes: what claims to be larger is no response of Kafka's. A batch larger than all limits comes whole (KIP-74)."""
+
+
+Buffer = bytearray | npt.NDArray[np.uint8]
 
 
 class ResponseFrames(asyncio.BufferedProtocol):
@@ -27,18 +33,18 @@ class ResponseFrames(asyncio.BufferedProtocol):
 
     def __init__(self, before: asyncio.BaseProtocol) -> None:
         self._before = before
-        self._waiting: deque[asyncio.Future[memoryview]] = deque()
-        self._free: list[bytearray] = []
-        self._lent: dict[int, bytearray] = {}
+        self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
+        self._free: list[Buffer] = []
+        self._lent: dict[int, Buffer] = {}
         self._head = bytearray(_SIZE_BYTES)
         self._begin(self._head, _SIZE_BYTES)
         self._reads_head = True
         self._transport: asyncio.BaseTransport | None = None
         self.is_over = False
 
-    def _begin(self, buffer: bytearray, size: int) -> None:
+    def _begin(self, buffer: Buffer, size: int) -> None:
         self._buffer, self._size, self._have = buffer, size, 0
-        self._rest = memoryview(buffer)[:size]
+        self._rest = _view(buffer)[:size]
 
     # ---- for the connection
 
@@ -47,14 +53,14 @@ class ResponseFrames(asyncio.BufferedProtocol):
         self._transport = transport
         transport.set_protocol(self)
 
-    def expect(self) -> asyncio.Future[memoryview]:
+    def expect(self, most: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
         """The next response but for those that are expected already, from its header on; ConnectionError when the
-        connection ends before."""
+        connection ends before, or the response has more than `most` bytes."""
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         if self.is_over:
             future.set_exception(ConnectionError("the connection is closed"))
         else:
-            self._waiting.append(future)
+            self._waiting.append((future, most))
         return future
 
     def give_back(self, body: memoryview) -> None:
@@ -74,14 +80,14 @@ class ResponseFrames(asyncio.BufferedProtocol):
             self._rest = self._rest[nbytes:]
         elif self._reads_head:
             size = int.from_bytes(self._head, "big", signed=True)
-            if not 0 < size <= MAX_RESPONSE or not self._waiting:
+            if not self._waiting or not 0 < size <= self._waiting[0][1]:
                 self._fail(ConnectionError(f"{size} bytes come that are no response to a request"))
                 return
             self._reads_head = False
             self._begin(self._memory(size), size)
         else:
-            body = memoryview(self._buffer)[: self._size]
-            future = self._waiting.popleft()
+            body = _view(self._buffer)[: self._size]
+            future, _ = self._waiting.popleft()
             self._reads_head = True
             self._begin(self._head, _SIZE_BYTES)
             if not future.done():
@@ -89,16 +95,16 @@ class ResponseFrames(asyncio.BufferedProtocol):
             else:
                 self.give_back(body)
 
-    def _memory(self, size: int) -> bytearray:
+    def _memory(self, size: int) -> Buffer:
         if size < _POOLED_FROM:
             return bytearray(size)
-        fitting = next((buffer for buffer in self._free if len(buffer) >= size), None)
-        if fitting is not None:
-            self._free.remove(fitting)
+        place = next((place for place, buffer in enumerate(self._free) if len(buffer) >= size), None)
+        if place is not None:
+            fitting = self._free.pop(place)
         else:
             if self._free:
                 self._free.pop(0)  # too small: the larger one takes its place
-            fitting = bytearray(size)
+            fitting = np.empty(size, np.uint8)  # the system gives memory as bytes come, not as they are announced
         self._lent[id(fitting)] = fitting
         if len(self._lent) > _KEPT:  # one that was not given back is not waited for
             del self._lent[next(iter(self._lent))]
@@ -107,7 +113,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
     def _fail(self, error: Exception) -> None:
         self.is_over = True
         while self._waiting:
-            future = self._waiting.popleft()
+            future, _ = self._waiting.popleft()
             if not future.done():
                 future.set_exception(error)
         self._free.clear()
@@ -127,3 +133,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._before.resume_writing()
+
+
+def _view(buffer: Buffer) -> memoryview:
+    return memoryview(buffer)  # type: ignore[arg-type]  # before 3.12 no type says that an array is a buffer

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
-from kafkalog_broker.mirror.mirror_file import check_is_mirror
+from kafkalog_broker.mirror.mirror_file import check_is_mirror, keep_own_groups
 from kafkalog_broker.mirror.progress import summary
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
@@ -33,8 +33,10 @@ class ServedMirror:
         self.mirror: Mirror | None = None
 
     def check_directory(self, topics: TopicRegistry) -> None:
-        """Raise OtherSource when topics lie here that no mirror has made. Raises CorruptFile, OSError."""
+        """Raise OtherSource when topics lie here that no mirror has made. From now on its groups are the broker's own.
+        Raises CorruptFile, UnsupportedFormat, OSError."""
         check_is_mirror(self._options.directory, is_empty=all(is_internal(topic.name) for topic in topics))
+        keep_own_groups(self._options.directory)
 
     async def run(
         self,

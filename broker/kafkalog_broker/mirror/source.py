@@ -31,7 +31,7 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 class Source:
-    """Its metadata come from any node that answers: the last one, one that is known, one of `bootstrap`. most: as for
+    """Its metadata come from any node that answers: the last one, one of `bootstrap`, one that is known. most: as for
     SourceConnection.open."""
 
     def __init__(
@@ -48,16 +48,22 @@ class Source:
         errors: list[str] = []
         if self._connection is not None:
             with contextlib.suppress(SourceUnreachable):
-                return self._known(await ask_metadata(self._connection))
-        for host, port in dict.fromkeys([*self._nodes.values(), *self._bootstrap]):
+                return await self._ask(self._connection)
+        # Who was named by the source comes last: there may be thousands, and nobody there.
+        for host, port in dict.fromkeys([*self._bootstrap, *self._nodes.values()]):
             try:
-                self._connection = await self.connect((host, port))
-                return self._known(await ask_metadata(self._connection))
+                return await self._ask(await self.connect((host, port)))
             except SourceUnreachable as error:
                 errors.append(str(error))
         raise SourceUnreachable("no node of the source answers: " + "; ".join(errors))
 
-    def _known(self, cluster: SourceCluster) -> SourceCluster:
+    async def _ask(self, connection: SourceConnection) -> SourceCluster:
+        self._connection = connection
+        try:
+            cluster = await ask_metadata(connection)
+        except SourceUnreachable:
+            connection.close()
+            raise
         self._nodes = cluster.nodes
         return cluster
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
-from aiokafka.conn import AIOKafkaConnection, create_conn
-from aiokafka.errors import KafkaError
+from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
 
+from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.response_frames import ResponseFrames
+from kafkalog_broker.mirror.response_frames import MAX_RESPONSE, ResponseFrames
 from kafkalog_broker.protocol.fetch_client import (
     FETCH,
     MAX_VERSION,
@@ -23,14 +25,42 @@ from kafkalog_broker.protocol.fetch_client import (
 )
 from kafkalog_broker.protocol.source_calls import VERSIONS, is_flexible
 from kafkalog_broker.protocol.wire import skip_tagged_fields
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_broker.security.scram import MIN_ITERATIONS
+from kafkalog_spark.errors import KafkalogError, printable
+
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what fails there is said here, and what is done about it
+
+T = TypeVar("T")
 
 _HEADER = struct.Struct(">hhi")
 _FAREWELL_S = 1.0
+_MAX_ANSWER = 64 << 20
+"""Bytes of an answer but to Fetch: Metadata of a million partitions."""
+_READ_AT_ONCE = 64 << 10
+"""Bytes of an answer that is read in the event loop: some 3 ms."""
+_MAX_ITERATIONS = 1_000_000
+"""Of SCRAM, as in librdkafka: a second of one processor. Kafka before KRaft had no limit of its own."""
 
 
 class SourceUnreachable(KafkalogError):
-    """A node of the source cannot be reached, or ends a connection."""
+    """A node of the source cannot be reached, ends a connection, or answers what is no answer."""
+
+
+class _Scram(ScramAuthenticator):  # type: ignore[misc]
+    def create_salted_password(self, salt: bytes, iterations: int) -> None:
+        if not MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:  # few of them make the password easy to guess
+            raise ValueError(f"{iterations} iterations of SCRAM, expected {MIN_ITERATIONS} to {_MAX_ITERATIONS}")
+        super().create_salted_password(salt, iterations)
+
+
+class _Connection(AIOKafkaConnection):  # type: ignore[misc]
+    def authenticator_scram(self) -> _Scram:
+        return _Scram(
+            loop=self._loop,
+            sasl_plain_password=self._sasl_plain_password,
+            sasl_plain_username=self._sasl_plain_username,
+            sasl_mechanism=self._sasl_mechanism,
+        )
 
 
 class SourceConnection:
@@ -64,15 +94,16 @@ class SourceConnection:
                 "sasl_plain_password": settings.sasl_password,
                 "sasl_kerberos_service_name": settings.sasl_kerberos_service_name,
             }
-        address = f"{host}:{port}"
+        address = printable(f"{host:.255}:{port}")
         try:
-            connection = await create_conn(
+            connection = _Connection(
                 host, port, client_id=settings.client_id, request_timeout_ms=settings.timeout_ms,
                 ssl_context=settings.tls_context(), security_protocol=settings.security_protocol.upper(), **options,
             )  # fmt: skip
-        except (OSError, KafkaError, TimeoutError, EOFError) as error:
+            await connection.connect()
+            return cls(connection, address, settings, most or {})
+        except Exception as error:
             raise _unreachable(address, error) from error
-        return cls(connection, address, settings, most or {})
 
     def version(self, api_key: int) -> int | None:
         """The highest version that both sides speak; None when there is none."""
@@ -83,26 +114,42 @@ class SourceConnection:
         highest = min(highest, served[1], self._most.get(api_key, highest))
         return highest if highest >= max(lowest, served[0]) else None
 
-    async def call(self, api_key: int, version: int, body: bytes) -> memoryview:
-        """The body of the response. Raises SourceUnreachable."""
-        return await self._send(api_key, version, body, flexible=is_flexible(api_key, version))
+    async def call(self, api_key: int, version: int, body: bytes, read: Callable[[memoryview, int], T]) -> T:
+        """What `read` makes of the response's body and the version. Raises SourceUnreachable."""
+        flexible = is_flexible(api_key, version)
+        answer = await self._send(api_key, version, body, flexible=flexible, most=_MAX_ANSWER)
+        with self._understood():
+            if len(answer) <= _READ_AT_ONCE:
+                return read(_body(answer, flexible=flexible), version)
+            return await asyncio.to_thread(lambda: read(_body(answer, flexible=flexible), version))
 
-    async def fetch(self, call: FetchCall, version: int) -> FetchAnswer:
-        """Raises SourceUnreachable, MalformedRequest."""
-        body = await self._send(FETCH, version, encode_fetch(call, version), flexible=version >= 12)
-        return decode_fetch(body, version)
+    async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
+        """most: partitions that may be answered. Raises SourceUnreachable."""
+        flexible = version >= 12
+        answer = await self._send(FETCH, version, encode_fetch(call, version), flexible=flexible, most=MAX_RESPONSE)
+        with self._understood():
+            return decode_fetch(_body(answer, flexible=flexible), version, most)
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Whoever answers nonsense is away as if it did not answer."""
+        try:
+            yield
+        except MalformedRequest as error:
+            self.close()
+            raise SourceUnreachable(f"{self.address}: {error}") from None
 
     def done_with(self, answer: FetchAnswer) -> None:
         """Nobody looks at the records of this answer any more: their memory may be used again."""
         if answer.partitions:
             self._frames.give_back(answer.partitions[0].records)
 
-    async def _send(self, api_key: int, version: int, body: bytes, *, flexible: bool) -> memoryview:
+    async def _send(self, api_key: int, version: int, body: bytes, *, flexible: bool, most: int) -> memoryview:
         self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
         name = self._client_id
         head = _HEADER.pack(api_key, version, correlation_id) + len(name).to_bytes(2, "big") + name
         head += b"\0" if flexible else b""
-        expected = self._frames.expect()
+        expected = self._frames.expect(most)
         try:
             self._transport.write((len(head) + len(body)).to_bytes(4, "big") + head + body)
             async with asyncio.timeout(self._timeout_s):
@@ -113,7 +160,7 @@ class SourceConnection:
         if int.from_bytes(answer[:4], "big", signed=True) != correlation_id:
             self.close()
             raise _unreachable(self.address, ValueError("a response to another request came"))
-        return answer[skip_tagged_fields(answer, 4) if flexible else 4 :]
+        return answer
 
     def close(self) -> None:
         """At once, and not awaited: requests under way fail."""
@@ -127,6 +174,11 @@ class SourceConnection:
         if not done and writer is not None:
             writer.transport.abort()
             await asyncio.sleep(0)
+
+
+def _body(answer: memoryview, *, flexible: bool) -> memoryview:
+    """Without its header. Raises MalformedRequest."""
+    return answer[skip_tagged_fields(answer, 4) if flexible else 4 :]
 
 
 def _unreachable(address: str, error: BaseException) -> SourceUnreachable:

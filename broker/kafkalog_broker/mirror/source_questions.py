@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.mirror.answer_bounds import UNKNOWN, check_epoch, check_log_bounds, check_offset
 from kafkalog_broker.mirror.fetch_outcome import error_code, error_text
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
 from kafkalog_broker.protocol.fetch_client import Key
@@ -22,44 +25,54 @@ from kafkalog_broker.protocol.source_calls import (
     read_metadata,
 )
 
+_NOT_ANSWERED = Asked(ErrorCode.unknown_server_error.value, UNKNOWN)
+
 
 async def ask_metadata(connection: SourceConnection) -> SourceCluster:
-    """All topics. Raises SourceUnreachable, MalformedRequest."""
+    """All topics. Raises SourceUnreachable."""
     version = _version(connection, METADATA)
-    return read_metadata(await connection.call(METADATA, version, metadata_body(version)), version)
+    return await connection.call(METADATA, version, metadata_body(version), read_metadata)
 
 
-async def ask_offsets(connection: SourceConnection, keys: list[Key], timestamp: int) -> dict[Key, Asked]:
-    """EARLIEST or LATEST of partitions that the node leads. Raises as ask_metadata."""
+async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
+    """EARLIEST or LATEST of partitions that the node leads, each of `keys`. Raises as ask_metadata."""
     version = _version(connection, LIST_OFFSETS)
     body = list_offsets_body(keys, timestamp, version)
-    return read_list_offsets(await connection.call(LIST_OFFSETS, version, body), version)
+    found = await connection.call(LIST_OFFSETS, version, body, read_list_offsets)
+    return {key: found.get(key, _NOT_ANSWERED) for key in keys}
 
 
 async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
-    """(log start offset, high watermark) of a partition at its leader. Raises as ask_metadata, BrokerError."""
-    return await _one_offset(connection, key, EARLIEST), await _one_offset(connection, key, LATEST)
+    """(log start offset, high watermark) of a partition at its leader. Raises as ask_metadata, BrokerError,
+    ImpossibleAnswer."""
+    start, high_watermark = [
+        answered_offset((await ask_offsets(connection, [key], timestamp))[key]) for timestamp in (EARLIEST, LATEST)
+    ]
+    check_log_bounds(start, high_watermark)
+    return start, high_watermark
 
 
-async def _one_offset(connection: SourceConnection, key: Key, timestamp: int) -> int:
-    asked = (await ask_offsets(connection, [key], timestamp)).get(key)
-    if asked is None or asked.error:
-        number = -1 if asked is None else asked.error
-        code = error_code(number) or ErrorCode.unknown_server_error
-        raise BrokerError(
-            code, f"the source answers ListOffsets with {error_text(number)}", topic_partition="{}-{}".format(*key)
-        )
-    return asked.offset
+def answered_offset(asked: Asked) -> int:
+    """Raises BrokerError, ImpossibleAnswer."""
+    if asked.error:
+        code = error_code(asked.error) or ErrorCode.unknown_server_error
+        raise BrokerError(code, f"the source answers ListOffsets with {error_text(asked.error)}")
+    return check_offset("one of its offsets", asked.offset)
 
 
 async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
-    """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask)."""
+    """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises as
+    ask_metadata, ImpossibleAnswer."""
     version = connection.version(OFFSET_FOR_LEADER_EPOCH)
     if version is None:
         return None
-    body = await connection.call(OFFSET_FOR_LEADER_EPOCH, version, epoch_ends_body({key: epoch}, version))
-    asked = read_epoch_ends(body, version).get(key)
-    return None if asked is None or asked.error else asked
+    body = epoch_ends_body({key: epoch}, version)
+    asked = (await connection.call(OFFSET_FOR_LEADER_EPOCH, version, body, read_epoch_ends)).get(key)
+    if asked is None or asked.error:
+        return None
+    check_epoch("the leader epoch that was asked for", asked.epoch)
+    check_offset("the end of a leader epoch", asked.offset, UNKNOWN)
+    return asked
 
 
 def _version(connection: SourceConnection, api_key: int) -> int:

@@ -24,6 +24,7 @@ from kafkalog_broker.mirror.takeover_record import Taken, TakeoverRecord, read_r
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_spark.log.format.layout import MAX_INT32
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def take_over(
     for taken in record.partitions:
         log = _log_of(logs, taken.topic, taken.partition)
         if log is not None:
-            log.lead(taken.leader_epoch)
+            log.lead(min(taken.leader_epoch, MAX_INT32))
     topics.set_all_configs({name: configs for name, configs in internal.items() if name in topics})
     write_record(directory, replace(record, is_done=True))
     return True
@@ -66,6 +67,9 @@ def _planned(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegis
 
 def _plan(log: Log, before: Taken | None) -> Taken:
     stable, end, epoch = log.last_stable_offset, log.log_end_offset, log.leader_epoch + 1
+    if epoch > MAX_INT32:
+        _log.error("%s: leader epoch %d is the last there is: this broker writes with it too", log.name, MAX_INT32)
+        epoch = MAX_INT32
     if before is not None and end == before.log_end_offset < before.cut_end:
         return before  # cut already, before a crash
     return Taken(log.topic, log.partition, stable, end, epoch)

@@ -1,7 +1,9 @@
-"""All mirrors in the directories of a broker become its own, and what that means for its producer ids."""
+"""All mirrors in the directories of a broker become its own, and what that means for its producer ids; the same of
+directories that Kafka has written."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,9 +14,12 @@ from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
 from kafkalog_broker.mirror.takeover import take_over
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.producer_ids import ProducerIds
+from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.loading import load
+from kafkalog_spark.errors import KafkalogError
+
+_logger = logging.getLogger(__name__)
 
 
 def take_mirrors_over(
@@ -26,12 +31,17 @@ def take_mirrors_over(
     clock: Clock,
     producer_ids: ProducerIds,
 ) -> None:
-    """Nothing where there is no mirror. It blocks. Raises what `take_over` raises."""
+    """Nothing where there is no mirror, and producer ids were counted here before. It blocks. Raises what `take_over`
+    raises."""
     internal = internal_topic_configs(config)
     taken = [take_over(path, logs, topics, internal) for path in directories]
-    if not any(taken):
+    if producer_ids.were_known and not any(taken):
         return
     state = TransactionsTopic(config, topics, log, clock)
-    loaded = (load(state.scan(partition)) for partition in state.owned())
-    known = [transaction.producer_id for of_partition in loaded for transaction in of_partition.values()]
-    producer_ids.stay_above(max(known, default=-1))  # those that have written nothing are in no log
+    for partition in state.owned():  # those that have written nothing are in no other log
+        try:
+            known = [transaction.producer_id for transaction in load(state.scan(partition)).values()]
+        except KafkalogError as error:
+            _logger.warning("%s-%d cannot be read, producer ids in it are not known: %s", state.name, partition, error)
+        else:
+            producer_ids.stay_above(largest_given(known))

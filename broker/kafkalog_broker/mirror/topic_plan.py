@@ -9,6 +9,12 @@ from dataclasses import dataclass, field
 
 from kafkalog_broker.protocol.source_calls import SourceTopic
 from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_spark.log.format.names import (
+    CLUSTER_METADATA_TOPIC,
+    MAX_TOPIC_NAME_LENGTH,
+    is_internal,
+    valid_topic_name,
+)
 
 _NO_ID = uuid.UUID(int=0)
 
@@ -26,8 +32,16 @@ class TopicPlan:
 
 
 def is_wanted(topic: SourceTopic, pattern: re.Pattern[str], *, internal: bool) -> bool:
-    """Whether the topic is to be mirrored: its whole name matches; internal ones only when they are asked for."""
-    return pattern.fullmatch(topic.name) is not None and (internal or not topic.is_internal)
+    """Whether the topic is to be mirrored: its whole name matches; internal ones only when they are asked for. What is
+    internal here the source need not call so. A name too long for any topic is not matched: `plan_topics` says it."""
+    if topic.name == CLUSTER_METADATA_TOPIC or not (internal or not (topic.is_internal or is_internal(topic.name))):
+        return False
+    return len(topic.name) > MAX_TOPIC_NAME_LENGTH or pattern.fullmatch(topic.name) is not None
+
+
+def is_same(topic: SourceTopic, mine: Topic) -> bool:
+    """Whether the local topic is a copy of this one, as far as ids tell."""
+    return topic.id in (_NO_ID, mine.id)
 
 
 def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -> TopicPlan:
@@ -35,15 +49,20 @@ def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -
     plan = TopicPlan()
     for name, topic in wanted.items():
         mine, count = local.get(name), len(topic.partitions)
-        if sorted(topic.partitions) != list(range(count)) or not count:
-            plan.odd[name] = f"its metadata lists the partitions {sorted(topic.partitions)}"
+        missing = next((index for index in range(count) if index not in topic.partitions), None)
+        if not valid_topic_name(name):
+            plan.odd[name] = "no topic can have this name"
+        elif missing is not None or not count:
+            plan.odd[name] = f"its metadata lists {count} partitions, and {missing or 0} is not one of them"
         elif mine is None:
             plan.create.append(topic)
-        elif topic.id not in (_NO_ID, mine.id):
+        elif not is_same(topic, mine):
             plan.anew.append(topic)
         elif count > mine.partitions:
             plan.enlarge.append(topic)
-        elif count < mine.partitions:  # a cluster without topic ids
+        elif count < mine.partitions and topic.id == _NO_ID:
             plan.anew.append(topic)
+        elif count < mine.partitions:  # no topic loses partitions: the node is behind
+            plan.odd[name] = f"its metadata lists {count} partitions, it had {mine.partitions}"
     plan.gone = [name for name in local if name not in wanted]
     return plan

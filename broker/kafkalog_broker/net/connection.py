@@ -80,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         """gate: made for each connection of a listener with SASL, of what serves requests and who gets the
         principal."""
-        self.info = ConnectionInfo(listener=listener, mute=self._mute)
+        self.info = ConnectionInfo(listener=listener)
         self.turn_in_s = 0.0  # until requests are handled, or it is closed where it is refused; set by `admit`
         self.task: asyncio.Task[None] | None = None
         """Handles its requests; None when it was not admitted."""
@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         assembler = FrameAssembler(shared.receive_buffer, max_request_bytes, shared.memory)
         self.requests = RequestReader(assembler, shared.memory, shared.reads)
         self._writer = ResponseWriter(shared.loop, shared.send_buffer)
+        self.info.mute = self._writer.mute
         self._transport: asyncio.Transport | None = None
         self._busy = False  # a request is being handled
         self._waits = False  # for its turn, under max.connection.creation.rate
@@ -168,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         self.requests.ended = True
         self._forget_deadline()
         self._transport = self.requests.transport = self._writer.transport = None
+        self._dispatch = self._shared.dispatch  # not the gate, which knows this connection
         self._shared.gone(self)
         self._shared.ends.call(self._lost)
         if _logger.isEnabledFor(logging.DEBUG):
@@ -315,10 +317,6 @@ class Connection(asyncio.BufferedProtocol):
         self.resume_writing()
         if self._waits and self.task is not None:
             self.task.cancel()
-
-    def _mute(self, seconds: float) -> None:
-        if not self.info.closed:
-            self._writer.mute(seconds)
 
     def _tell_closed(self) -> None:
         self._writer.unmute()

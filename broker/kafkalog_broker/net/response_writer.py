@@ -18,6 +18,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.response_stream import ResponseStream, SendBuffer
 from kafkalog_broker.storage.partition.file_handles import FileSlice
+from kafkalog_broker.turn import Turn
 
 WRITE_BUFFER_BYTES = 64 << 10
 """Unsent bytes above which no further request is handled: what asyncio uses by default."""
@@ -147,10 +148,15 @@ class ResponseWriter:
         held.clear()
 
     async def stream(self, pieces: list[Any]) -> None:
-        """Write a response that `lies_in_files`, as the peer takes it. ConnectionClosed when it cannot be read."""
+        """Write a response that `lies_in_files`, as the peer takes it; others have their turn in between, however fast
+        that is. ConnectionClosed when it cannot be read."""
         self.write_held()
-        stream = ResponseStream(pieces)
+        stream, turn = ResponseStream(pieces), Turn()
         while self.transport is not None:
+            if turn.over:
+                await turn.next()
+                if self.transport is None:
+                    return
             if self._paused:
                 await self._read_on()
                 continue

@@ -35,6 +35,13 @@ from typing import Any, Protocol, TypeVar
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import OPERATIONS, Operation, ResourceType, operation_bits
 
+ANONYMOUS = "User:ANONYMOUS"
+"""Who did not authenticate."""
+
+
+def _not_muted(seconds: float) -> None:
+    return None
+
 
 @dataclass(slots=True)
 class ConnectionInfo:
@@ -53,11 +60,11 @@ class ConnectionInfo:
     local_port: int = 0
     software_name: str = "unknown"
     software_version: str = "unknown"
-    principal: str = "User:ANONYMOUS"
+    principal: str = ANONYMOUS
     sasl: Any = None
     decisions: Any = None
     closed: bool = False
-    mute: Callable[[float], None] = lambda seconds: None
+    mute: Callable[[float], None] = _not_muted
     """Handle nothing more of this connection for so many seconds, once the request in work is answered."""
     _on_close: list[Callable[[], None]] = field(default_factory=list)
 
@@ -75,8 +82,9 @@ class ConnectionInfo:
         return undo
 
     def mark_closed(self) -> list[Callable[[], None]]:
-        """For the connection: note the end and hand over the callbacks to be called."""
+        """For the connection: note the end and hand over the callbacks to be called. `mute` has no effect any more."""
         self.closed = True
+        self.mute = _not_muted
         callbacks, self._on_close = self._on_close, []
         return callbacks
 

@@ -16,18 +16,16 @@ from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
+from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, registry
-from kafkalog_broker.protocol.array_lengths import array_check
+from kafkalog_broker.protocol.entity_parser import DAMAGE, Body, entity_parser
 from kafkalog_broker.protocol.guide_schemas import message_class
 from kafkalog_broker.protocol.produce_request import parse_in_steps, parse_one_batch, parse_produce_request
 from kafkalog_broker.protocol.request_steps import prepare_reading, read_in_steps
 from kafkalog_broker.protocol.response_steps import prepare_writing, write_in_steps
-from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
 from kafkalog_broker.protocol.wire import skip_tagged_fields
 
 __all__ = [
@@ -48,12 +46,6 @@ API_VERSIONS = 18
 
 _HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
-
-# kio raises KeyError for an unknown tagged field, ValueError for bad varints and unknown enum values, OverflowError for
-# durations and dates that Python cannot hold, and its own SerialError for the rest.
-_DAMAGE = (MalformedRequest, SerialError, ValueError, KeyError, OverflowError, IndexError, struct.error)
-
-Body = bytes | memoryview
 
 # Requests on the hot path are parsed by hand into classes of their own: (frame, position, version) -> value.
 _PARSERS: Mapping[int, Callable[[Body, int, int], Any]] = {0: parse_produce_request}
@@ -84,7 +76,7 @@ def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Req
     if codec is not None:
         try:
             request.entity = codec.parse(frame, position)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise _malformed(request, error) from None
     return request
 
@@ -94,7 +86,7 @@ def decode_one_batch(frame: Body, connection: ConnectionInfo | None = None) -> R
     request, codec, position = _head(frame, connection)
     try:
         request.entity = None if codec is None else parse_one_batch(frame, position, request.version)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _malformed(request, error) from None
     return None if request.entity is None else request
 
@@ -108,7 +100,7 @@ def decode_in_steps(frame: Body, connection: ConnectionInfo | None = None) -> Ge
                 request.entity = yield from parse_in_steps(frame, position, request.version)
             else:
                 request.entity = yield from read_in_steps(codec.entity, frame, position)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise _malformed(request, error) from None
     return request
 
@@ -279,17 +271,7 @@ def _request_codec(api_key: int, version: int) -> _RequestCodec:
     parser = _PARSERS.get(api_key)
     if parser is not None:
         return _RequestCodec(tagged, lambda frame, position: parser(frame, position, version), None)
-    read, check = entity_reader(entity), array_check(entity)
-
-    def parse(frame: Body, position: int) -> Any:
-        if check is not None:
-            check(frame, position)
-        try:
-            return read(frame, position)[0]
-        except KeyError:
-            return read(without_unknown_tags(frame, position, entity), 0)[0]
-
-    return _RequestCodec(tagged, parse, entity)
+    return _RequestCodec(tagged, entity_parser(entity), entity)
 
 
 @cache

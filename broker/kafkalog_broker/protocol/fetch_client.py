@@ -122,8 +122,8 @@ def _count(count: int, flexible: bool) -> bytes:
     return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
 
 
-def decode_fetch(body: memoryview, version: int) -> FetchAnswer:
-    """Read a response. Raises MalformedRequest for what is none."""
+def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
+    """Read a response. most: partitions that it may have. Raises MalformedRequest for what is none."""
     reader = _Reader(body, version >= _FLEXIBLE)
     try:
         throttle_ms, error, session_id = reader.i32(), 0, 0
@@ -132,7 +132,10 @@ def decode_fetch(body: memoryview, version: int) -> FetchAnswer:
         partitions: list[Fetched] = []
         for _ in range(reader.count()):
             topic = uuid.UUID(bytes=bytes(reader.take(16))) if version >= TOPIC_IDS else reader.string()
-            partitions += [_partition(reader, topic, version) for _ in range(reader.count())]
+            count = reader.count()
+            if count > most - len(partitions):
+                raise ValueError(f"more than the {most} partitions that were asked for")
+            partitions += [_partition(reader, topic, version) for _ in range(count)]
             reader.skip_tags()
         reader.skip_tags()
     except (struct.error, IndexError, ValueError) as problem:

@@ -6,13 +6,15 @@ import dataclasses
 import io
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.codec import request_class, response_class
+from kafkalog_broker.protocol.codec import api_name, request_class, response_class
+from kafkalog_broker.protocol.entity_parser import DAMAGE, entity_parser
 
 METADATA, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 3, 2, 23
 VERSIONS: Mapping[int, tuple[int, int]] = {METADATA: (4, 12), LIST_OFFSETS: (2, 7), OFFSET_FOR_LEADER_EPOCH: (2, 4)}
@@ -149,6 +151,11 @@ def _encoded(api_key: int, version: int, **fields: Any) -> bytes:
 
 def _decoded(api_key: int, version: int, body: memoryview) -> Any:
     try:
-        return entity_reader(response_class(api_key, version))(bytes(body), 0)[0]
-    except Exception as error:  # noqa: BLE001 - kio has no common class for what it raises
-        raise MalformedRequest(f"a response to API {api_key} version {version} cannot be read: {error}") from None
+        return _parser(api_key, version)(bytes(body), 0)
+    except DAMAGE as error:
+        raise MalformedRequest(f"a response to {api_name(api_key)} version {version} cannot be read: {error}") from None
+
+
+@cache
+def _parser(api_key: int, version: int) -> Callable[[bytes, int], Any]:
+    return entity_parser(response_class(api_key, version))

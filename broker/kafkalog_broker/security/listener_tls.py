@@ -9,11 +9,10 @@ from cryptography import x509
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.tls_settings import TlsSettings
+from kafkalog_broker.protocol.api_registry import ANONYMOUS
 from kafkalog_broker.security.certificates import Identity
 from kafkalog_broker.security.principal_mapping import distinguished_name, parse_rules, principal_name
 from kafkalog_broker.security.tls_context import tls_context
-
-ANONYMOUS = "User:ANONYMOUS"
 
 FileStates = tuple[tuple[int, int, int] | None, ...]
 """Time of modification in ns, size and inode of each file; None: it is not there."""

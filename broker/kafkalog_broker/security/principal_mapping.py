@@ -1,10 +1,15 @@
-"""Principals from certificates: a distinguished name as Java writes it, and ssl.principal.mapping.rules (KIP-371)."""
+"""Principals from certificates: a distinguished name as Java writes it, and ssl.principal.mapping.rules (KIP-371).
+
+A peer chooses the name, so the rules' patterns are RE2's, which take no more time than the name is long, whatever it
+holds. They mean what they mean in Java; what RE2 has not, or takes otherwise, is refused at start.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -29,14 +34,20 @@ _KEYWORDS = {
 
 _RULE = re.compile(r"(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<into>(?:\\.|[^\\/])*)/(?P<case>[LU]?)")
 _REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>[0-9]+)", re.DOTALL)
-_NAMED_GROUP = re.compile(r"\(\?<(?![=!])")
+_TOKEN = re.compile(r"\\Q.*?(?:\\E|$)|\\.|\(\?(?:P|[a-zA-Z-]*U)|&&|.", re.DOTALL)
+_OTHERWISE = ("\\0", "\\C", "(?")
+"""Octal numbers, bytes, flag U and Python's named groups: RE2 takes them, and Java otherwise or not at all."""
+
+MOST_CHARACTERS = 2_048
+"""Of a name that rules are applied to. All matches in it are replaced, so the worst pattern takes the square of it, 10
+ms. (The bounds of X.520 are 64 characters of most attributes.)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`pattern` None: DEFAULT, the name as it is. `case`: L, U or "" for the name that comes out."""
 
-    pattern: re.Pattern[str] | None
+    pattern: Any
     into: str = ""
     case: str = ""
 
@@ -47,7 +58,7 @@ class Rule:
             return None
         # As Java's replaceAll: every match of the pattern in the name, which may be an empty one at its end.
         result = self.pattern.sub(lambda match: _filled_in(self.into, match), name)
-        return {"L": result.lower, "U": result.upper}.get(self.case, lambda: result)()
+        return str({"L": result.lower, "U": result.upper}.get(self.case, lambda: result)())
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
@@ -70,6 +81,10 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 def principal_name(rules: Sequence[Rule], name: str) -> str:
     """What the first rule that matches makes of a distinguished name. Raises NotAuthenticated."""
+    if len(name) > MOST_CHARACTERS and any(rule.pattern is not None for rule in rules):
+        raise NotAuthenticated(
+            f"a distinguished name of {len(name)} characters, {RULES} is for at most {MOST_CHARACTERS}: {name[:100]}..."
+        )
     for rule in rules:
         result = rule.apply(name)
         if result is not None:
@@ -86,17 +101,35 @@ def _rule(found: re.Match[str], text: str) -> Rule:
     if found["default"]:
         return Rule(None)
     try:
-        pattern = re.compile(_NAMED_GROUP.sub("(?P<", found["pattern"]))
-    except re.error as error:
+        pattern = _compiled(found["pattern"])
+    except ValueError as error:
         raise ConfigError(
-            f"Invalid value {text[:200]} for configuration {RULES}: {found['pattern'][:200]} is no regular expression: "
-            f"{error}",
+            f"Invalid value {text[:200]} for configuration {RULES}: {found['pattern'][:200]} is no regular expression "
+            f"that is supported here (RE2): {error}",
             name=RULES,
         ) from None
     return Rule(pattern, found["into"], found["case"])
 
 
-def _filled_in(into: str, match: re.Match[str]) -> str:
+def _compiled(pattern: str) -> Any:
+    """Raises ValueError."""
+    import re2  # only where there are rules
+
+    in_class = False
+    for token in _TOKEN.findall(pattern):
+        if token.startswith(_OTHERWISE) or (in_class and token in ("[", "&&")):
+            raise ValueError(f"{token} means something else in Java")
+        in_class = token == "[" or (in_class and token != "]")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        said = error.args[0]
+        raise ValueError(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from None
+
+
+def _filled_in(into: str, match: Any) -> str:
     """`$1` replaced by the first group, as SslPrincipalMapper does: digits that name no group are text."""
 
     def group(reference: re.Match[str]) -> str:

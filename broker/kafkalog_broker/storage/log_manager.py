@@ -12,7 +12,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from kafkalog_broker.storage.flusher import RunBlocking
 from kafkalog_broker.storage.housekeeping import Housekeeping
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_broker.storage.log_dir_usage import LogDirUsage
-from kafkalog_broker.storage.log_directory import LogDirectories
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
 from kafkalog_broker.storage.log_loading import LogLoading
 from kafkalog_broker.storage.log_table import (
     CallSoon,
@@ -155,6 +155,15 @@ class LogManager:
             for partition in range(topic.partitions)
         )
         return [entry for entry in entries if entry is not None and entry.is_online and entry.leader_epoch is None]
+
+    def log_dirs(self) -> Sequence[LogDirectory]:
+        """All of them, those that have failed too."""
+        return self._table.dirs.all
+
+    def log_dir(self, topic: str, partition: int) -> LogDirectory | None:
+        """Where a partition lies; None when this broker has none such."""
+        entry = self._table.entries.get((topic, partition))
+        return None if entry is None else entry.log_dir
 
     def dirs(self) -> list[LogDirUsage]:
         """What DescribeLogDirs says of each log directory."""
@@ -352,6 +361,9 @@ class LogManager:
             entry.log.close()
         except BrokerError as error:
             _log.error("%s", error)
+        except Exception:  # noqa: BLE001 - a fault of ours: the other logs are closed all the same
+            _log.exception("%s could not be closed, and is recovered at the next start", entry.log.name)
+            return False
         return entry.log.failure is None
 
 

@@ -3,18 +3,25 @@
 Kafka's brokers get blocks of 1,000 from the controller (KIP-730). Here the end of the block taken last is in the file
 `kafkalog.producer-ids` of every log directory: `version` line, then the first id that no block holds. After a restart
 the rest of what was fetched is left unused: ids are never given twice.
+
+Where others gave ids out before, Kafka's metadata log says how far they came, and the ids in batches say it roughly: a
+client may have invented one, so that those above all that a cluster can have given out do not count.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.storage.cluster_producer_ids import next_of_cluster
 from kafkalog_broker.storage.flusher import RunBlocking
-from kafkalog_spark.errors import CorruptFile, CorruptSnapshot, UnsupportedFormat
-from kafkalog_spark.log.format.durable import replace_files
+from kafkalog_spark.errors import CorruptFile, CorruptLog, UnsupportedFormat
+from kafkalog_spark.log.format.durable import read_whole, replace_files
 from kafkalog_spark.log.format.names import PRODUCER_SNAPSHOT_SUFFIX
 from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot
 
@@ -24,10 +31,27 @@ FILE = "kafkalog.producer-ids"
 BLOCK = 1000
 _VERSION = "0"
 
+GIVEN_OUT = 2**52
+"""All ids that clusters have given out are below: at a million a second it takes 140 years. A client invented what lies
+above, where there may be no id left to give out."""
+
+LEAP = 4_000_000 * BLOCK
+"""Ids between those of a Kafka whose directory this was and ours: when that Kafka gets its directory back, it counts on
+from where it was, and must not give out what was given out here. It counts a block at each of its starts."""
+
+_COUNTED = 2 * GIVEN_OUT
+"""This broker, which begins not far above GIVEN_OUT at most, does not come to it either."""
+
+
+def largest_given(ids: npt.ArrayLike) -> int:
+    """The largest of the producer ids of batches that a cluster may have given out; -1 without any."""
+    some = np.asarray(ids, np.int64)
+    return int(some[some < GIVEN_OUT].max(initial=-1))
+
 
 class ProducerIds:
     """directories: the log directories, where the file is kept; the largest number found counts. Without any file ids
-    begin above those that the logs know, which a real Kafka may have written.
+    begin above those that a real Kafka may have given out: see `were_known`.
 
     run_blocking: where blocks are fetched, ahead of their use, since that waits for the disk. `next` and `is_empty` are
     for one thread. Raises CorruptFile.
@@ -38,6 +62,8 @@ class ProducerIds:
         self._paths = [directory / FILE for directory in directories]
         self._run_blocking = run_blocking
         known = [end for end in map(_read, self._paths) if end is not None]
+        self.were_known = bool(known)
+        """False: there was no file, and the records of `__transaction_state` may know of more ids: `stay_above`."""
         self._next = self._end = max(known) if known else _above_those_in_use(directories)
         self._fetching = threading.Lock()
         self._is_asked_for = False
@@ -59,13 +85,13 @@ class ProducerIds:
 
     def may_give(self, producer_id: int) -> bool:
         """Whether `next` might give out this id, or did."""
-        return producer_id >= self._next
+        return self._next <= producer_id < GIVEN_OUT
 
     def stay_above(self, producer_id: int) -> None:
         """Somebody else has given out this id, and may give out others of its block: none of them is given out here.
         On disk on return. Blocks; any thread, while nobody calls `next`. Raises OSError."""
         with self._fetching:
-            if producer_id >= self._next:
+            if self.may_give(producer_id):
                 end = (producer_id // BLOCK + 2) * BLOCK
                 replace_files(self._paths, f"{_VERSION}\n{end}\n".encode("ascii"))
                 self._next = self._end = end
@@ -87,21 +113,23 @@ class ProducerIds:
         return self._end - self._next <= BLOCK // 2
 
 
-def _above_those_in_use(directories: Iterable[Path]) -> int:
-    """The beginning of a block that no producer in the snapshots of any partition comes near: what was appended after
-    a log's last snapshot may be of the block after the one seen there."""
-    largest = -1
+def _above_those_in_use(directories: Sequence[Path]) -> int:
+    """0 where nobody gave out ids. Otherwise LEAP ids above the block that Kafka's metadata log, where it is here, says
+    is free, and above the producers in the snapshots of all partitions: what was appended after a log's last snapshot
+    may be of the block after the one seen there."""
+    free, largest = max(map(next_of_cluster, directories), default=0), -1
     for path in (path for directory in directories for path in directory.glob("*/*" + PRODUCER_SNAPSHOT_SUFFIX)):
         try:
-            largest = max([largest, *(entry.producer_id for entry in read_producer_snapshot(path))])
-        except (CorruptSnapshot, UnsupportedFormat, OSError) as error:
+            largest = max(largest, largest_given([entry.producer_id for entry in read_producer_snapshot(path)]))
+        except (CorruptLog, UnsupportedFormat, OSError) as error:
             _logger.warning("a producer snapshot cannot be read, ids in it are not known: %s", error)
-    return 0 if largest < 0 else (largest // BLOCK + 2) * BLOCK
+    above = free if largest < free else (largest // BLOCK + 2) * BLOCK
+    return above and above + LEAP
 
 
 def _read(path: Path) -> int | None:
     try:
-        text = path.read_text("ascii", "replace")
+        text = read_whole(path).decode("ascii", "replace")
     except FileNotFoundError:
         return None
     lines = text.split("\n")
@@ -109,4 +137,12 @@ def _read(path: Path) -> int | None:
         raise CorruptFile(
             f"expected a line with version {_VERSION} and one with a producer id, found {text[:40]!r}", path=str(path)
         )
+    if len(lines[1]) > len(str(_COUNTED)) or int(lines[1]) > _COUNTED:
+        _logger.warning(
+            "%s says %s, which cannot be reached by counting: an id that a client invented was believed. It is left "
+            "out, and ids begin above those that are in the logs",
+            path,
+            lines[1][:40],
+        )
+        return None
     return int(lines[1])

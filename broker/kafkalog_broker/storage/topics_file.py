@@ -24,6 +24,7 @@ from typing import Any
 
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.log.format.durable import read_whole
 from kafkalog_spark.log.format.names import valid_topic_name
 from kafkalog_spark.log.format.partition_metadata import uuid_from_text, uuid_to_text
 
@@ -31,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 TOPICS_FILE = "kafkalog.topics.json"
 VERSION = 0
+_MOST_BYTES = 1 << 30
+"""A million topics have 100 MB."""
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -120,7 +123,7 @@ def read_registry(log_dir: LogDirectory) -> RegistryState | None:
     UnsupportedFormat for the file of a later release."""
     path = log_dir.path / TOPICS_FILE
     try:
-        return parse_registry(path.read_bytes())
+        return parse_registry(read_whole(path, _MOST_BYTES))
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
@@ -23,10 +24,10 @@ from kafkalog_spark.log.format.checkpoint import (
     parse_offset_checkpoint,
 )
 from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.format.names import DirKind
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.small_files import parsed_file
+from kafkalog_spark.log.read.small_files import parsed_file, read_meta_properties
 from kafkalog_spark.log.store.interface import Store
 
 CHECKPOINTS = (
@@ -58,20 +59,19 @@ def read_dir_files(path: str, store: Store, findings: Findings) -> DirFiles:
     closed = names.CLEAN_SHUTDOWN_FILE in store.list(path).names
     checkpoints = {}
     for name in CHECKPOINTS:
-        checkpoints[name] = _read(findings, store, os.path.join(path, name), parse_offset_checkpoint) or {}
-    _read(findings, store, os.path.join(path, META_PROPERTIES_FILE), parse_meta_properties)
+        file = os.path.join(path, name)
+        checkpoints[name] = _read(findings, file, partial(parsed_file, store, file, parse_offset_checkpoint)) or {}
+    _read(findings, os.path.join(path, META_PROPERTIES_FILE), partial(read_meta_properties, store, path))
     return DirFiles(closed, checkpoints)
 
 
-def _read(findings: Findings, store: Store, file: str, parse: Callable[[bytes], T]) -> T | None:
+def _read(findings: Findings, file: str, read: Callable[[], T]) -> T | None:
     try:
-        return parsed_file(store, file, parse)
+        return read()
     except FileNotFoundError:
         return None
-    except (CorruptFile, UnsupportedFormat) as error:
-        findings.add_error(error, file)
-    except OSError as error:
-        findings.add(Severity.ERROR, file, Fault(f"cannot be read: {error.strerror}"))
+    except (CorruptFile, UnsupportedFormat, OSError) as error:
+        findings.add_unreadable(error, file)
     return None
 
 

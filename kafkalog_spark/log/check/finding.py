@@ -15,7 +15,7 @@ MOST_OF_A_FILE = 10
 
 
 class Severity(Enum):
-    """ERROR: no broker leaves such a thing. NOTE: a crash does, and the next start of a broker puts it right."""
+    """ERROR: no broker leaves such a thing. NOTE: brokers do, running or after a crash, and it does no harm."""
 
     ERROR = "error"
     NOTE = "note"
@@ -82,6 +82,13 @@ class Findings:
         """Take an exception of this package as a finding of severity ERROR."""
         what = error.what if error.hint is None else f"{error.what} ({error.hint})"
         self.add(Severity.ERROR, error.path or path, Fault(what, error.position, error.offset), topic_partition)
+
+    def add_unreadable(self, error: KafkalogError | OSError, path: str, topic_partition: str | None = None) -> None:
+        """Take what kept a file from being read as a finding of severity ERROR."""
+        if isinstance(error, KafkalogError):
+            self.add_error(error, path, topic_partition)
+        else:
+            self.add(Severity.ERROR, path, Fault(f"cannot be read: {error.strerror}"), topic_partition)
 
     def tell_rest(self) -> None:
         """Say of which files more was found than was listed."""

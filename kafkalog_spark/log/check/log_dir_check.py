@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.log.check.dir_files import (
     DirFiles,
     check_checkpoints,
@@ -21,24 +21,30 @@ from kafkalog_spark.log.check.dir_files import (
     check_topic_ids,
     read_dir_files,
 )
-from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
+from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.checkpoint import (
+    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     TopicPartition,
 )
+from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.directory_listing import log_bytes
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
+from kafkalog_spark.log.read.root_places import LOG_DIR_MARKS
 from kafkalog_spark.log.read.tiered_place import TieredPlace
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.store.storage_options import StorageOptions
+
+
+_OF_PARTITION = (PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)
 
 
 @dataclass(slots=True)
@@ -69,6 +75,7 @@ def check_log_dirs(
     each is checked alone.
     """
     dirs = LogDirs.open(paths, storage, tier)
+    _refuse_what_only_has_such_names(dirs)
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
     tiers = [place for place in dirs.places.values() if isinstance(place, TieredPlace)]
@@ -97,8 +104,7 @@ def check_log_dirs(
             try:
                 result.partitions[key] = check.run()
             except OSError as error:
-                what = f"cannot be read: {error.strerror}"
-                result.findings.add(Severity.ERROR, error.filename or place.directory, Fault(what), log.name)
+                result.findings.add_unreadable(error, error.filename or place.directory, log.name)
     remote_results = {(place.topic, place.partition): _check_tier(place, result, count, records) for place in tiers}
     for path, said in of_path.items():
         check_checkpoints(path, said, dirs.places, result.partitions, result.findings, closed=closed or said.closed)
@@ -108,6 +114,31 @@ def check_log_dirs(
     result.findings.tell_rest()
     result.bytes = done
     return result
+
+
+def _refuse_what_only_has_such_names(dirs: LogDirs) -> None:
+    """Raise NotALogDirectory for a local directory that holds nothing of Kafka's but directories with names like
+    x-1: of those, and of all else in it, there would be a note each."""
+    for path, store in dirs.roots:
+        of_root = [place.directory for place in dirs.places.values() if place.log_dir == path]
+        tiered = any(isinstance(place, TieredPlace) and place.remote for place in dirs.places.values())
+        if not of_root or tiered or store.remote or LOG_DIR_MARKS & set(store.list(path).names):
+            continue
+        if not any(map(_may_be_partition, of_root)):
+            raise NotALogDirectory(
+                f"is not a Kafka log directory: {os.path.basename(of_root[0])} in it is named like a partition's "
+                "directory, but has no file of a partition, nor has another one, and there is no meta.properties",
+                path=path,
+                hint="give what log.dirs names",
+            )
+
+
+def _may_be_partition(directory: str) -> bool:
+    try:
+        found = os.listdir(directory)
+    except OSError:
+        return True  # whoever opens it says what is wrong
+    return any(names.parse_segment_file(name) or name in _OF_PARTITION for name in found)
 
 
 def _lies_in(root: str, place: TieredPlace) -> bool:

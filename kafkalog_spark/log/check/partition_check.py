@@ -14,14 +14,14 @@ from kafkalog_spark.log.check.producer_check import ProducerCheck
 from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, parse_leader_epochs
+from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.own_files import OWN_FILES, UNFINISHED
-from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata, uuid_to_text
-from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, uuid_to_text
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.small_files import parsed_file
+from kafkalog_spark.log.read.small_files import read_leader_epochs, read_partition_metadata, read_producer_snapshot
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.check.record_check import RecordCheck
@@ -163,8 +163,12 @@ class PartitionCheck:
                 self._note(name, "is no file of a partition")
             elif file is not None and file.transient_suffix is None and file.suffix != names.LOG_SUFFIX:
                 self._note(name, "is an index without a .log; the next start of a broker removes it")
+            elif file is not None and file.transient_suffix == names.DELETED_SUFFIX:
+                self._note(
+                    name, "is of a deleted segment; a broker removes it after file.delete.delay.ms, or at its start"
+                )
             else:
-                self._note(name, "is left over from a deletion, a cleaning or a crash; the next start removes it")
+                self._note(name, "is left over from a cleaning or a crash; the next start of a broker removes it")
 
     def _note(self, name: str, what: str) -> None:
         self.findings.add(Severity.NOTE, self._path(name), Fault(what), self.log.name)
@@ -172,33 +176,33 @@ class PartitionCheck:
     def _topic_id(self) -> str | None:
         path = self._path(PARTITION_METADATA_FILE)
         try:
-            return uuid_to_text(parsed_file(self.log.store, path, parse_partition_metadata).topic_id)
+            return uuid_to_text(read_partition_metadata(self.log.store, self.log.directory).topic_id)
         except FileNotFoundError:
             return None
-        except CorruptLog as error:
-            self.findings.add_error(error, path, self.log.name)
+        except (CorruptLog, OSError) as error:
+            self.findings.add_unreadable(error, path, self.log.name)
             return None
 
     def _read_epochs(self) -> list[EpochEntry]:
         path = self._path(LEADER_EPOCH_CHECKPOINT)
         try:
-            return parsed_file(self.log.store, path, parse_leader_epochs)
+            return read_leader_epochs(self.log.store, self.log.directory)
         except FileNotFoundError:
             return []
-        except (CorruptLog, UnsupportedFormat) as error:
-            self.findings.add_error(error, path, self.log.name)
+        except (CorruptLog, UnsupportedFormat, OSError) as error:
+            self.findings.add_unreadable(error, path, self.log.name)
             return []
 
     def _read_snapshots(self) -> None:
         for offset, name in names.producer_snapshots(self.log.names):
             path = self._path(name)
             try:
-                entries = parsed_file(self.log.store, path, parse_producer_snapshot)
+                entries = read_producer_snapshot(self.log.store, path)
                 self._snapshots.append((offset, path, entries))
             except FileNotFoundError:
                 continue
-            except (CorruptLog, UnsupportedFormat) as error:
-                self.findings.add_error(error, path, self.log.name)
+            except (CorruptLog, UnsupportedFormat, OSError) as error:
+                self.findings.add_unreadable(error, path, self.log.name)
 
     def _open_at(self, first: int) -> dict[int, int] | None:
         """Producer id to first offset of the transactions open before the first batch; None when nothing tells them."""

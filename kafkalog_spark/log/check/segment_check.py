@@ -17,7 +17,7 @@ from kafkalog_spark.log.format.transaction_index import AbortedTransaction, pars
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.log_end import judge_tail
-from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
 
 
 @dataclass(slots=True)
@@ -49,6 +49,9 @@ class SegmentCheck:
     def run(self, file: SegmentFile, batches: BatchCheck) -> SegmentResult:
         """Check one segment. Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
         may_be_written = file.is_last and not self.closed
+        if file.excess:
+            fault = Fault(too_large(file.size + file.excess), file.size)
+            self.findings.add(Severity.ERROR, file.path, fault, self.topic_partition)
         # Read before the batches are: a live index may tell of batches that come after them.
         offsets = OffsetIndexCheck(
             self._index(file, file.files.offset_index, offset_index.ENTRY_SIZE), file.base_offset
@@ -81,8 +84,8 @@ class SegmentCheck:
             return parse_transaction_index(file.read_index(name, TRANSACTION_ENTRY_SIZE), file.base_offset)
         except FileNotFoundError:
             return []
-        except CorruptIndex as error:
-            self.findings.add_error(error, path, self.topic_partition)
+        except (CorruptIndex, OSError) as error:
+            self.findings.add_unreadable(error, path, self.topic_partition)
             return []
 
     def _walk(
@@ -174,6 +177,9 @@ class SegmentCheck:
         try:
             return file.read_index(name, entry_size)
         except FileNotFoundError:
+            return b""
+        except OSError as error:
+            self.findings.add_unreadable(error, self._path(file, name), self.topic_partition)
             return b""
 
     def _padding(self, path: str, size: int) -> None:

@@ -16,7 +16,7 @@ from kafkalog_spark.log.check.dir_files import (
     check_topic_ids,
     read_dir_files,
 )
-from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
+from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck
 from kafkalog_spark.log.check.tier_check import TierCheck
 from kafkalog_spark.log.format import names
@@ -58,9 +58,7 @@ def _check_local(place: PartitionPlace, findings: Findings) -> None:
             findings.add_error(error, place.directory, name)
         return
     except OSError as error:
-        findings.add(
-            Severity.ERROR, error.filename or place.directory, Fault(f"cannot be read: {error.strerror}"), name
-        )
+        findings.add_unreadable(error, error.filename or place.directory, name)
         return
     check_checkpoints(place.log_dir, said, {key: place}, {key: found}, findings, closed=said.closed)
 

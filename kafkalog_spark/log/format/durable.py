@@ -1,17 +1,22 @@
 """State files: how they are read, and replaced so that a crash at any instant leaves the old content or the new, whole.
 
 Kafka does the same with its checkpoints, partition.metadata and meta.properties (Utils.atomicMoveWithFallback).
+
+Whoever may write to a log directory chooses what its names stand for: a pipe of a checkpoint's name would keep an open
+waiting, a device or a sparse file would never end. `open_regular` opens every file that others may have made.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import CorruptFile, KafkalogError
 
 Content = TypeVar("Content")
 
@@ -24,10 +29,33 @@ TEMPORARY_SUFFIX = ".tmp"
 """What Kafka calls the file written aside; a left-over one is overwritten by the next write."""
 
 
+NOT_REGULAR = "is not a regular file"
+MOST_STATE_BYTES = 64 << 20
+"""Of a file that is read whole, unless its kind says less: a checkpoint of a million partitions has 50 MB."""
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """A file descriptor. A file that it makes may be read by all. Raises FileNotFoundError, OSError with NOT_REGULAR
+    for a pipe, a socket, a device or a directory, and other OSErrors."""
+    # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
+    for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY"):
+        flags |= getattr(os, name, 0)
+    try:
+        fd = os.open(path, flags, FILE_MODE)
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.EISDIR):  # ENXIO: a socket
+            raise
+        raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(path)) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(path))
+    return fd
+
+
 @contextmanager
 def descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterator[int]:
-    """A file descriptor, closed when the block ends. A file that it makes may be read by all. Raises OSError."""
-    fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+    """As `open_regular`, closed when the block ends."""
+    fd = open_regular(path, flags)
     try:
         yield fd
     finally:
@@ -41,30 +69,62 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def read_state(path: str | os.PathLike[str], parse: Callable[[bytes], Content]) -> Content | None:
-    """`parse` of the file's bytes, None when there is no such file. What it raises names the file. Raises OSError for
-    every other trouble."""
+def read_whole(path: str | os.PathLike[str], most: int = MOST_STATE_BYTES) -> bytes:
+    """A small file's bytes. Raises CorruptFile for one of more than `most` bytes, of which none is read,
+    FileNotFoundError, OSError."""
+    with descriptor(path) as fd:
+        size = os.fstat(fd).st_size
+        if size > most:
+            raise _too_large(f"{size}", path)
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
+
+
+def parsed(
+    read: Callable[[int], bytes], parse: Callable[[bytes], Content], path: str, most: int = MOST_STATE_BYTES
+) -> Content:
+    """`parse` of a file's bytes; its errors get the path. read: called with how many bytes at most. Raises CorruptFile
+    for a file of more than `most` bytes, of which no more are read."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return None
-    try:
+        data = read(most + 1)
+        if len(data) > most:
+            raise _too_large(f"more than {most}", path)
         return parse(data)
     except KafkalogError as error:
-        raise error.at(path=os.fspath(path)) from None
+        raise error.at(path=path) from None
+
+
+def _too_large(size: str, path: str | os.PathLike[str]) -> CorruptFile:
+    return CorruptFile(f"it has {size} bytes, and no broker writes so many into such a file", path=os.fspath(path))
+
+
+def read_state(
+    path: str | os.PathLike[str], parse: Callable[[bytes], Content], most: int = MOST_STATE_BYTES
+) -> Content | None:
+    """`parse` of the file's bytes, None when there is no such file. What it raises names the file. Raises CorruptFile
+    for a file of more than `most` bytes, OSError for every other trouble."""
+    try:
+        return parsed(lambda size: read_whole(path, size), parse, os.fspath(path), most)
+    except FileNotFoundError:
+        return None
 
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
-    """Return when what has been written to the file is on disk. Raises OSError."""
-    with descriptor(path) as fd:
-        os.fsync(fd)
+    """Return when what has been written to the file, or changed in the directory, is on disk. Raises OSError."""
+    _fsync(path, getattr(os, "O_NONBLOCK", 0))  # which no pipe keeps waiting
 
 
 def fsync_directory(path: str | os.PathLike[str]) -> None:
     """Return when the directory's entries are on disk: files made, renamed and removed in it before now."""
-    with descriptor(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+    _fsync(path, os.O_DIRECTORY)
+
+
+def _fsync(path: str | os.PathLike[str], flags: int) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+    try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import ClassVar, Self
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
-from kafkalog_spark.log.format.durable import FILE_MODE
+from kafkalog_spark.log.format.durable import open_regular
+from kafkalog_spark.log.format.layout import LEGACY_MIN_SIZE, MAX_INT32
 
 MAX_INDEX_SIZE = 10 * 1024 * 1024
 """Bytes; Kafka's default of segment.index.bytes."""
@@ -21,7 +22,6 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 """Offsets in an index are i32, relative to the base offset of the segment; so are positions."""
 
 _READ_SIZE = 240 * 1024  # a multiple of both entry sizes (8 and 12 bytes), large enough for one read a usual index
-_MAX_FILE_SIZE = 2**31 - 1  # segment.index.bytes is an i32: nothing after this was written by a broker
 
 
 def check_size(size: int, entry_size: int, kind: str) -> None:
@@ -44,31 +44,31 @@ def check_last_offset(relative: int, base_offset: int, position: int) -> None:
 def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
     """As entries_of; empty when there is no such file. Raises OSError for every trouble but a missing file."""
     try:
-        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+        with open(open_regular(path), "rb", buffering=0) as file:
             return entries_of(lambda _, size: file.read(size), entry_size)
     except FileNotFoundError:
         return b""
 
 
-def entries_of(read: Callable[[int, int], bytes], entry_size: int) -> bytes:
-    """An index file's bytes, without most of the zeros that pad it. read: gives the bytes at (position, size), called
-    from the file's beginning on.
+def most_index_bytes(log_size: int, entry_size: int) -> int:
+    """How many bytes of an index may be entries: each of them is about a batch of the .log, of 26 bytes at least."""
+    return max(MAX_INDEX_SIZE, log_size // LEGACY_MIN_SIZE[0] * entry_size)
+
+
+def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = MAX_INT32) -> bytes:
+    """An index file's bytes, at most about `most` of them, without most of the zeros that pad it. read: gives the bytes
+    at (position, size), called from the file's beginning on. (segment.index.bytes is an i32.)
 
     Reading stops after the first piece that ends in an entry of zeros: what follows is padding, up to 10 MiB of it.
     """
     pieces: list[bytes] = []
     size = 0
-    while size < _MAX_FILE_SIZE and (piece := read(size, _READ_SIZE)):
+    while size < most and (piece := read(size, _READ_SIZE)):
         pieces.append(piece)
         size += len(piece)
         if len(piece) < _READ_SIZE or not any(piece[-entry_size:]):
             break
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # a pipe of that name would keep an open waiting for somebody who writes; a read of one gives nothing
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class IndexFile:
@@ -116,7 +116,7 @@ class IndexFile:
         self.path = os.fspath(path)
         self.base_offset = base_offset
         self.max_index_size = max(max_index_size, self.ENTRY_SIZE)
-        self._fd = os.open(self.path, flags | os.O_CLOEXEC, FILE_MODE)
+        self._fd = open_regular(self.path, flags)
         self.max_entries = 0
         self._set_entries(0)
 

@@ -86,6 +86,8 @@ NO_LEADER_EPOCH = -1
 MIN_RECORD_SIZE = 7
 MAX_INT32 = 2**31 - 1
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
+MAX_TIMESTAMP_MS = MAX_INT64 // 1000
+"""Larger ones (or smaller than the negative) overflow when ms become us; the connector fails on them too."""
 MAX_SEGMENT_SIZE = MAX_INT32
 """Bytes of a .log file: positions in it are Java ints."""
 

@@ -20,6 +20,8 @@ from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.log.format.durable import read_state, replace_file
 
 META_PROPERTIES_FILE = "meta.properties"
+MOST_BYTES = 1 << 20
+"""Of meta.properties: a broker writes five lines and its own keys."""
 VERSION_ZOOKEEPER = 0
 VERSION_KRAFT = 1
 
@@ -114,7 +116,7 @@ def format_meta_properties(meta: MetaProperties, date: datetime.datetime) -> byt
 
 def read_meta_properties(path: str | os.PathLike[str]) -> MetaProperties | None:
     """As `parse_meta_properties`; None when there is no such file."""
-    return read_state(path, parse_meta_properties)
+    return read_state(path, parse_meta_properties, MOST_BYTES)
 
 
 def write_meta_properties(path: str | os.PathLike[str], meta: MetaProperties, date: datetime.datetime) -> None:

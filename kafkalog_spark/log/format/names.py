@@ -152,11 +152,10 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 def producer_snapshots(names: Iterable[str]) -> list[tuple[int, str]]:
     """(offset, file name) of the producer snapshots in a listing, by offset; the offset is the next one to write."""
-    parsed = ((parse_segment_file(name), name) for name in names)
     return sorted(
         (file.base_offset, name)
-        for file, name in parsed
-        if file and file.suffix == PRODUCER_SNAPSHOT_SUFFIX and file.transient_suffix is None
+        for name in names
+        if name.endswith(PRODUCER_SNAPSHOT_SUFFIX) and (file := parse_segment_file(name))
     )
 
 

@@ -18,6 +18,8 @@ from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.log.format.durable import read_state, replace_file
 
 PARTITION_METADATA_FILE = "partition.metadata"
+MOST_BYTES = 4 << 10
+"""Of partition.metadata: two lines, of 45 bytes."""
 VERSION = 0
 
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -75,7 +77,7 @@ def format_partition_metadata(metadata: PartitionMetadata) -> bytes:
 
 def read_partition_metadata(path: str | os.PathLike[str]) -> PartitionMetadata | None:
     """As `parse_partition_metadata`; None when there is no such file (brokers before 2.8)."""
-    return read_state(path, parse_partition_metadata)
+    return read_state(path, parse_partition_metadata, MOST_BYTES)
 
 
 def write_partition_metadata(path: str | os.PathLike[str], metadata: PartitionMetadata, *, sync: bool = True) -> None:

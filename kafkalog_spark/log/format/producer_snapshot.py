@@ -20,12 +20,14 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptSnapshot, UnsupportedFormat
 from kafkalog_spark.log.format.checksum import crc32c
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.log.format.durable import parsed, read_whole, replace_file
 from kafkalog_spark.log.format.layout import NO_SEQUENCE
 
 VERSION = 1
 NO_TRANSACTION = -1
 
+MOST_BYTES = 128 << 20
+"""Of a snapshot: almost three million producers of one partition, whose ids expire after a day."""
 _HEAD = struct.Struct(">hIi")
 _CRC_FROM = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -94,13 +96,9 @@ def format_producer_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
 
 
 def read_producer_snapshot(path: str | os.PathLike[str]) -> list[ProducerEntry]:
-    """As `parse_producer_snapshot`. Raises OSError, FileNotFoundError too: no snapshot is not an empty one."""
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
-        return parse_producer_snapshot(data)
-    except (CorruptSnapshot, UnsupportedFormat) as error:
-        raise error.at(path=os.fspath(path)) from None
+    """As `parse_producer_snapshot`, and CorruptFile. Raises OSError, FileNotFoundError too: no snapshot is not an empty
+    one."""
+    return parsed(lambda size: read_whole(path, size), parse_producer_snapshot, os.fspath(path), MOST_BYTES)
 
 
 def write_producer_snapshot(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from kafkalog_spark.errors import CorruptIndex
-from kafkalog_spark.log.format.durable import FILE_MODE, read_state
+from kafkalog_spark.log.format.durable import open_regular, read_state
 
 ENTRY_SIZE = 34
 VERSION = 0
@@ -165,7 +165,7 @@ class TransactionIndexWriter:
             os.close(fd)
 
     def _open(self) -> None:
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
 
     def __enter__(self) -> Self:
         return self

@@ -6,9 +6,9 @@ import numpy as np
 from numba import njit
 
 from kafkalog_spark.log.format import layout
+from kafkalog_spark.log.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.log.kernels.primitives import crc_of, kernel, read_i32, read_i64, read_u32
 from kafkalog_spark.log.kernels.rows import (
-    MAX_TIMESTAMP_MS,
     C,
     L,
     M,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from kafkalog_spark.log.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel, load_u64, short_varint, varint, varint32
 from kafkalog_spark.log.kernels.rows import (
-    MAX_TIMESTAMP_MS,
     C,
     L,
     Status,

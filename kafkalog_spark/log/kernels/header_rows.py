@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkalog_spark.log.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.log.kernels.primitives import kernel
-from kafkalog_spark.log.kernels.rows import MAX_TIMESTAMP_MS, C, L, Status, U, is_member
+from kafkalog_spark.log.kernels.rows import C, L, Status, U, is_member
 
 
 @kernel

@@ -136,9 +136,6 @@ FAULTS = {
     Status.EMPTY: "a compressed message set holds no message",
 }
 
-MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
-"""Larger ones (or smaller than the negative) overflow when ms become us; the connector fails on them too."""
-
 
 @njit
 def is_member(values, value):  # type: ignore[no-untyped-def]

@@ -12,10 +12,11 @@ from kafkalog_spark.log.format.names import LOG_SUFFIX, PartitionDir
 
 def partition_dirs(log_dir: str | os.PathLike[str]) -> Iterator[tuple[PartitionDir, str]]:
     """(name taken apart, path) of the partitions' directories in a log directory, of every kind. Raises OSError."""
-    for entry in os.scandir(log_dir):
-        parsed = names.parse_partition_dir(entry.name) if entry.is_dir() else None
-        if parsed is not None:
-            yield parsed, entry.path
+    with os.scandir(log_dir) as entries:
+        for entry in entries:
+            parsed = names.parse_partition_dir(entry.name) if entry.is_dir() else None
+            if parsed is not None:
+                yield parsed, entry.path
 
 
 def log_files(directory: str | os.PathLike[str]) -> dict[int, os.stat_result]:
@@ -23,8 +24,7 @@ def log_files(directory: str | os.PathLike[str]) -> dict[int, os.stat_result]:
     with what the system says of them. Raises OSError."""
     found: dict[int, os.stat_result] = {}
     for entry in os.scandir(directory):
-        file = names.parse_segment_file(entry.name)
-        if file is not None and file.suffix == LOG_SUFFIX and file.transient_suffix is None:
+        if entry.name.endswith(LOG_SUFFIX) and (file := names.parse_segment_file(entry.name)):
             with suppress(FileNotFoundError):  # gone since it was listed
                 found[file.base_offset] = entry.stat()
     return dict(sorted(found.items()))

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.log.format.names import SegmentFiles, live_segments, producer_snapshots
-from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, still_there
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
-from kafkalog_spark.log.read.small_files import parsed_file
+from kafkalog_spark.log.read.small_files import read_producer_snapshot
 from kafkalog_spark.log.store.interface import FileFacts, Store
 from kafkalog_spark.log.store.local_store import LOCAL
 
@@ -292,7 +292,7 @@ class PartitionLog:
 
     def read_snapshot(self, path: str) -> list[ProducerEntry]:
         """One of `snapshots_up_to`. Raises CorruptSnapshot, UnsupportedFormat, OSError."""
-        return parsed_file(self.store, path, parse_producer_snapshot)
+        return read_producer_snapshot(self.store, path)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
         """[start, end) in runs by how aborted transactions are found. A .txnindex of a log directory is not asked:

@@ -228,7 +228,10 @@ def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> boo
         found = find_batch_behind(file, found.position, lowest)
     state.stopped_by = None
     if found is None:
-        state.next_offset = max(state.next_offset, end or state.next_offset)
+        if end is None:  # a last batch whose records cannot be read has offsets of the log all the same
+            header = file.proven_header(damaged)
+            end = state.next_offset if header is None else header.last_offset + 1
+        state.next_offset = max(state.next_offset, end)
         return False
     state.position, state.lowest_offset = found.position, found.base_offset
     state.next_offset = max(state.next_offset, found.base_offset)

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from kafkalog_spark.errors import CorruptChunk, CorruptLog
+from kafkalog_spark.errors import CorruptChunk, CorruptLog, UnsupportedFormat
 from kafkalog_spark.log.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.log.format.index_file import entries_of
 from kafkalog_spark.log.format.names import SegmentFiles
@@ -22,7 +22,6 @@ from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, parse_pro
 from kafkalog_spark.log.format.transaction_index import AbortedTransaction, parse_transaction_index
 from kafkalog_spark.log.read.root_places import RemoteDir
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.small_files import MOST_BYTES
 from kafkalog_spark.log.store.interface import FileFacts, OpenFile, Store
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunk_index import ChunkIndex
@@ -38,6 +37,11 @@ _INDEX_FILES = {
 DECODED_BLOCK = 4 << 20
 """Bytes of a block of chunks, at least one chunk: as long as it is being decoded, what was fetched is there as well."""
 
+MOST_OF_CHUNK = 128 << 20
+"""Bytes. The plugin takes a chunk.size of up to 2^30-1, and its documentation has 4 MiB: a chunk of 1 GB of zeros comes
+out of an object of 30 kB, and a worker holds two to three times a chunk."""
+_MOST_OF_INDEX = 256 << 20
+"""Bytes of a file alongside the .log: an offset index with an entry for each batch of 300 bytes has 30 MB."""
 _log = logging.getLogger(__name__)
 
 
@@ -109,6 +113,7 @@ def open_remote(
             _log.warning("mode=DROPMALFORMED: %s", wrong)
         plain = manifest is None or manifest.plain
         if manifest is not None and not plain:
+            _check_chunk_size(manifest, held, topic_partition)
             codec = ChunkCodec.of(manifest, keys)
             facts = facts or FileFacts(file.size, "")
             file = _chunked(file, store, held.log_path, facts, manifest.chunks, codec, pass_over_damage)
@@ -126,6 +131,21 @@ def open_remote(
         remote=store.remote or not plain,
         pass_over_damage=pass_over_damage,
     )
+
+
+def _check_chunk_size(manifest: SegmentManifest, held: HeldSegment, topic_partition: str) -> None:
+    """Raise UnsupportedFormat for chunks that nobody should hold in memory, whatever somebody wrote into a manifest."""
+    chunks = manifest.chunks
+    largest = max(min(chunks.original_chunk_size, chunks.original_file_size), int(chunks.sizes.max(initial=0)))
+    if largest > MOST_OF_CHUNK:
+        raise UnsupportedFormat(
+            f"its chunks have {largest} bytes (originalChunkSize {chunks.original_chunk_size}), and those of more than "
+            f"{MOST_OF_CHUNK} are not read: a chunk is turned back as a whole, in memory",
+            topic_partition=topic_partition,
+            path=held.path_of(RemoteFile.MANIFEST) if RemoteFile.MANIFEST in held.objects else held.log_path,
+            hint="upload such segments with a smaller chunk.size (the plugin's documentation has 4 MiB), or read them "
+            "through a broker",
+        )
 
 
 def _wrong_size(held: HeldSegment, size: int) -> CorruptLog | None:
@@ -211,11 +231,11 @@ def index_bytes(held: HeldSegment, keys: KeyRing, file: RemoteFile) -> bytes:
         return b""
     store, manifest = held.place.store, held.manifest
     if manifest is None:
-        return store.read_all(held.path_of(file), MOST_BYTES)
+        return store.read_all(held.path_of(file), _MOST_OF_INDEX)
     codec = ChunkCodec.of(manifest, keys)
     if manifest.indexes is None:  # before October 2023 each was an object of its own
         path = held.path_of(file)
-        data = store.read_all(path, MOST_BYTES)
+        data = store.read_all(path, _MOST_OF_INDEX)
         return bytes(codec.index(data, IndexPlace(0, len(data)), path))
     place = manifest.indexes[file]
     if not place.size:

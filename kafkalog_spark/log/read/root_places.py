@@ -30,7 +30,7 @@ from kafkalog_spark.log.tiered.remote_names import (
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.tiered.tier_options import LAYOUT_OPTION, TierOptions
 
-_MARKS = (META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE)
+LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE})
 """A directory with one of these is a log directory even when it holds no partition yet."""
 REQUESTS = 16
 """Requests at once where many are needed: stores answer thousands a second, each after 20 to 100 ms."""
@@ -87,7 +87,7 @@ def root_places(root: Root, options: TierOptions) -> RootPlaces:
         found = True
         if parsed.kind is DirKind.LIVE:
             places.append(PartitionPlace(parsed.topic, parsed.partition, os.path.join(path, name), store))
-    if not found and own is None and not any(mark in listing.names for mark in _MARKS):
+    if not found and own is None and not LOG_DIR_MARKS & set(listing.names):
         raise _no_log_directory(path, listing)
     return RootPlaces(places)
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from kafkalog_spark.errors import CorruptBatch, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.log.format import layout, offset_index, time_index
 from kafkalog_spark.log.format.batch_header import (
     HEADER_SIZES,
@@ -21,7 +21,7 @@ from kafkalog_spark.log.format.batch_header import (
     parse_header,
     parse_prefix,
 )
-from kafkalog_spark.log.format.index_file import entries_of
+from kafkalog_spark.log.format.index_file import entries_of, most_index_bytes
 from kafkalog_spark.log.format.names import SegmentFiles
 from kafkalog_spark.log.format.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
 from kafkalog_spark.log.format.time_index import TimeIndex, parse_time_index
@@ -48,7 +48,8 @@ class SegmentFile:
     file: the bytes. files: names in `directory`. next_base_offset: where the next segment begins, None for the last
     one. remote: each read may be a request. pass_over_damage: whoever walks its headers goes on after damage instead of
     raising. begin, size: the bytes [begin, size) are read, all of the file unless it is a `part`; first_offset: the
-    lowest that may lie in them. `bytes_read` counts what was read. Every read of an object that has gone or was
+    lowest that may lie in them. excess: bytes of the file beyond those that a segment may have, which nothing reads.
+    `bytes_read` counts what was read. Every read of an object that has gone or was
     replaced since it was listed raises FileNotFoundError.
     """
 
@@ -76,7 +77,8 @@ class SegmentFile:
         self.path = os.path.join(directory, files.log)
         self.bytes_read = 0
         self.begin = 0
-        self.size = file.size
+        self.size = min(file.size, layout.MAX_SEGMENT_SIZE)
+        self.excess = file.size - self.size
         self.first_offset = files.base_offset
         self.is_whole = True
 
@@ -95,13 +97,24 @@ class SegmentFile:
         """Open a segment where it lies. facts: what the listing said, by name.
 
         Raises FileNotFoundError when the .log has been renamed or removed, OSError when it cannot be opened or is no
-        regular file.
+        regular file; CorruptLog when it has more bytes than a segment may have, and damage is not passed over.
         """
+        path = os.path.join(directory, files.log)
+        file = store.open(path, facts.get(files.log))
+        if file.size > layout.MAX_SEGMENT_SIZE and not pass_over_damage:
+            file.close()
+            raise CorruptLog(
+                too_large(file.size),
+                topic_partition=topic_partition,
+                path=path,
+                position=layout.MAX_SEGMENT_SIZE,
+                hint="no broker wrote it; mode=DROPMALFORMED and kafkalog-repair read what a segment may have",
+            )
         return cls(
-            store.open(os.path.join(directory, files.log), facts.get(files.log)),
+            file,
             directory,
             files,
-            partial(_index_bytes, store, directory, facts),
+            partial(_index_bytes, store, directory, facts, file.size),
             next_base_offset,
             topic_partition,
             remote=store.remote,
@@ -120,7 +133,7 @@ class SegmentFile:
         first_offset. Positions and indexes stay those of the file."""
         part = copy(self)
         part.begin, part.size, part.first_offset = begin, min(end, self.size), first_offset
-        part.is_whole = False
+        part.is_whole, part.excess = False, 0
         return part
 
     def __enter__(self) -> SegmentFile:
@@ -341,9 +354,16 @@ class SegmentFile:
         return error.at(topic_partition=self.topic_partition, path=self.path)
 
 
-def _index_bytes(store: Store, directory: str, facts: Mapping[str, FileFacts], name: str, entry_size: int) -> bytes:
+def too_large(size: int) -> str:
+    """What is wrong with a .log of so many bytes."""
+    return f"the segment has {size} bytes; Kafka's segments have {layout.MAX_SEGMENT_SIZE} at most (positions are i32)"
+
+
+def _index_bytes(
+    store: Store, directory: str, facts: Mapping[str, FileFacts], log_size: int, name: str, entry_size: int
+) -> bytes:
     file = store.open(os.path.join(directory, name), facts.get(name))
     try:
-        return entries_of(file.read, entry_size)
+        return entries_of(file.read, entry_size, most_index_bytes(log_size, entry_size))
     finally:
         file.close()

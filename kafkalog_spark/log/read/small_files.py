@@ -13,34 +13,59 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.format import meta_properties, partition_metadata, producer_snapshot
 from kafkalog_spark.log.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    MOST_LEADER_EPOCH_BYTES,
     RECOVERY_POINT_CHECKPOINT,
     EpochEntry,
     TopicPartition,
     parse_leader_epochs,
     parse_offset_checkpoint,
 )
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
-from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata
+from kafkalog_spark.log.format.durable import MOST_STATE_BYTES, parsed
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
+from kafkalog_spark.log.format.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    PartitionMetadata,
+    parse_partition_metadata,
+)
+from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from kafkalog_spark.log.store.interface import Store
-
-MOST_BYTES = 256 << 20
-"""Bytes. A checkpoint of a million partitions has 50 MB."""
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 
-def parsed_file(store: Store, path: str, parse: Callable[[bytes], T]) -> T:
-    """What `parse` makes of the file's bytes; its errors get the path. Raises FileNotFoundError, OSError."""
-    data = store.read_all(path, MOST_BYTES)
-    try:
-        return parse(data)
-    except KafkalogError as error:
-        raise error.at(path=path) from None
+def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int = MOST_STATE_BYTES) -> T:
+    """What `parse` makes of the file's bytes; its errors get the path. Raises CorruptFile for one of more than `most`
+    bytes, FileNotFoundError, OSError."""
+    return parsed(lambda size: store.read_all(path, size), parse, path, most)
+
+
+def read_meta_properties(store: Store, directory: str) -> MetaProperties:
+    """meta.properties of a log directory. Raises as `parsed_file`."""
+    path = os.path.join(directory, META_PROPERTIES_FILE)
+    return parsed_file(store, path, parse_meta_properties, meta_properties.MOST_BYTES)
+
+
+def read_partition_metadata(store: Store, directory: str) -> PartitionMetadata:
+    """partition.metadata of a partition's directory. Raises as `parsed_file`."""
+    path = os.path.join(directory, PARTITION_METADATA_FILE)
+    return parsed_file(store, path, parse_partition_metadata, partition_metadata.MOST_BYTES)
+
+
+def read_leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
+    """leader-epoch-checkpoint of a partition's directory. Raises as `parsed_file`."""
+    path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
+    return parsed_file(store, path, parse_leader_epochs, MOST_LEADER_EPOCH_BYTES)
+
+
+def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
+    """A producer snapshot. Raises as `parsed_file`, and CorruptSnapshot."""
+    return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MOST_BYTES)
 
 
 def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
@@ -57,7 +82,7 @@ def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicP
 def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
     """leader-epoch-checkpoint of a partition; empty when it is missing or damaged."""
     try:
-        return parsed_file(store, os.path.join(directory, LEADER_EPOCH_CHECKPOINT), parse_leader_epochs)
+        return read_leader_epochs(store, directory)
     except FileNotFoundError:
         return []
     except (CorruptFile, UnsupportedFormat, OSError) as error:
@@ -69,7 +94,7 @@ def topic_id(store: Store, directory: str) -> uuid.UUID | None:
     """What partition.metadata says; None where it says nothing: offsets alone tell then whether the topic is the
     same."""
     try:
-        return parsed_file(store, os.path.join(directory, PARTITION_METADATA_FILE), parse_partition_metadata).topic_id
+        return read_partition_metadata(store, directory).topic_id
     except (KafkalogError, OSError):
         return None
 
@@ -77,7 +102,7 @@ def topic_id(store: Store, directory: str) -> uuid.UUID | None:
 def cluster_id(store: Store, directory: str) -> str | None:
     """The cluster id in a log directory's meta.properties; None where that says nothing."""
     try:
-        return parsed_file(store, os.path.join(directory, META_PROPERTIES_FILE), parse_meta_properties).cluster_id
+        return read_meta_properties(store, directory).cluster_id
     except (KafkalogError, OSError):
         return None
 
@@ -85,7 +110,7 @@ def cluster_id(store: Store, directory: str) -> str | None:
 def node_id(store: Store, directory: str) -> int | None:
     """The id of the node, as the same file says it."""
     try:
-        return parsed_file(store, os.path.join(directory, META_PROPERTIES_FILE), parse_meta_properties).node_id
+        return read_meta_properties(store, directory).node_id
     except (KafkalogError, OSError):
         return None
 

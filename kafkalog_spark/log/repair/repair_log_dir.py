@@ -22,7 +22,9 @@ from kafkalog_spark.log.format.checkpoint import (
     TopicPartition,
     write_offset_checkpoint,
 )
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, parse_meta_properties
+from kafkalog_spark.log.format.durable import descriptor
+from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE
+from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
 from kafkalog_spark.log.format.names import CLUSTER_METADATA_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_place import PartitionPlace
@@ -33,6 +35,7 @@ from kafkalog_spark.log.repair.repair_partition import repair_partition
 from kafkalog_spark.log.repair.report import PartitionReport, RepairReport
 
 if TYPE_CHECKING:
+    from kafkalog_spark.log.store.interface import Store
     from kafkalog_spark.log.store.storage_options import StorageOptions
 
 _METADATA_DIR = f"{CLUSTER_METADATA_TOPIC}-0"
@@ -104,10 +107,8 @@ def _new_directory(destination: str | os.PathLike[str], roots: list[Path]) -> Pa
 def _copy_of_broker(dirs: LogDirs, target: Path, report: RepairReport) -> None:
     """meta.properties, and of KRaft's own log what there is; of several directories, of the first that has it."""
     for path, store in dirs.roots:
-        name = os.path.join(path, META_PROPERTIES_FILE)
         try:
-            parsed_file(store, name, parse_meta_properties)
-            (target / META_PROPERTIES_FILE).write_bytes(store.read_all(name, 1 << 20))
+            (target / META_PROPERTIES_FILE).write_bytes(_meta_properties(path, store))
             break
         except FileNotFoundError:
             continue
@@ -115,7 +116,47 @@ def _copy_of_broker(dirs: LogDirs, target: Path, report: RepairReport) -> None:
             report.notes.append(f"{META_PROPERTIES_FILE} is not taken over: {error}")
     for path, store in dirs.roots:
         metadata = Path(path, _METADATA_DIR)
-        if not store.remote and metadata.is_dir():
-            shutil.copytree(metadata, target / _METADATA_DIR)
-            report.notes.append(f"{metadata}, KRaft's own log, is copied as it is: it was not looked at")
-            break
+        if store.remote or not os.path.lexists(metadata):
+            continue
+        if metadata.is_symlink() or not metadata.is_dir():
+            report.notes.append(f"{metadata}, KRaft's own log, is left out: it is no directory, or a link to one")
+            continue
+        left_out = _copy_regular_files(metadata, target / _METADATA_DIR)
+        report.notes.append(f"{metadata}, KRaft's own log, is copied as it is: it was not looked at")
+        report.notes += [f"{metadata / name} is left out: {why}" for name, why in left_out]
+        break
+
+
+def _meta_properties(path: str, store: Store) -> bytes:
+    """The file's bytes. Raises KafkalogError for those of no meta.properties, FileNotFoundError, OSError."""
+
+    def whole(data: bytes) -> bytes:
+        parse_meta_properties(data)
+        return data
+
+    return parsed_file(store, os.path.join(path, META_PROPERTIES_FILE), whole, MOST_BYTES)
+
+
+def _copy_regular_files(source: Path, target: Path) -> list[tuple[str, str]]:
+    """Copy the files of a directory; names and reasons of what is left out. No link is followed: it may lead out of
+    the source. Raises OSError where the target cannot be written."""
+    left_out = []
+    target.mkdir()
+    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
+        try:
+            with descriptor(entry.path, os.O_RDONLY | os.O_NOFOLLOW) as fd:
+                size = os.fstat(fd).st_size
+                if size <= MAX_SEGMENT_SIZE:
+                    _copy(fd, target / entry.name)
+                else:
+                    left_out.append((entry.name, f"it has {size} bytes, and Kafka's files {MAX_SEGMENT_SIZE} at most"))
+        except OSError as error:
+            if error.filename != entry.path:
+                raise
+            left_out.append((entry.name, "it is a link" if entry.is_symlink() else str(error.strerror)))
+    return left_out
+
+
+def _copy(fd: int, target: Path) -> None:
+    with open(fd, "rb", closefd=False) as file, open(target, "xb") as copy:
+        shutil.copyfileobj(file, copy)

@@ -136,9 +136,15 @@ def _loss_line(name: str, loss: Loss) -> str:
     offsets = f"offsets {loss.first_offset} {upto}"
     if loss.next_offset == loss.first_offset:
         offsets = "no offset"
-    times = " to ".join(_time(at) for at in (loss.timestamp_before, loss.timestamp_after) if at is not None)
     where = f"{name} {loss.path} at byte {loss.position}, {loss.size} bytes"
-    return f"lost: {where}: {offsets}{f', between {times}' if times else ''}: {loss.why}{_keys_text(loss)}"
+    return f"lost: {where}: {offsets}{_times(loss)}: {loss.why}{_keys_text(loss)}"
+
+
+def _times(loss: Loss) -> str:
+    before, after = loss.timestamp_before, loss.timestamp_after
+    if before is None:
+        return "" if after is None else f", before {_time(after)}"
+    return f", after {_time(before)}" if after is None else f", between {_time(before)} and {_time(after)}"
 
 
 def _keys_text(loss: Loss) -> str:

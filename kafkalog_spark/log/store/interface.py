@@ -78,7 +78,8 @@ class Store(Protocol):
         version. Raises FileNotFoundError, IsADirectoryError, OSError."""
 
     def read_all(self, path: str, most: int) -> bytes:
-        """A small file's bytes, at most `most` of them. Raises FileNotFoundError, OSError."""
+        """A small file's bytes, at most `most` of them; a local file of more may raise CorruptFile instead. Raises
+        FileNotFoundError, OSError."""
 
     def exists(self, directory: str) -> bool:
         """Whether the directory is there. Raises OSError where that cannot be known."""

@@ -6,17 +6,15 @@ truncates it, and would count towards the worker's memory page by page.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from kafkalog_spark.log.format.durable import open_regular, read_whole
 from kafkalog_spark.log.store.interface import FileFacts, Listing, OpenFile
 from kafkalog_spark.log.store.settled_listing import settled_listing
 
 _NO_FACTS: Mapping[str, FileFacts] = MappingProxyType({})
-NOT_REGULAR = "is not a regular file"
 
 
 class DescriptorFile:
@@ -47,17 +45,13 @@ class DescriptorFile:
 
 
 class LocalFile(DescriptorFile):
-    """A file open for reading. Raises FileNotFoundError, OSError with NOT_REGULAR for a directory or a pipe."""
+    """A file open for reading. Raises as open_regular."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
-        super().__init__(os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)))
+        super().__init__(open_regular(path))
         self._opened = os.fstat(self._fd)
         self.size = self._opened.st_size
-        if not stat.S_ISREG(self._opened.st_mode):
-            self.close()
-            raise OSError(errno.EINVAL, NOT_REGULAR, path)
 
     def has_changed(self) -> bool:
         """See OpenFile."""
@@ -119,8 +113,7 @@ class LocalStore:
 
     def read_all(self, path: str, most: int) -> bytes:
         """See Store."""
-        with open(path, "rb") as file:
-            return file.read(most)
+        return read_whole(path, most)
 
     def exists(self, directory: str) -> bool:
         """See Store."""

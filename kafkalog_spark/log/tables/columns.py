@@ -251,9 +251,7 @@ FINDINGS = Table(
     "What `kafkalog-check` reports.",
     Unit.PARTITION,
     _where(
-        Column(
-            "severity", TEXT, "`error`: no broker leaves such a thing. `note`: the next start of one puts it right."
-        ),
+        Column("severity", TEXT, "`error`: no broker leaves such a thing. `note`: brokers do, and it does no harm."),
         Column("path", TEXT, "File or directory that it is about."),
         Column("position", LONG, "Byte in it; null where it has none."),
         Column("offset", LONG, "Kafka's; null where it has none."),

@@ -11,7 +11,7 @@ from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.log_end import judge_tail
-from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
                     next_offset = after
                 yield window
         if wrong is None:
-            return
+            break
         torn = _is_torn_tail(file, position, next_offset, recovery_point, wrong)
         # Not from next_offset on: the batch before may be one that came here from further on in the file.
         found = None if torn else find_batch_behind(file, position, file.base_offset)
@@ -62,8 +62,11 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
             position, end - position, what, _whole(file, position, end), torn, next_offset, found and found.base_offset
         )
         if found is None:
-            return
+            break
         position = end
+    if file.excess:
+        what = too_large(file.size + file.excess)
+        yield Damage(file.size, file.excess, what, None, False, next_offset, None)
 
 
 def _is_torn_tail(

@@ -75,8 +75,20 @@ def _aborted(file: SegmentFile) -> int | None:
         return None
     try:
         return len(parse_transaction_index(file.read_index(name, TRANSACTION_ENTRY_SIZE), file.base_offset))
-    except CorruptIndex:
+    except FileNotFoundError:
+        raise
+    except (CorruptIndex, OSError):
         return None
+
+
+def _index(file: SegmentFile, name: str, entry_size: int) -> bytes:
+    """An index's bytes; none of one that cannot be read, which is a hint (kafkalog-check says why)."""
+    try:
+        return file.read_index(name, entry_size)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return b""
 
 
 @dataclass(slots=True)
@@ -104,12 +116,12 @@ class _Walk:
         """Indexes are read before the batches: a live one may tell of batches that come after them."""
         made = cls(file, None, None, end_offset=file.base_offset)
         if file.files.offset_index is not None:
-            data = file.read_index(file.files.offset_index, offset_index.ENTRY_SIZE)
+            data = _index(file, file.files.offset_index, offset_index.ENTRY_SIZE)
             made.offsets = OffsetIndexCheck(data, file.base_offset)
             made.offset_entries = len(offset_index.parse_offset_index(data, file.base_offset))
             made.offsets_wrong = len(made.offsets.faults)
         if file.files.time_index is not None:
-            data = file.read_index(file.files.time_index, time_index.ENTRY_SIZE)
+            data = _index(file, file.files.time_index, time_index.ENTRY_SIZE)
             made.times = TimeIndexCheck(data, file.base_offset)
             made.time_entries = len(time_index.parse_time_index(data, file.base_offset))
             made.times_wrong = len(made.times.faults)

@@ -21,7 +21,9 @@ import lz4.frame
 import snappy
 import zstandard
 
+from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
 
 DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 LEVEL_RANGES = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}
@@ -34,6 +36,17 @@ _XERIAL_BLOCK = 32 * 1024
 _GZIP_WINDOW = 31  # 15 bits, in a gzip member
 
 _contexts = threading.local()  # zstd contexts are not thread safe, and making one costs more than a small batch
+
+
+def check_decompressed(size: int, offset: int | None = None) -> None:
+    """Raise InvalidRecord for records of so many bytes that no reader would take them out of a compressed batch."""
+    if size > MAX_DECOMPRESSED:
+        raise InvalidRecord(
+            f"a compressed batch of {size} bytes of records would be written, and readers refuse to decompress more "
+            f"than {MAX_DECOMPRESSED} (maxDecompressedBatchBytes)",
+            offset=offset,
+            hint="make the record or batch.size smaller, or write with compression.type=none, which has no such limit",
+        )
 
 
 def compression_level(codec: Codec, level: int | None) -> int | None:

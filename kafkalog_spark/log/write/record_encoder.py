@@ -13,7 +13,7 @@ from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 from kafkalog_spark.log.kernels.encode import ENCODE_FAULTS, EncodeStatus, F, W, encode_records
-from kafkalog_spark.log.write.compress import compress, compression_level
+from kafkalog_spark.log.write.compress import check_decompressed, compress, compression_level
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 from kafkalog_spark.log.write.encoder_columns import kernel_columns
 
@@ -231,6 +231,7 @@ class _Encoder:
         attributes = params.attributes
         buffer: bytearray | memoryview = view
         if params.codec != Codec.NONE:
+            check_decompressed(end - start - BATCH_OVERHEAD, base_offset)
             packed = compress(params.codec, view[start + BATCH_OVERHEAD : end], params.level)
             if BATCH_OVERHEAD + len(packed) > params.max_batch_bytes >= end - start:
                 attributes &= ~layout.ATTRIBUTE_CODEC  # it grew beyond what is allowed, and fits as it is

@@ -80,7 +80,7 @@ def recover_segment(
     damage: KafkalogError | None = None
     with descriptor(path, os.O_RDWR) as fd:
         end = os.fstat(fd).st_size
-        for window, wrong in ordered_windows(fd, path, base_offset, end, plain=plain):
+        for window, wrong in ordered_windows(fd, path, base_offset, end, plain=plain) if end else ():
             bad = None if first_bad is None else first_bad(window)
             if bad is not None:
                 good, wrong = bad
@@ -104,9 +104,20 @@ def recover_segment(
         if sync:
             os.fsync(fd)
     offsets, times = indexes.finished()
-    replace_file(path.with_suffix(names.OFFSET_INDEX_SUFFIX), offsets, sync=sync)
-    replace_file(path.with_suffix(names.TIME_INDEX_SUFFIX), times, sync=sync)
+    for suffix, data in ((names.OFFSET_INDEX_SUFFIX, offsets), (names.TIME_INDEX_SUFFIX, times)):
+        index = path.with_suffix(suffix)
+        if sync or not _holds(index, data):
+            replace_file(index, data, sync=sync)
     return RecoveredSegment(base_offset, next_offset, position, end - position, indexes.max_timestamp, damage)
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether the file holds just that: to make it again would cost a new file and a rename, for each of thousands of
+    logs that are checked at a start."""
+    try:
+        return path.stat().st_size == len(data) and (not data or path.read_bytes() == data)
+    except FileNotFoundError:
+        return False
 
 
 def ordered_windows(

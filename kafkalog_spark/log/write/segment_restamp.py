@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.format import layout, names
+from kafkalog_spark.log.format.durable import open_regular
 from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE
 from kafkalog_spark.log.format.offset_index import OffsetIndexWriter
 from kafkalog_spark.log.format.time_index import TimeIndexWriter
@@ -47,7 +48,7 @@ def restamp_segment(
     offset_index = OffsetIndexWriter(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size)
     try:
         time_index = TimeIndexWriter(path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, max_index_size)
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_regular(path, os.O_RDWR)
     except BaseException:
         offset_index.close()
         raise

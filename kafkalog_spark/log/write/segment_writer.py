@@ -16,7 +16,7 @@ from typing import Self
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import FILE_MODE
+from kafkalog_spark.log.format.durable import FILE_MODE, open_regular
 from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE, NO_TIMESTAMP
 from kafkalog_spark.log.format.offset_index import OffsetIndexWriter
@@ -97,7 +97,7 @@ class SegmentWriter:
         """
         path = _log_path(directory, base_offset)
         with ExitStack() as undo:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = open_regular(path, os.O_RDWR)
             undo.callback(os.close, fd)
             offset_index = OffsetIndexWriter.open_existing(
                 path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size

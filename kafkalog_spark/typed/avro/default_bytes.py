@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from ctypes import c_float
 from typing import Any
 
 from kafkalog_spark.log.format.records import write_varint
-from kafkalog_spark.typed.avro.defaults import default_branch
+from kafkalog_spark.typed.avro.defaults import as_double, default_branch
 from kafkalog_spark.typed.avro.schema import AvroType
 
 
@@ -20,7 +21,9 @@ def default_bytes(avro: AvroType, value: Any) -> bytes:
     if avro.kind == "array":
         return _block([default_bytes(avro.element, one) for one in value])
     if avro.kind == "map":
-        return _block([_sized(key.encode()) + default_bytes(avro.element, one) for key, one in value.items()])
+        return _block(
+            [_sized(key.encode("utf-8", "replace")) + default_bytes(avro.element, one) for key, one in value.items()]
+        )
     return _leaf(avro, value)
 
 
@@ -33,7 +36,8 @@ def _leaf(avro: AvroType, value: Any) -> bytes:
         case "int" | "long":
             return zigzag(int(value))
         case "float" | "double":
-            return struct.pack("<f" if avro.kind == "float" else "<d", value)
+            number = as_double(value)
+            return struct.pack("<d", number) if avro.kind == "double" else bytes(c_float(number))
         case "bytes":
             return _sized(value.encode("latin-1"))
         case "fixed":

@@ -3,12 +3,14 @@ schema."""
 
 from __future__ import annotations
 
+import math
 import struct
+from ctypes import c_float
 from typing import Any, Protocol
 
 from kafkalog_spark.typed.avro.program import Op, Program
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType
-from kafkalog_spark.typed.avro.types import AvroMeaning, number_of_union
+from kafkalog_spark.typed.avro.types import MILLIS, AvroMeaning, number_of_union
 from kafkalog_spark.typed.columns.tree import ColumnTree
 
 _INT32, _INT64 = 2**31, 2**63
@@ -41,16 +43,16 @@ def put_default(to: Puts, r: AvroType, value: Any, tree: ColumnTree | None, path
         for one in r.fields:
             at = tree.type.get_field_index(one.name)
             below = tree.children[at] if at >= 0 else None
-            put_default(to, one.type, value.get(one.name, one.default), below, f"{path}.{one.name}")
+            put_default(to, one.type, _named(value).get(one.name, one.default), below, f"{path}.{one.name}")
     elif r.kind == "array":
         for element in value:
             put_default(to, r.element, element, tree.children[0], path)
         put(Op.LIST, path, tree.number)
     elif r.kind == "map":
         entry = tree.children[0]
-        for key, element in value.items():
+        for key, element in _named(value).items():
             put(Op.STRUCT, path, entry.number)
-            _text(to.program, key.encode(), entry.children[0], path)
+            _text(to.program, key.encode("utf-8", "replace"), entry.children[0], path)
             put_default(to, r.element, element, entry.children[1], path)
         put(Op.LIST, path, tree.number)
     else:
@@ -78,33 +80,63 @@ def _union(to: Puts, r: AvroType, value: Any, tree: ColumnTree, path: str) -> No
 def _leaf(program: Program, r: AvroType, value: Any, tree: ColumnTree, path: str, kept: str) -> None:
     put, c = program.put, tree.number
     if r.logical == "decimal":
-        unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
-        if not value or abs(unscaled) >= 10**r.precision:
+        written = _bytes(r, value)
+        unscaled = int.from_bytes(written, "big", signed=True)
+        if not written or abs(unscaled) >= 10**r.precision:
             put(Op.REFUSED, path)
         else:
             low, high = struct.unpack("<qq", unscaled.to_bytes(16, "little", signed=True))
             put(Op.CONST_DECIMAL, path, c, low, high)
     elif r.kind in ("bytes", "fixed"):
-        _text(program, value.encode("latin-1"), tree, path)
+        _text(program, _bytes(r, value), tree, path)
     elif r.kind in ("string", "enum"):
         _text(program, value.encode("utf-8", "replace"), tree, path)
     elif r.kind == "boolean":
         put(Op.CONST_BOOLEAN, path, c, int(value))
     elif r.kind in ("float", "double"):
-        number = struct.unpack("<f", struct.pack("<f", value))[0] if r.kind == "float" else float(value)
+        number = as_double(value)
+        if r.kind == "float":
+            number = c_float(number).value
         op = Op.CONST_F32 if r.kind == "float" and not kept else Op.CONST_F64
         put(op, path, c, program.text(struct.pack("<d", number)))
     elif r.kind == "int" and not kept:
-        put(Op.CONST_I32, path, c, int(value))
-    elif r.logical in ("timestamp-millis", "local-timestamp-millis"):
-        micros = int(value) * 1000
+        put(Op.CONST_I32, path, c, _whole(value, _INT32))
+    elif r.logical in MILLIS and not kept:
+        micros = _whole(value, _INT64) * 1000
         put(*((Op.CONST_I64, path, c, micros) if abs(micros) < _INT64 else (Op.REFUSED, path)))
     else:
-        put(Op.CONST_I64, path, c, int(value))
+        put(Op.CONST_I64, path, c, _whole(value, _INT32 if r.kind == "int" else _INT64))
+
+
+def _whole(value: float, limit: int) -> int:
+    """A number of JSON as an int or a long, as Java has it: the low bits of a whole one, of others the nearest that
+    there is towards 0."""
+    if isinstance(value, int):
+        return (value + limit) % (2 * limit) - limit
+    return int(min(max(value, -limit), limit - 1))
+
+
+def _bytes(r: AvroType, value: str) -> bytes:
+    """A text of JSON as bytes; of a fixed cut, or with zeros after it, as Java has it."""
+    found = value.encode("latin-1", "replace")
+    return found[: r.size].ljust(r.size, b"\0") if r.kind == "fixed" else found
+
+
+def _named(value: Any) -> dict[str, Any]:
+    """The members of a default; what is no object has none, for Java as well."""
+    return value if isinstance(value, dict) else {}
 
 
 def _text(program: Program, text: bytes, tree: ColumnTree, path: str) -> None:
     program.put(Op.CONST_BYTES, path, tree.number, program.text(text), len(text))
+
+
+def as_double(value: float) -> float:
+    """A number of JSON as a double: infinite where it is beyond all of them, as in Java."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def default_branch(r: AvroType, value: Any) -> AvroType:
@@ -126,11 +158,11 @@ def is_value(r: AvroType, value: Any) -> bool:
     if r.kind == "union":
         return is_value(default_branch(r, value), value)
     if r.kind == "record":
-        return isinstance(value, dict) and all(is_value(one.type, value.get(one.name, one.default)) for one in r.fields)
+        return all(is_value(one.type, _named(value).get(one.name, one.default)) for one in r.fields)
     if r.kind == "array":
         return isinstance(value, list) and all(is_value(r.element, one) for one in value)
     if r.kind == "map":
-        return isinstance(value, dict) and all(is_value(r.element, one) for one in value.values())
+        return all(is_value(r.element, one) for one in _named(value).values())
     return _is_leaf(r, value)
 
 
@@ -139,13 +171,6 @@ def _is_leaf(r: AvroType, value: Any) -> bool:
         return value is None
     if r.kind == "boolean":
         return isinstance(value, bool)
-    if r.kind in ("int", "long"):
-        limit = _INT32 if r.kind == "int" else _INT64
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        return whole and not isinstance(value, bool) and -limit <= value < limit
-    if r.kind in ("float", "double"):
+    if r.kind in ("int", "long", "float", "double"):
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if r.kind in ("bytes", "fixed"):
-        sized = r.kind == "bytes" or (isinstance(value, str) and len(value) == r.size)
-        return isinstance(value, str) and sized and all(ord(one) < 256 for one in value)
-    return isinstance(value, str) and (r.kind == "string" or value in r.symbols)
+    return isinstance(value, str) and (r.kind != "enum" or value in r.symbols)

@@ -223,7 +223,7 @@ def _member_writers(type_: pa.DataType, avro: AvroType, path: str) -> list[tuple
     """The writers of a struct with a field for each branch but null, named member0 and so on, or as with
     `enableStableIdentifiersForUnionType`: what from_avro makes of a union. None for any other type."""
     branches = [(i, one) for i, one in enumerate(avro.branches) if one.kind != "null"]
-    if not pa.types.is_struct(type_) or len(branches) < 2 or type_.num_fields != len(branches):
+    if not pa.types.is_struct(type_) or len(branches) == 1 or type_.num_fields != len(branches):
         return None
     found = []
     for k, (i, branch) in enumerate(branches):

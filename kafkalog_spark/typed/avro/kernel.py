@@ -299,11 +299,16 @@ def decode_avro(  # type: ignore[no-untyped-def]
                     fault = _DEPTH
                 else:
                     stack[depth, 0] = pc
+                    stack[depth, 1] = at
                     depth += 1
                     pc = c
             elif op == _RETURN:
                 depth -= 1
                 pc = stack[depth, 0]
+                if at == stack[depth, 1]:  # a record of no bytes: types that name each other make 2^40 of them
+                    empties += 1
+                    if empties > MOST_EMPTIES:
+                        fault = _EMPTIES
             elif op == _REFUSED:
                 fault = _NO_PLACE
             elif op in (_SKIP_INT, _SKIP_LONG):

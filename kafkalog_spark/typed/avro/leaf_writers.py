@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed.avro.schema import AvroType
-from kafkalog_spark.typed.avro.types import MAX_PRECISION
+from kafkalog_spark.typed.avro.types import MAX_PRECISION, MILLIS
 from kafkalog_spark.typed.pieces.entries import Entries
 from kafkalog_spark.typed.pieces.numbers import (
     fixed_width,
@@ -76,7 +76,7 @@ def _symbol(entries: Entries, avro: AvroType, path: str) -> list[Part]:
 def _timestamp(entries: Entries, avro: AvroType, path: str) -> list[Part]:
     """Microseconds in the unit of the schema; without a logical type milliseconds, as Spark has them."""
     us = whole_numbers(entries.array)
-    if avro.logical in (None, "timestamp-millis", "local-timestamp-millis"):
+    if avro.logical in (None, *MILLIS):
         return [Part(zigzags(us // 1000))]
     if avro.logical in ("timestamp-nanos", "local-timestamp-nanos"):
         most = np.iinfo(np.int64).max // 1000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kafkalog_spark.typed.avro.schema import NAMED, NO_DEFAULT, AvroType
 
 _PROMOTED = {
@@ -36,6 +38,7 @@ def _lacks_default(w: AvroType, r: AvroType) -> bool:
     return any(one.default is NO_DEFAULT and one.name not in written for one in r.fields)
 
 
+@lru_cache(4096)  # pairs are met again and again where types name each other: 2^40 times in a schema of a page
 def matching_branch(w: AvroType, r: AvroType) -> int:
     """The branch of the union `r` that a value of `w`, which is no union, is read as; -1 for none.
 
@@ -63,7 +66,8 @@ def _differs(w: AvroType, r: AvroType) -> bool:
 
 
 def equal_types(w: AvroType, r: AvroType) -> bool:
-    """Whether two types are written alike in every part, so that branch i of a union is branch i of the other."""
+    """Whether two types are written alike in every part, so that branch i of a union is branch i of the other (Java's
+    `Resolver.unionEquiv`, which compares names without namespaces)."""
     return _equal(w, r, set())
 
 
@@ -71,7 +75,7 @@ def _equal(w: AvroType, r: AvroType, seen: set[tuple[int, int]]) -> bool:
     if w is r or (id(w), id(r)) in seen:
         return True
     seen.add((id(w), id(r)))
-    if (w.kind, w.name, w.symbols, w.size) != (r.kind, r.name, r.symbols, r.size):
+    if (w.kind, w.short_name, w.symbols, w.size) != (r.kind, r.short_name, r.symbols, r.size):
         return False
     if [one.name for one in w.fields] != [one.name for one in r.fields] or len(w.branches) != len(r.branches):
         return False

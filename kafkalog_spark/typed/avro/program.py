@@ -13,7 +13,9 @@ import numpy as np
 from kafkalog_spark.errors import OptionError
 
 LONGEST = 1_000_000
-"""Instructions of one program: types that name each other can make more columns than any table has."""
+"""Instructions for one schema: types that name each other can make more columns than any table has."""
+FULL = LONGEST // 2
+"""A program as long as this takes no further schema."""
 
 
 class Op(IntEnum):
@@ -106,6 +108,7 @@ class Program:
     """Instructions as they are written. `paths[row]`: the field that a row reads."""
 
     def __init__(self) -> None:
+        self._begin = 0
         self.rows: list[tuple[int, int, int, int, int]] = []
         self.paths: list[str] = []
         self.tables: list[int] = []
@@ -114,8 +117,8 @@ class Program:
         """Columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced."""
 
     def put(self, op: Op, path: str, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
-        """Add an instruction; its row. Raises OptionError when the program becomes too long."""
-        if len(self.rows) >= LONGEST:
+        """Add an instruction; its row. Raises OptionError when a schema takes too many."""
+        if len(self.rows) - self._begin >= LONGEST:
             raise OptionError(f"a schema takes more than {LONGEST:,} steps to read ({path[:200]})")
         self.rows.append((int(op), a, b, c, d))
         self.paths.append(path)
@@ -126,6 +129,16 @@ class Program:
         fields = list(self.rows[row])
         fields[operand] = value
         self.rows[row] = (fields[0], fields[1], fields[2], fields[3], fields[4])
+
+    def mark(self) -> tuple[int, int, int]:
+        """How much there is, for `back_to`; a schema begins here."""
+        self._begin = len(self.rows)
+        return len(self.rows), len(self.tables), len(self.texts)
+
+    def back_to(self, mark: tuple[int, int, int]) -> None:
+        """Forget what was added since."""
+        rows, tables, texts = mark
+        del self.rows[rows:], self.paths[rows:], self.tables[tables:], self.texts[texts:]
 
     def table(self, values: list[int]) -> int:
         """Add values to the tables; where they start."""

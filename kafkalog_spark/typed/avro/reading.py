@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.typed.avro.program import FAULTS, Fault, Program
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.program import FAULTS, FULL, Fault, Program
 from kafkalog_spark.typed.avro.resolve import add_reading
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, columns_of
@@ -19,6 +20,7 @@ from kafkalog_spark.typed.columns.tree import tree_of
 from kafkalog_spark.typed.columns.values import Values
 from kafkalog_spark.typed.columns.wanted import check_wanted
 from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.schema_text import recursion_bounded
 
 NO_PROGRAM = -1
 """The entry of a value whose schema nobody knows."""
@@ -34,17 +36,31 @@ class AvroReading:
         self._reader, self._meaning = reader, meaning
         self._tree = tree_of(pa.struct(list(wanted)))
         self._spare = SpareMemory()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without a writer schema."""
         self._program = Program()
-        self._root = np.zeros(2, np.int64)
         under = self._tree.under()
-        self._root[0] = self._program.table(under)
-        self._root[1] = self._root[0] + len(under)
+        start = self._program.table(under)
+        self._root = np.array([start, start + len(under)], np.int64)
         self._arrays: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether memory has no room for another schema."""
+        return len(self._program.rows) > FULL
 
     def entry_of(self, writer: AvroType) -> int:
         """Where the program for values of that schema begins. Raises OptionError when it would be too long."""
         self._arrays = None
-        return add_reading(self._program, writer, self._reader, self._tree, self._meaning)
+        mark = self._program.mark()
+        try:
+            with recursion_bounded("an Avro schema"):
+                return add_reading(self._program, writer, self._reader, self._tree, self._meaning)
+        except OptionError:
+            self._program.back_to(mark)
+            raise
 
     def decode(
         self, values: Values, entries: np.ndarray, unknown: Callable[[int], str | None] = lambda i: None

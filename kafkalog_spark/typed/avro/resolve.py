@@ -13,7 +13,7 @@ from kafkalog_spark.typed.avro import aliases, defaults
 from kafkalog_spark.typed.avro.matching import equal_types, is_error, matching_branch
 from kafkalog_spark.typed.avro.program import As, Op, Program
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType
-from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, number_of_union, root_record
+from kafkalog_spark.typed.avro.types import MILLIS, VALUE, AvroMeaning, number_of_union, root_record
 from kafkalog_spark.typed.columns.tree import NOT_WANTED, ColumnTree
 
 
@@ -51,6 +51,8 @@ class _Compiler:
     def __init__(self, program: Program, meaning: AvroMeaning) -> None:
         self.program = program
         self.meaning = meaning
+        self._enums: dict[tuple[int, int], int] = {}
+        """Starts of their tables, by (writer, reader)."""
         self._routines: dict[tuple[int, int], tuple[AvroType, AvroType | None, list[int], str]] = {}
         """Records that are read for no column, or skipped: (writer, reader) and the rows that call them. They may hold
         themselves."""
@@ -194,15 +196,21 @@ class _Compiler:
         self.program.set(begin, 2, row)
 
     def _enum(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
+        if (id(w), id(r)) not in self._enums:
+            self._enums[id(w), id(r)] = self._symbols(w, r)
+        self.program.put(Op.ENUM, path, _number(tree), self._enums[id(w), id(r)], len(w.symbols))
+
+    def _symbols(self, w: AvroType, r: AvroType) -> int:
         table: list[int] = []
+        reads = frozenset(r.symbols)
         for symbol in w.symbols:
-            known = symbol if symbol in r.symbols else r.default_symbol
-            if known is None or known not in r.symbols:
+            known = symbol if symbol in reads else r.default_symbol
+            if known is None:
                 table += [-1, 0]
             else:
                 text = known.encode()
                 table += [self.program.text(text), len(text)]
-        self.program.put(Op.ENUM, path, _number(tree), self.program.table(table), len(w.symbols))
+        return self.program.table(table)
 
     def _leaf(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str, kept: str) -> None:
         put, c = self.program.put, _number(tree)
@@ -262,8 +270,8 @@ class _Compiler:
 
 
 def number_as(r: AvroType, kept: str) -> As:
-    """How an int or a long is kept as the number `r`."""
-    if r.logical in ("timestamp-millis", "local-timestamp-millis"):
+    """How an int or a long is kept as the number `r`; the long of a union with int is a number, whatever it means."""
+    if r.logical in MILLIS and not kept:
         return As.MILLIS
     if r.kind == "double":
         return As.F64

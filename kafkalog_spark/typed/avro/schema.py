@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeGuard
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.schema_text import recursion_bounded
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
@@ -41,6 +42,8 @@ _LOGICAL_OF = {
     "local-timestamp-nanos": "long",
 }
 _DEEPEST = 200
+_LARGEST = 2**31 - 1
+"""Of whole numbers in a schema, which are ints in Java."""
 
 
 @dataclass(eq=False)
@@ -101,14 +104,17 @@ def parse_schema(text: str | Any, references: Mapping[str, AvroType] | None = No
     references: types of other schemas that this one may name, by full name. Raises OptionError, with what is wrong and
     where, for anything that Java's parser refuses.
     """
+    with recursion_bounded("an Avro schema"):
+        return _parsed(text, references or {})
+
+
+def _parsed(text: str | Any, references: Mapping[str, AvroType]) -> AvroType:
     if isinstance(text, str):
         try:
             text = json.loads(text) if text.strip()[:1] in ('"', "{", "[") else text.strip()
         except ValueError as error:
             raise OptionError(f"an Avro schema is not JSON: {error}") from error
-        except RecursionError as error:
-            raise OptionError(f"an Avro schema is nested more than {_DEEPEST} times") from error
-    return _Parser(dict(references or {})).type_of(text, "", "the schema", 0)
+    return _Parser(dict(references)).type_of(text, "", "the schema", 0)
 
 
 class _Parser:
@@ -145,7 +151,7 @@ class _Parser:
                 return self.known[full]
         raise OptionError(
             f"{where} of an Avro schema names the type {_shown(name)}, which is defined neither before it nor in a "
-            f"schema that it refers to (defined: {', '.join(sorted(self.known)) or 'none'})"
+            f"schema that it refers to (defined: {', '.join(sorted(self.known)[:20]) or 'none'})"
         )
 
     def _union(self, branches: list[AvroType], where: str) -> AvroType:
@@ -163,23 +169,29 @@ class _Parser:
         if name in self.known:
             raise OptionError(f"an Avro schema defines {name} twice (the second time: {where})")
         own_space = name.rpartition(".")[0]
-        aliases = tuple(a if "." in a or not own_space else f"{own_space}.{a}" for a in json_.get("aliases", ()))
+        aliases = tuple(a if "." in a or not own_space else f"{own_space}.{a}" for a in _aliases(json_, name))
         found = AvroType(kind, name=name, aliases=aliases, properties=json_)
         self.known[name] = found
         if kind == "fixed":
             size = json_.get("size")
-            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            if not _is_int(size) or size < 0:
                 raise OptionError(f"{name} of an Avro schema is a fixed with size {_shown(size)}: expected bytes")
             found.size = size
             _with_logical(found, json_)
         elif kind == "enum":
             symbols = json_.get("symbols")
-            if not isinstance(symbols, list) or not all(isinstance(one, str) for one in symbols):
+            if not isinstance(symbols, list) or not all(_is_name(one) for one in symbols):
                 raise OptionError(f"{name} of an Avro schema is an enum with symbols {_shown(symbols)}: expected names")
             if len(set(symbols)) != len(symbols):
                 raise OptionError(f"{name} of an Avro schema is an enum that has a symbol twice")
             found.symbols = tuple(symbols)
-            found.default_symbol = json_.get("default")
+            default = json_.get("default")
+            if isinstance(default, str):
+                if default not in symbols:
+                    raise OptionError(
+                        f"{name} of an Avro schema has the default {_shown(default)}, which it does not have"
+                    )
+                found.default_symbol = default
         else:
             found.fields = tuple(self._fields(json_, name, own_space, depth))
         return found
@@ -188,23 +200,45 @@ class _Parser:
         listed = json_.get("fields")
         if not isinstance(listed, list):
             raise OptionError(f"{name} of an Avro schema is a record with fields {_shown(listed)}: expected a list")
-        fields: list[AvroField] = []
+        fields: dict[str, AvroField] = {}
         for one in listed:
-            if not isinstance(one, dict) or not isinstance(one.get("name"), str) or "type" not in one:
+            if not isinstance(one, dict) or not _is_name(one.get("name")) or "type" not in one:
                 raise OptionError(f"{name} of an Avro schema has a field {_shown(one)}: expected a name and a type")
-            if any(one["name"] == other.name for other in fields):
+            if one["name"] in fields:
                 raise OptionError(f"{name} of an Avro schema has the field {one['name']} twice")
-            type_ = self.type_of(one["type"], space, f"{name}.{one['name']}", depth + 1)
-            fields.append(AvroField(one["name"], type_, one.get("default", NO_DEFAULT), tuple(one.get("aliases", ()))))
-        return fields
+            where = f"{name}.{one['name']}"
+            type_ = self.type_of(one["type"], space, where, depth + 1)
+            fields[one["name"]] = AvroField(one["name"], type_, one.get("default", NO_DEFAULT), _aliases(one, where))
+        return [*fields.values()]
 
 
 def _full_name(json_: Mapping[str, Any], space: str, where: str) -> str:
-    name = json_.get("name")
-    if not isinstance(name, str) or not all(_NAME.fullmatch(part) for part in name.split(".")):
+    name, own = json_.get("name"), json_.get("namespace")
+    if isinstance(name, str) and "." not in name:
+        own = own if isinstance(own, str) else space
+        name = f"{own}.{name}" if own else name
+    if not _is_full_name(name):
         raise OptionError(f"{where} of an Avro schema is {_an(json_['type'])} with the name {_shown(name)}")
-    own = json_.get("namespace", space)
-    return name if "." in name or not own else f"{own}.{name}"
+    return name
+
+
+def _aliases(json_: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    found = json_.get("aliases", [])
+    if not isinstance(found, list) or not all(map(_is_full_name, found)):
+        raise OptionError(f"{where} of an Avro schema has the aliases {_shown(found)}: expected a list of names")
+    return tuple(found)
+
+
+def _is_full_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and all(map(_is_name, value.split(".")))
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def _is_int(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def _with_logical(found: AvroType, json_: Mapping[str, Any]) -> AvroType:
@@ -212,7 +246,7 @@ def _with_logical(found: AvroType, json_: Mapping[str, Any]) -> AvroType:
     logical = json_.get("logicalType")
     if logical == "decimal" and found.kind in ("bytes", "fixed"):
         precision, scale = json_.get("precision"), json_.get("scale", 0)
-        if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
+        if not _is_int(precision) or not _is_int(scale) or not 0 <= scale <= precision or precision < 1:
             return found
         if found.kind == "fixed" and (not found.size or precision > math.floor((8 * found.size - 1) * math.log10(2))):
             return found

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.avro.schema import AvroType
+from kafkalog_spark.typed.schema_text import MOST_COLUMNS, recursion_bounded
 
 MAX_RECURSION = 15
 """The largest `recursiveFieldMaxDepth` that Spark allows."""
@@ -37,6 +38,8 @@ _LOGICAL = {
     "local-timestamp-micros": pa.timestamp("us"),
 }
 """Logical types of other names are read as what they are stored as."""
+MILLIS = ("timestamp-millis", "local-timestamp-millis")
+"""Those of which the microseconds of a timestamp are made."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +57,28 @@ class AvroMeaning:
 
 def arrow_type(avro: AvroType, meaning: AvroMeaning) -> pa.DataType:
     """The Arrow type of an Avro type. Raises OptionError where Spark refuses the schema, or where this reader does."""
-    found = _arrow(avro, meaning, {})
+    with recursion_bounded("an Avro schema"):
+        found = _arrow(avro, meaning, {}, [MOST_COLUMNS])
     if found is None:  # a record is given up only inside itself
         raise OptionError(f"the Avro schema {avro.called} has nothing left within recursiveFieldMaxDepth")
     return found
 
 
-def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int]) -> pa.DataType | None:
-    """None: dropped, being deeper than `meaning.recursion` allows. depths: how often each record is around this."""
+def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
+    """None: dropped, being deeper than `meaning.recursion` allows. depths: how often each record is around this. left:
+    how many more columns there may be."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise OptionError(f"an Avro schema makes more than {MOST_COLUMNS:,} columns")
     if avro.kind == "record":
-        return _record(avro, meaning, depths)
+        return _record(avro, meaning, depths, left)
     if avro.kind == "union":
-        return _union(avro, meaning, depths)
+        return _union(avro, meaning, depths, left)
     if avro.kind == "array":
-        items = _arrow(avro.element, meaning, depths)
+        items = _arrow(avro.element, meaning, depths, left)
         return None if items is None else pa.list_(pa.field("element", items))
     if avro.kind == "map":
-        values = _arrow(avro.element, meaning, depths)
+        values = _arrow(avro.element, meaning, depths, left)
         return None if values is None else pa.map_(pa.string(), pa.field("value", values))
     if "spark.sql.catalyst.type" in avro.properties:
         raise OptionError(
@@ -86,7 +94,7 @@ def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int]) -> pa.D
     return _LOGICAL.get(avro.logical or "", _PLAIN[avro.kind])
 
 
-def _record(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int]) -> pa.DataType | None:
+def _record(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
     depth = depths.get(avro.name, 0)
     if depth and meaning.recursion < 1:
         raise OptionError(
@@ -99,22 +107,20 @@ def _record(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int]) -> pa.
     if len(set(lower)) != len(lower):
         raise OptionError(f"the Avro record {avro.name} has fields that differ in case only, which Spark does not read")
     inside = {**depths, avro.name: depth + 1}
-    typed = [(one.name, _arrow(one.type, meaning, inside)) for one in avro.fields]
+    typed = [(one.name, _arrow(one.type, meaning, inside, left)) for one in avro.fields]
     return pa.struct([pa.field(name, type_) for name, type_ in typed if type_ is not None])
 
 
-def _union(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int]) -> pa.DataType | None:
-    branches = avro.without_null()
-    if not branches:
-        raise OptionError("an Avro union of null alone has no type in Spark")
+def _union(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
+    branches = avro.without_null()  # none: a struct without fields, which is null
     if len(branches) == 1:
-        return _arrow(branches[0], meaning, depths)
+        return _arrow(branches[0], meaning, depths, left)
     number = number_of_union(branches)
     if number is not None:
         return _PLAIN[number]
     fields = []
     for i, branch in enumerate(branches):
-        type_ = _arrow(branch, meaning, depths)
+        type_ = _arrow(branch, meaning, depths, left)
         if type_ is None:
             raise OptionError(
                 f"the Avro union of {', '.join(one.called for one in branches)} loses {branch.called} to "

@@ -1,1 +1,1 @@
-"""Rows to bytes, a column at a time: what the encoders of JSON, Avro and Protobuf are made of."""
+"""Rows to bytes, a column at a time: what the encoders of Avro and Protobuf are made of."""

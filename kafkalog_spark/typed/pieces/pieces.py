@@ -103,20 +103,12 @@ def joined(parts: Sequence[Part]) -> Pieces:
     """The parts of each row, one after the other. There is one at least."""
     if len(parts) == 1 and parts[0].is_plain:
         return parts[0].pieces
-    made = room(sum((part.sizes() for part in parts[1:]), parts[0].sizes()))
-    _fill(made, parts)
-    return made
-
-
-def enclosed(parts: Sequence[Part], n: int, brackets: bytes) -> Pieces:
-    """The parts of each row between two brackets. What a part writes begins with a separator, and the first that a row
-    has gives its place to the opening bracket."""
-    sizes = sum((part.sizes() for part in parts), np.zeros(n, np.int64))
-    made = room(np.maximum(sizes, 1) + 1)
-    _fill(made, parts)
-    opening, closing = brackets
-    made.data[made.offsets[:-1]] = opening
-    made.data[made.offsets[1:] - 1] = closing
+    offsets = np.zeros(len(parts[0].pieces) + 1, np.int64)
+    np.cumsum(sum((part.sizes() for part in parts[1:]), parts[0].sizes()), out=offsets[1:])
+    made = Pieces(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
+    at = offsets[:-1].copy()
+    for part in parts:
+        part.append_to(made.data, at)
     return made
 
 
@@ -136,19 +128,6 @@ def prefixed(
 def as_values(parts: Sequence[Part], prefix: bytes, valid: np.ndarray | None) -> pa.BinaryArray:
     """The parts of each row after the prefix, as a value; null where `valid` is false. Raises InvalidRecord."""
     return joined(prefixed(parts, prefix, valid)).array(valid)
-
-
-def room(sizes: np.ndarray) -> Pieces:
-    """Pieces of those sizes, to be filled."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return Pieces(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
-
-
-def _fill(made: Pieces, parts: Sequence[Part]) -> None:
-    at = made.offsets[:-1].copy()
-    for part in parts:
-        part.append_to(made.data, at)
 
 
 def valid_of(array: pa.Array) -> np.ndarray | None:

@@ -110,11 +110,22 @@ class Plan:
     """A plan as it is made."""
 
     def __init__(self) -> None:
+        self.begin = 0
         self.slots: list[list[int]] = []
         self.messages: list[list[int]] = []
         self.tables: list[int] = []
         self.texts = bytearray()
         self.java_texts: set[int] = set()
+
+    def mark(self) -> tuple[int, int, int, int]:
+        """How much there is, for `back_to`; a descriptor begins here."""
+        self.begin = len(self.slots)
+        return len(self.slots), len(self.messages), len(self.tables), len(self.texts)
+
+    def back_to(self, mark: tuple[int, int, int, int]) -> None:
+        """Forget what was added since."""
+        slots, messages, tables, texts = mark
+        del self.slots[slots:], self.messages[messages:], self.tables[tables:], self.texts[texts:]
 
     def table(self, values: list[int]) -> int:
         self.tables += values

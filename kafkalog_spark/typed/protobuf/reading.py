@@ -33,6 +33,7 @@ from kafkalog_spark.typed.protobuf.types import (
     message_type,
     scalar,
 )
+from kafkalog_spark.typed.schema_text import recursion_bounded
 
 NO_PLAN = -1
 _NOWHERE = 1 << 40
@@ -51,18 +52,33 @@ class ProtobufReading:
         self._meaning = meaning
         self._tree = tree_of(pa.struct(list(wanted)))
         self._spare = SpareMemory()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without a descriptor."""
         self._plan = Plan()
         under = self._tree.under()
         start = self._plan.table(under)
         self._root = np.array([start, start + len(under)], np.int64)
         self._descriptors: dict[int, Any] = {}
 
+    @property
+    def is_full(self) -> bool:
+        """Whether memory has no room for another descriptor."""
+        return len(self._plan.slots) > _MOST_SLOTS // 2
+
     def entry_of(self, descriptor: Any) -> int:
         """The plan of messages of a descriptor. Raises OptionError when a wanted column is of another type there."""
-        has = message_type(descriptor, self._meaning)
-        names = {field.name for field in has}
-        check_wanted(pa.struct([one for one in self.schema if one.name in names]), has, "")
-        entry = _Maker(self._plan, self._meaning).message(descriptor, self._tree, has)
+        mark = self._plan.mark()
+        try:
+            with recursion_bounded("a schema of Protobuf"):
+                has = message_type(descriptor, self._meaning)
+                names = {field.name for field in has}
+                check_wanted(pa.struct([one for one in self.schema if one.name in names]), has, "")
+                entry = _Maker(self._plan, self._meaning).message(descriptor, self._tree, has)
+        except OptionError:
+            self._plan.back_to(mark)
+            raise
         self._descriptors[entry] = descriptor
         return entry
 
@@ -133,6 +149,8 @@ class _Maker:
     def __init__(self, plan: Plan, meaning: ProtobufMeaning) -> None:
         self._plan, self._meaning = plan, meaning
         self._unwanted: dict[tuple[str, pa.DataType | None], int] = {}
+        self._oneofs: dict[str, int] = {}
+        self._enums: dict[str, dict[S, int]] = {}
 
     def message(self, descriptor: Any, tree: ColumnTree | None, has: pa.DataType | None) -> int:
         """The number of a message. has: the struct that Spark makes of it, None where Spark leaves it out."""
@@ -150,7 +168,7 @@ class _Maker:
             for i, field in enumerate(tree.type):
                 if field.name not in names:
                     slots.append(self._missing(tree.children[i], i))
-        if len(self._plan.slots) + len(slots) > _MOST_SLOTS:
+        if len(self._plan.slots) - self._plan.begin + len(slots) > _MOST_SLOTS:
             raise OptionError(f"the message {descriptor.full_name} has more than {_MOST_SLOTS:,} fields in all")
         row[0], row[1] = len(self._plan.slots), len(slots)
         self._plan.slots += slots
@@ -212,18 +230,30 @@ class _Maker:
             self._default(slot, field)
 
     def _enum(self, slot: list[int], field: Any) -> None:
+        name = field.enum_type.full_name
+        if name not in self._enums:
+            self._enums[name] = self._of_enum(field.enum_type)
+        for at, value in self._enums[name].items():
+            slot[at] = value
+
+    def _of_enum(self, enum: Any) -> dict[S, int]:
+        """What slots have of an enum."""
         names: dict[int, str] = {}
-        for value in field.enum_type.values:
+        for value in enum.values:
             names.setdefault(value.number, value.name)
         table: list[int] = []
         for number in sorted(names):
             table += [number, self._plan.text(names[number].encode()), len(names[number].encode())]
-        slot[S.ENUM], slot[S.SYMBOLS] = self._plan.table(table), len(names)
-        slot[S.CHECKED] = int(field.enum_type.is_closed)
-        unknown = f"UNKNOWN_ENUM_VALUE_{field.enum_type.name}_".encode()
+        unknown = f"UNKNOWN_ENUM_VALUE_{enum.name}_".encode()
         if len(unknown) > LONGEST_NAME - 12:
-            raise OptionError(f"the enum {field.enum_type.full_name[:100]}… has a name of more than 480 bytes")
-        slot[S.UNKNOWN], slot[S.UNKNOWN_SIZE] = self._plan.text(unknown), len(unknown)
+            raise OptionError(f"the enum {enum.full_name[:100]}… has a name of more than 480 bytes")
+        return {
+            S.ENUM: self._plan.table(table),
+            S.SYMBOLS: len(names),
+            S.CHECKED: int(enum.is_closed),
+            S.UNKNOWN: self._plan.text(unknown),
+            S.UNKNOWN_SIZE: len(unknown),
+        }
 
     def _default(self, slot: list[int], field: Any) -> None:
         value = field.default_value
@@ -247,8 +277,11 @@ class _Maker:
         oneof = field.containing_oneof
         if oneof is None or len(oneof.fields) < 2:
             return -1
-        members = [i for i, one in enumerate(fields) if one.containing_oneof is oneof or one in oneof.fields]
-        return self._plan.table([len(members), *members])
+        if oneof.full_name not in self._oneofs:
+            numbers = {one.number for one in oneof.fields}
+            members = [i for i, one in enumerate(fields) if one.number in numbers]
+            self._oneofs[oneof.full_name] = self._plan.table([len(members), *members])
+        return self._oneofs[oneof.full_name]
 
 
 def _type_in(has: pa.DataType | None, name: str) -> pa.DataType | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.protobuf.plan import Kind
-from kafkalog_spark.typed.schema_text import switch
+from kafkalog_spark.typed.schema_text import MOST_COLUMNS, recursion_bounded, switch
 
 MOST_RECURSION = 10
 (
@@ -117,13 +117,17 @@ def scalar(field: Any, meaning: ProtobufMeaning) -> tuple[pa.DataType, Kind]:
 
 def message_type(descriptor: Any, meaning: ProtobufMeaning) -> pa.DataType:
     """The struct of a message. Raises OptionError for what Spark, or this reader, refuses."""
-    return _struct(descriptor, meaning, {descriptor.full_name: 1})
+    with recursion_bounded("a schema of Protobuf"):
+        return _struct(descriptor, meaning, {descriptor.full_name: 1}, [MOST_COLUMNS])
 
 
-def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.DataType:
+def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType:
+    left[0] -= len(descriptor.fields)
+    if left[0] < 0:
+        raise OptionError(f"the message {descriptor.full_name} makes more than {MOST_COLUMNS:,} columns")
     fields = []
     for field in descriptor.fields:
-        type_ = _field(field, meaning, depths)
+        type_ = _field(field, meaning, depths, left)
         if type_ is not None:
             fields.append(pa.field(field.name, type_))
     lower = [one.name.lower() for one in fields]
@@ -132,18 +136,18 @@ def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -
     return pa.struct(fields)
 
 
-def _field(field: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.DataType | None:
+def _field(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
     if field.type == GROUP:
         raise OptionError(f"{field.full_name} is a group, which kafkalog does not read")
     if is_map(field):
         key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
-        values = _one(value, meaning, depths)
+        values = _one(value, meaning, depths, left)
         return None if values is None else pa.map_(scalar(key, meaning)[0], pa.field("value", values))
-    one = _one(field, meaning, depths)
+    one = _one(field, meaning, depths, left)
     return pa.list_(pa.field("element", one)) if one is not None and is_repeated(field) else one
 
 
-def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.DataType | None:
+def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
     if field.type != MESSAGE:
         return scalar(field, meaning)[0]
     descriptor = field.message_type
@@ -161,7 +165,7 @@ def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int]) -> pa.Dat
         )
     if depth and depth >= meaning.recursion:
         return None
-    found = _struct(descriptor, meaning, {**depths, descriptor.full_name: depth + 1})
+    found = _struct(descriptor, meaning, {**depths, descriptor.full_name: depth + 1}, left)
     return found if found.num_fields else None
 
 

@@ -1,8 +1,9 @@
 """A schema registry by its REST interface, as Confluent documents it: schemas by id, by GUID and by version of a
 subject.
 
-Answers are kept, a thousand at most: a schema never changes. Each request has 10 s, and is tried on every URL; a 5xx or
-429 is tried three times in all.
+Schemas are kept, a thousand at most: they never change. That there is none is not kept: its id may be the next one
+to be given. A request is tried on every URL, three times where there is no answer or a 5xx or 429; HttpClient says how
+long it may take, and that it goes nowhere else.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ import base64
 import json
 import ssl
 import time
-import urllib.error
-import urllib.request
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,13 +19,14 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.http_client import Answer, HttpClient
 from kafkalog_spark.typed.registry.schemas import AVRO, RegisteredSchema
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
-_TIMEOUT_S, _TRIES, _PAUSE_S = 10.0, 3, 0.5
+_TRIES, _PAUSE_S = 3, 0.5
 _MOST_BYTES = 16 << 20
 _KEPT = 1000
-_NOT_FOUND = (404,)
+_NOT_FOUND = (404, 422)  # 422: such an id, subject or version cannot be
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class RegistryClient:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
                 raise OptionError(f"option 'schema.registry.url' has '{url}': expected http:// or https:// and a host")
         self._options, self._sleep = options, sleep
-        self._headers = {"Accept": f"{_CONTENT}, application/json", **_authorization(options)}
-        self._tls = _tls(options) if any(url.startswith("https") for url in options.urls) else None
-        self._kept: OrderedDict[str, RegisteredSchema | None] = OrderedDict()
+        tls = _tls(options) if any(url.startswith("https") for url in options.urls) else None
+        headers = {"Accept": f"{_CONTENT}, application/json", **_authorization(options)}
+        self._http = HttpClient(_MOST_BYTES, headers, tls)
+        self._kept: OrderedDict[str, RegisteredSchema] = OrderedDict()
 
     @property
     def described(self) -> str:
@@ -86,8 +87,10 @@ class RegistryClient:
             self._kept.move_to_end(path)
             return self._kept[path]
         found = self._json(path)
+        if found is None:
+            return None
         try:
-            schema = None if found is None else RegisteredSchema.of_json(found, id_)
+            schema = RegisteredSchema.of_json(found, id_)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaRegistryError(f"{self.described} answered {path} with no schema: {error}") from error
         self._kept[path] = schema
@@ -112,29 +115,27 @@ class RegistryClient:
         )
 
     def _request(self, url: str, body: Any) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = self._headers if body is None else {**self._headers, "Content-Type": _CONTENT}
-        request = urllib.request.Request(url, data, headers)
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as answer:
-                content = answer.read(_MOST_BYTES + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                said = _message(error.read(1 << 16))
-            if error.code in _NOT_FOUND and body is None:
-                return None
-            if error.code >= 500 or error.code == 429:
-                raise _TryAgain(f"HTTP {error.code}: {said}") from error
-            raise SchemaRegistryError(
-                f"{self.described} refused {urlsplit(url).path}: HTTP {error.code}: {said}", hint=_cure(error.code)
-            ) from error
-        except (urllib.error.URLError, OSError) as error:
-            raise _TryAgain(str(getattr(error, "reason", error))) from error
-        if len(content) > _MOST_BYTES:
-            raise SchemaRegistryError(f"{self.described} answered with more than {_MOST_BYTES >> 20} MB")
-        try:
-            return json.loads(content)
+            if body is None:
+                answer = self._http.get(url)
+            else:
+                answer = self._http.send("POST", url, json.dumps(body).encode(), {"Content-Type": _CONTENT})
+        except OSError as error:
+            raise _TryAgain(str(error)) from error
         except ValueError as error:
+            raise SchemaRegistryError(f"the answer of {_without_user(url)} is not taken: {error}") from error
+        status = answer.status
+        if status in _NOT_FOUND and body is None:
+            return None
+        if status >= 500 or status == 429:
+            raise _TryAgain(f"HTTP {status}: {_message(answer)}")
+        if not 200 <= status < 300:
+            raise SchemaRegistryError(
+                f"{self.described} refused {urlsplit(url).path}: HTTP {status}: {_message(answer)}", hint=_cure(status)
+            )
+        try:
+            return json.loads(answer.content)
+        except (ValueError, RecursionError) as error:
             raise SchemaRegistryError(f"{self.described} answered with something else than JSON: {error}") from error
 
 
@@ -146,6 +147,8 @@ def _authorization(options: RegistryOptions) -> dict[str, str]:
     if options.token is not None and options.user_info is not None:
         raise OptionError("a bearer token and a basic user are both given for the schema registry", hint="give one")
     if options.token is not None:
+        if not (options.token.isascii() and options.token.isprintable()):
+            raise OptionError("option 'schema.registry.bearer.auth.token' has what no token has")  # and is not shown
         return {"Authorization": f"Bearer {options.token}"}
     if options.user_info is not None:
         return {"Authorization": "Basic " + base64.b64encode(options.user_info.encode()).decode()}
@@ -170,11 +173,11 @@ def _without_user(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _message(content: bytes) -> str:
+def _message(answer: Answer) -> str:
     try:
-        return str(json.loads(content)["message"])[:500]
-    except (ValueError, KeyError, TypeError):
-        return content[:200].decode("utf-8", "replace") or "no reason given"
+        return str(json.loads(answer.content)["message"])[:500]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return answer.content[:200].decode("utf-8", "replace") or answer.reason or "no reason given"
 
 
 def _cure(status: int) -> str:

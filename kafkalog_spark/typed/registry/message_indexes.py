@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from kafkalog_spark.errors import OptionError
+
 FIRST = (0,)
 _MOST = 64
 """Messages are not nested deeper."""
@@ -69,7 +71,7 @@ def _indexes(data: np.ndarray, at: int, end: int) -> tuple[Any, int]:
 
 
 def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
-    """The message of a file's descriptor that indexes name. Raises LookupError."""
+    """The message of a file's descriptor that indexes name. Raises OptionError."""
     from google.protobuf import descriptor_pb2
 
     proto = descriptor_pb2.FileDescriptorProto()
@@ -77,7 +79,7 @@ def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
     messages, name = proto.message_type, proto.package
     for index in indexes:
         if not 0 <= index < len(messages):
-            raise LookupError(f"the file has no message of indexes {list(indexes)}")
+            raise OptionError(f"the file has no message of indexes {list(indexes)}")
         name = f"{name}.{messages[index].name}" if name else messages[index].name
         messages = messages[index].nested_type
     return file.pool.FindMessageTypeByName(name)

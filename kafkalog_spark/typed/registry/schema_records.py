@@ -85,7 +85,7 @@ def listed_records(text: str, place: str) -> list[Record]:
                 value_json = one["value"]
                 records.append((_bytes(one["key"]), None if value_json is None else _bytes(value_json)))
         return records
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SchemaRegistryError(
             f"{place} is no list of schemas: {type(error).__name__}: {error}",
             hint="it is what a registry answers to GET /schemas, or the records of its topic, one a line",

@@ -1,4 +1,4 @@
-"""What schema registries know: schemas with ids, and the versions of subjects that they are."""
+"""Schemas of a registry, with their ids, the subjects and versions that they are, and the schemas they refer to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kafkalog_spark.errors import OptionError
+
+MOST_REFERENCES = 1000
+"""Schemas that one stands on, which are as many requests: large systems have some hundred .proto files."""
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 
 
@@ -65,3 +69,33 @@ class SchemaStore(Protocol):
     def described(self) -> str:
         """Where this is, in a sentence."""
         ...
+
+
+def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:
+    """What a schema refers to, and what that does, by name: each after those that it refers to itself. Of two by one
+    name the first counts, as in Confluent's `resolveReferences`.
+
+    Raises OptionError for one that the store does not have; SchemaRegistryError when that cannot be known.
+    """
+    found: dict[str, RegisteredSchema] = {}
+    seen: set[str] = set()
+    open_ = [("", schema, iter(schema.references))]
+    while open_:
+        name, one, left = open_[-1]
+        reference = next(left, None)
+        if reference is None:
+            open_.pop()
+            if open_:
+                found[name] = one
+        elif reference.name not in seen:
+            seen.add(reference.name)
+            below = store.by_version(reference.subject, reference.version)
+            if below is None:
+                raise OptionError(
+                    f"schema {one.id} refers to version {reference.version} of {reference.subject}, which "
+                    f"{store.described} does not have"
+                )
+            if len(seen) > MOST_REFERENCES:
+                raise OptionError(f"schema {schema.id} refers to more than {MOST_REFERENCES:,} others")
+            open_.append((reference.name, below, iter(below.references)))
+    return found

@@ -13,9 +13,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.testing import ask
-from tests.broker.api.helpers.admin_scenario import CREATE_TOPICS, METADATA, steps
-from tests.broker.api.helpers.plain_entities import plain, request_entity
+from kafkalog_broker.testing import ask, exchange
+from tests.broker.api.helpers.admin_scenario import CREATE_TOPICS, METADATA, TELEMETRY, in_place, steps
+from tests.broker.api.helpers.plain_entities import TOKENS, plain, request_entity
 from tests.interop.real_kafka import VERSION, RealKafka
 
 ANSWERS = Path(__file__).with_name(f"kafka-{VERSION}-admin.json")
@@ -26,11 +26,16 @@ def record(directory: str) -> list[dict[str, Any]]:
     ids: dict[str, uuid.UUID] = {}
     with RealKafka(directory) as kafka:
         host, port = kafka.bootstrap.split(":")
+        kept = socket.create_connection((host, int(port)), 30)  # a client's instance goes with its connection
         for key, versions, values in steps():
             for version in versions:
-                request = request_entity(key, version, values, ids)
-                with socket.create_connection((host, int(port)), 30) as connection:
-                    answer = ask(connection, request)
+                request = request_entity(key, version, in_place(values, str(kafka.data_dir)), ids)
+                if key in TELEMETRY:
+                    answer = ask(kept, request)
+                else:
+                    with socket.create_connection((host, int(port)), 30) as connection:
+                        tokens = exchange(connection, request)[4:].hex() if key in TOKENS else None
+                        answer = tokens or ask(connection, request)
                 if key == CREATE_TOPICS and version == 7 and answer:
                     ids.update({topic.name: topic.topic_id for topic in answer.topics if topic.topic_id})
                 text = json.dumps({"key": key, "version": version, "answer": answer and plain(answer)})

@@ -254,7 +254,7 @@ def test_a_change_of_the_broker_holds_for_all_topics_that_do_not_say_otherwise(t
         assert broker.log("orders", 0).config.max_message_bytes == 2000
         assert broker.log("own", 0).config.max_message_bytes == 7
     with AdminBroker(tmp_path / "data") as broker:
-        assert broker.dynamic_configs.default == {"message.max.bytes": "2000"}
+        assert broker.dynamic_configs.default == {"message.max.bytes": "2000", "min.insync.replicas": "1"}
 
 
 def test_what_is_only_validated_changes_nothing(broker):
@@ -404,3 +404,22 @@ def test_cleaner_threads_change_by_a_factor_of_two_at_most(broker, wanted, what)
         assert again.error_code is ErrorCode.none
         down = one(ask(broker, incremental(change(BROKER, "1", ("log.cleaner.threads", SET, "1")))))
         assert down.error_message == "Log cleaner threads cannot be reduced to less than half the current value 4"
+
+
+def test_partitions_stay_in_their_log_directory(tmp_path, caplog):
+    with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
+        ask(broker, create(new_topic("orders", 2)))
+        own, other = (str(where.path) for index in (0, 1) if (where := broker.logs.log_dir("orders", index)))
+        assert own != other
+        dirs = [{"path": path, "topics": [{"name": "orders", "partitions": [0]}]} for path in (own, other)]
+        codes = [ask(broker, (34, (2,), {"dirs": [one]})).results[0].partitions[0].error_code for one in dirs]
+        assert codes == [ErrorCode.none, ErrorCode.policy_violation]
+    assert f"orders-0 is in {own} and is not moved to {other}" in caplog.text
+
+
+def test_this_broker_is_not_unregistered(broker):
+    answer = ask(broker, (64, (0,), {"broker_id": broker.node_id}))
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.invalid_request,
+        "Broker ID 1 is this broker, which is running",
+    )

@@ -1,4 +1,6 @@
-"""UpdateFeatures: what Apache Kafka 4.3.0 answered to the same requests, but for downgrades, which it does."""
+"""UpdateFeatures as Apache Kafka 4.3.0 answers it, in every version; other levels only as a dry run.
+
+More of what Kafka answered is in the admin scenario (test_admin_answers.py)."""
 
 from __future__ import annotations
 
@@ -23,15 +25,16 @@ KAFKAS = [
     (("group.version", 0, 1), f"0 for feature group.version. {NO_UPGRADE}"),
     (("nonsense", 1, 1), "1 for feature nonsense. Local controller 1 does not support this feature."),
     (("group.version", -1, 1), "-1 for feature group.version. A feature version cannot be less than 0."),
+    (("metadata.version", 6, 1), "6 for feature metadata.version. Local controller 1 only supports versions 7-30"),
 ]
 
 
-def asked(version: int, *updates: tuple[str, int, int]) -> dict[str, Any]:
+def asked(version: int, *updates: tuple[str, int, int], dry_run: bool = True) -> dict[str, Any]:
     wanted = [
         {"feature": name, "max_version_level": level, "upgrade_type": kind, "allow_downgrade": False}
         for name, level, kind in updates
     ]
-    values = {"timeout": 10_000, "feature_updates": wanted, "validate_only": True}
+    values = {"timeout": 10_000, "feature_updates": wanted, "validate_only": dry_run}
     request = Request(57, version, 1, "me", request_entity(57, version, values, {}), ConnectionInfo())
     found = plain(asyncio.run(load_all()[57].handled(request, SimpleNamespace(node_id=1))))
     assert found.pop("throttle_time") == 0
@@ -59,6 +62,13 @@ def test_other_kinds_of_change_and_other_levels_are_refused(version: int) -> Non
     assert asked(version, ("group.version", 1, 7))["error_message"] == (
         f"{SINCE}1 for feature group.version. The controller does not support the given upgrade type."
     )
-    assert asked(version, ("group.version", 0, 2))["error_message"] == (
+    assert asked(version, ("group.version", 0, 2))["error_code"] == "none"
+    assert asked(version, ("group.version", 0, 2), dry_run=False)["error_message"] == (
         f"{SINCE}0 for feature group.version. This broker has no other level than 1."
+    )
+
+
+def test_the_streams_protocol_cannot_be_had() -> None:
+    assert asked(2, ("streams.version", 1, 1))["error_message"] == (
+        f"{SINCE}1 for feature streams.version. Local controller 1 only supports versions 0-0"
     )

@@ -42,18 +42,12 @@ def rows(entries):
     }
 
 
-# Kafka with the ELR feature writes min.insync.replicas into the cluster's metadata when it is formatted.
-SET_BY_KAFKA_ITSELF = "min.insync.replicas"
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_of_a_broker_is_what_kafka_says(case):
     kafkas = {row[0]: row for row in CASES[case]["broker"]}
     ours = rows(broker_entries(OnlyConfig(config_of(case))))  # type: ignore[arg-type]
     assert set(ours) == set(kafkas)
     for name, row in kafkas.items():
-        if name == SET_BY_KAFKA_ITSELF:
-            continue
         if name == "listeners" or name == "listener.security.protocol.map":
             row[2] = ours[name][2]  # Kafka can open listeners while it runs
         assert ours[name] == row, name
@@ -65,13 +59,12 @@ def test_what_is_said_of_a_topic_is_what_kafka_says(case):
     ours = rows(topic_entries(OnlyConfig(config_of(case)), CASES[case]["topic_configs"]))  # type: ignore[arg-type]
     assert set(ours) == set(kafkas)
     for name, row in kafkas.items():
-        if name != SET_BY_KAFKA_ITSELF:
-            assert ours[name] == row, name
+        assert ours[name] == row, name
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_of_all_brokers_only_what_was_set_for_all_is_said(case):
-    kafkas = {row[0]: row for row in CASES[case]["all brokers"] if row[0] != SET_BY_KAFKA_ITSELF}
+    kafkas = {row[0]: row for row in CASES[case]["all brokers"]}
     assert rows(all_brokers_entries(OnlyConfig(config_of(case)))) == kafkas  # type: ignore[arg-type]
 
 

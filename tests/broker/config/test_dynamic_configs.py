@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.config.dynamic_configs import FILE, DynamicConfigs
+from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, FILE, GROUPS, DynamicConfigs
 from kafkalog_spark.errors import UnsupportedFormat
 
 
@@ -77,3 +77,16 @@ def test_a_file_of_a_later_release_stops_the_broker(two):
     (two[0] / FILE).write_bytes(b'{"version": 1}')
     with pytest.raises(UnsupportedFormat, match="version 1"):
         loaded(*two)
+
+
+def test_subscriptions_to_client_metrics_outlive_a_restart(two):
+    configs = loaded(*two)
+    configs.save_of(GROUPS, "g", {"consumer.session.timeout.ms": "50000"})
+    configs.save_of(CLIENT_METRICS, "m", {"interval.ms": "1000"})
+    configs.save_of(CLIENT_METRICS, "n", {"interval.ms": "2000"})
+    configs.save_of(CLIENT_METRICS, "n", {})
+    again = loaded(*two)
+    assert again.of == {
+        GROUPS: {"g": {"consumer.session.timeout.ms": "50000"}},
+        CLIENT_METRICS: {"m": {"interval.ms": "1000"}},
+    }

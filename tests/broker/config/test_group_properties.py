@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.dynamic_configs import GROUPS, DynamicConfigs
 from kafkalog_broker.config.group_properties import check_group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_settings import group_settings
@@ -54,15 +54,15 @@ def test_a_groups_own_values_hold_within_the_limits_of_the_broker() -> None:
 def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:
     configs = DynamicConfigs([tmp_path], 1)
     configs.save({"log.retention.ms": "7"}, {})
-    configs.save_group("g", {"consumer.session.timeout.ms": "50000"})
+    configs.save_of(GROUPS, "g", {"consumer.session.timeout.ms": "50000"})
     again = DynamicConfigs([tmp_path], 1)
     again.load()
     assert again.of_group("g") == {"consumer.session.timeout.ms": "50000"}
     assert again.default == {"log.retention.ms": "7"}
-    again.save_group("g", {})
+    again.save_of(GROUPS, "g", {})
     last = DynamicConfigs([tmp_path], 1)
     last.load()
-    assert last.groups == {}
+    assert last.of[GROUPS] == {}
 
 
 def test_without_the_protocol_its_members_are_refused() -> None:

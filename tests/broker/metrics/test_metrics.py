@@ -188,7 +188,7 @@ def test_a_scrape_tells_what_was_asked_stored_and_committed(server: Server) -> N
     assert later["kafkalog_connections", ("PLAINTEXT",)] == 0
     assert later["kafkalog_requests_closed_total", ("unknown",)] == 1
     names = {re.sub(r"_(bucket|sum|count)$", "", name) for name, _ in later}
-    seen_only_where_it_happens = {"kafkalog_event_loop_longest_hold_seconds"}
+    seen_only_where_it_happens = {"kafkalog_event_loop_longest_hold_seconds", "kafkalog_client_metric"}
     assert METRICS.keys() - names <= seen_only_where_it_happens
     assert names <= METRICS.keys()
 
@@ -371,7 +371,8 @@ def test_the_dashboard_shows_metrics_and_labels_that_there_are() -> None:
         assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, target
         for group in re.findall(r"by \(([^)]*)\)", target["expr"]):
             assert {one.strip() for one in group.split(",")} <= labels, target
-    left_out = {"build_info", "quotas", "topics", "topics_left_out", "groups_left_out", "topic_partitions",
-                "queued_request_bytes", "fetch_sessions", "cleaner_runs_total", "cleaner_seconds_total"}  # fmt: skip
+    left_out = {"build_info", "client_metric", "quotas", "topics", "topics_left_out", "groups_left_out",
+                "topic_partitions", "queued_request_bytes", "fetch_sessions", "cleaner_runs_total",
+                "cleaner_seconds_total"}  # fmt: skip
     assert METRICS.keys() - used == {f"kafkalog_{name}" for name in left_out}
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])

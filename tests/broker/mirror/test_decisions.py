@@ -9,10 +9,11 @@ import uuid
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.mirror.backoff import Backoff
 from kafkalog_broker.mirror.client_properties import client_settings
 from kafkalog_broker.mirror.fetch_outcome import Outcome, error_text, outcome_of
 from kafkalog_broker.mirror.fetch_session import ClientSession
-from kafkalog_broker.mirror.mirror_file import OtherSource, check_source
+from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, OtherSource, check_source, keep_own_groups
 from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
@@ -40,6 +41,7 @@ def source_topic(name="orders", topic_id=ONE, partitions=2, *, internal=False):
         ((ONE, 2), (NO_ID, 2), None),  # a cluster without topic ids
         ((ONE, 2), (NO_ID, 4), "enlarge"),
         ((ONE, 2), (NO_ID, 1), "anew"),  # no topic loses partitions
+        ((ONE, 2), (ONE, 1), "odd"),  # the node is behind
         ((ONE, 2), None, "gone"),
     ],
 )
@@ -51,7 +53,8 @@ def test_what_becomes_of_a_topic(mine, theirs, field):
     if field is None:
         assert found == {}
     else:
-        assert found == {field: ["orders"] if field == "gone" else [wanted["orders"]]}
+        assert list(found) == [field]
+        assert list(found[field]) == ([wanted["orders"]] if theirs and field != "odd" else ["orders"])
 
 
 def test_a_topic_with_holes_in_its_metadata_is_left_alone():
@@ -69,6 +72,9 @@ def test_which_topics_are_wanted():
     hidden = source_topic("__consumer_offsets", internal=True)
     everything = re.compile(".*")
     assert [is_wanted(hidden, everything, internal=internal) for internal in (False, True)] == [False, True]
+    called = source_topic("__share_group_state", internal=False)  # of a cluster that knows no share groups
+    assert [is_wanted(called, everything, internal=internal) for internal in (False, True)] == [False, True]
+    assert not is_wanted(source_topic("__cluster_metadata"), everything, internal=True)
 
 
 def test_a_session_says_what_changed_and_the_server_knows_all():
@@ -209,6 +215,23 @@ def test_internal_topics_are_not_mirrored_over_groups_of_a_broker_that_served(tm
         with pytest.raises(OtherSource, match="its groups are its own"):
             check_source(tmp_path, "one", is_empty=False, internal=True)
         check_source(tmp_path, "one", is_empty=False)
+
+
+def test_groups_are_the_brokers_own_from_its_start_on_though_the_source_is_away(tmp_path):
+    keep_own_groups(tmp_path)  # no mirror yet: nothing to say
+    assert not (tmp_path / MIRROR_FILE).exists()
+    check_source(tmp_path, "one", is_empty=True, internal=True)
+    keep_own_groups(tmp_path)
+    with pytest.raises(OtherSource, match="its groups are its own"):
+        check_source(tmp_path, "one", is_empty=False, internal=True)
+
+
+def test_pauses_are_twice_as_long_each_time():
+    backoff = Backoff(250, 1000)
+    assert [backoff.failed(5000) for _ in range(4)] == [250, 500, 1000, 1000]
+    assert backoff.until_ms == 6000
+    backoff.worked()
+    assert backoff.failed(9000) == 250
 
 
 def test_the_rate_is_kept_over_many_answers():

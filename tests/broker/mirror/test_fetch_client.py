@@ -129,7 +129,7 @@ def test_responses(version, found, throttle_ms, error, session):
         made, throttle_time=_ms(throttle_ms), error_code=ErrorCode(error), session_id=session, responses=responses
     )
     body = written(sent)
-    answer = decode_fetch(memoryview(body), version)
+    answer = decode_fetch(memoryview(body), version, len(found))
     has_session = version >= fetch_client.SESSIONS
     assert (answer.throttle_ms, answer.error, answer.session_id) == (
         throttle_ms, error if has_session else 0, session if has_session else 0,
@@ -148,7 +148,7 @@ def test_responses(version, found, throttle_ms, error, session):
     } == expected  # fmt: skip
     for end in range(0, len(body) - 1, 7):
         with pytest.raises(MalformedRequest):
-            decode_fetch(memoryview(body)[:end], version)
+            decode_fetch(memoryview(body)[:end], version, len(found))
 
 
 def test_records_are_not_copied():
@@ -164,4 +164,4 @@ def test_records_are_not_copied():
             responses=(of.FetchableTopicResponse(topic="a", partitions=(one,)),),
         )
     )  # fmt: skip
-    assert decode_fetch(memoryview(body), 12).partitions[0].records.obj is body
+    assert decode_fetch(memoryview(body), 12, 1).partitions[0].records.obj is body

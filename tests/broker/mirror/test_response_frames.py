@@ -88,7 +88,7 @@ def test_memory_of_a_large_response_is_used_again_once_it_is_given_back() -> Non
         third, fourth = await one(b"c", LARGE), await one(b"d")
         assert third.obj is first.obj
         assert len(third) == LARGE
-        assert fourth.obj not in (first.obj, second.obj)
+        assert not any(fourth.obj is before.obj for before in (first, second))
         assert bytes(second) == b"b" * (LARGE + 5)
         for response in (second, third, fourth):
             frames.give_back(response)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kafkalog_broker.clock import SystemClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror import takeover
 from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, check_source, is_mirror
 from kafkalog_broker.mirror.mirrored_topics import CONFIGS
@@ -206,3 +208,42 @@ def test_records_that_cannot_be_read(tmp_path):
     with pytest.raises(CorruptFile):
         read_record(tmp_path)
     assert not (tmp_path / MIRROR_FILE).exists()
+
+
+@pytest.mark.parametrize("checkpointed", [2**31 - 1, 2**31])
+def test_leader_epochs_that_metadata_cannot_say_are_never_made(copy: Path, checkpointed: int) -> None:
+    """As a mirror of before took them from its source, and a broker of before raised them."""
+    (copy / "orders-0" / LEADER_EPOCH_CHECKPOINT).write_text(f"0\n1\n{checkpointed} 0\n")
+    assert take_over(copy)
+    record = read_record(copy)
+    assert record is not None
+    write_record(copy, replace(record, is_done=False, partitions=tuple(
+        replace(one, leader_epoch=2**31) for one in record.partitions
+    )))  # fmt: skip
+    assert take_over(copy)
+    opened = Opened(copy)
+    for topic, partition in (("orders", 0), ("orders", 1)):
+        log = opened.logs.get(topic, partition)
+        assert log is not None
+        assert log.leader_epoch == 2**31 - 1
+        assert log.append_records([(None, b"written")], 2000).last_offset == log.log_end_offset - 1
+    opened.close()
+
+
+def test_a_log_without_offsets_left_takes_no_record_and_all_logs_are_closed(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opened(copy)
+    full, other = opened.logs.get("orders", 0), opened.logs.get("orders", 1)
+    assert full is not None
+    assert other is not None
+    full.follow().truncate_fully_and_start_at(2**63 - 2)
+    full.lead(8)
+    with pytest.raises(BrokerError, match="the log is full") as refused:
+        full.append_records([(None, b"one"), (None, b"more")], 2000)
+    assert refused.value.code is ErrorCode.record_list_too_large
+    assert full.append_records([(None, b"the last one")], 2000).last_offset == 2**63 - 2
+    monkeypatch.setattr(full, "close", lambda: int("no log can be closed like this"))
+    opened.close()
+    assert other.is_closed
+    assert opened.logs.to_recover == [copy]

@@ -9,11 +9,13 @@ import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafkalog_broker.api.api_versions import handle as api_versions
+from kafkalog_broker.net import response_writer
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.net.limits import NetworkLimits
@@ -23,6 +25,7 @@ from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
+from kafkalog_broker.turn import Turn
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.helpers.fakes import Handler, framed
 
@@ -150,6 +153,33 @@ def test_a_client_that_does_not_read_a_response_from_a_file_costs_a_buffer(run: 
                 writer.close()
 
     run(test)
+
+
+def test_others_have_their_turn_while_a_response_is_sent_from_a_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that reads as fast as is sent would keep the loop for as long as a response of 50 MB takes."""
+    turns = []
+
+    class Short(Turn):
+        over = property(lambda self: True)  # type: ignore[assignment]
+
+        async def next(self) -> None:
+            turns.append(1)
+            await super().next()
+
+    async def test() -> None:
+        path = tmp_path / "00000000000000000000.log"
+        path.write_bytes(bytes(MB))
+        records = FileSlice(FileHandle(str(path)), 0, MB)
+        handler = Handler()
+        handler.answer = lambda frame: [struct.pack(">i", MB + 1), records, b"z"]
+        async with listening(handler) as (_network, listener):
+            assert await ask(listener, b"fetch") == bytes(MB) + b"z"
+
+    monkeypatch.setattr(response_writer, "Turn", Short)
+    run(test)
+    assert len(turns) >= MB // BUFFER_BYTES
 
 
 def test_a_response_whose_file_became_shorter_ends_the_connection_with_one_line(
@@ -323,7 +353,10 @@ def test_clients_that_send_rubbish_are_cut_off_and_one_that_does_not_is_served_a
 @pytest.mark.usefixtures("served")
 def test_api_versions_of_an_unknown_version_is_answered_and_the_connection_goes_on(run: Run) -> None:
     async def test() -> None:
-        async with listening(dispatcher(None)) as (_network, listener):
+        async with listening(dispatcher(SimpleNamespace(telemetry=SimpleNamespace(receiver=None)))) as (
+            _network,
+            listener,
+        ):
             reader, writer = await connect(listener)
             writer.write(framed(struct.pack(">hhih", 18, 99, 1, -1)) + framed(struct.pack(">hhih", 18, 0, 2, -1)))
             assert await response(reader) == struct.pack(">ihihhh", 1, 35, 1, 18, 0, 4)

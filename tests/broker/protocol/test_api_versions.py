@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from kafkalog_broker.api.api_versions import api_versions_error, handle
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api, on_error
 from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
+from kafkalog_broker.protocol.wire import uvarint
 
+BROKER: Any = SimpleNamespace(telemetry=SimpleNamespace(receiver=None))
 SOFTWARE = {"client_software_name": "librdkafka", "client_software_version": "2.15.0-rc.1"}
 
 
@@ -25,7 +28,7 @@ def _registered(empty_registry: None) -> None:
 def answer(version: int, **fields: Any) -> tuple[Any, Request]:
     entity = request_class(18, version)(**fields) if version <= 4 else None
     request = Request(18, version, 1, "me", entity, ConnectionInfo())
-    return asyncio.run(handle(request, None)), request
+    return asyncio.run(handle(request, BROKER)), request
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -39,17 +42,47 @@ def test_the_registry_is_told_in_the_order_of_keys(version: int) -> None:
     ]
 
 
+@pytest.mark.parametrize(("receiver", "told"), [(None, [0, 3, 18]), ("a receiver", [0, 3, 18, 71, 72])])
+def test_telemetry_is_told_of_where_somebody_receives_it(receiver: Any, told: list[int]) -> None:
+    for key in (71, 72):
+        api(key, 0, 0)(handle)
+    request = Request(18, 0, 1, "me", request_class(18, 0)(), ConnectionInfo())
+    broker: Any = SimpleNamespace(telemetry=SimpleNamespace(receiver=receiver))
+    response = asyncio.run(handle(request, broker))
+    assert [served.api_key for served in response.api_keys] == told  # type: ignore[union-attr]
+
+
 def test_features_are_believed_because_their_epoch_is_not_negative() -> None:
     response, _ = answer(3, **SOFTWARE)
     assert response.finalized_features_epoch == 0
     assert [
         (feature.name, feature.max_version_level, feature.min_version_level) for feature in response.finalized_features
-    ] == [("group.version", 1, 1), ("share.version", 1, 1), ("transaction.version", 2, 2)]
+    ] == [
+        ("group.version", 1, 1),
+        ("metadata.version", 30, 30),
+        ("share.version", 1, 1),
+        ("transaction.version", 2, 2),
+        ("eligible.leader.replicas.version", 1, 1),
+    ]
 
 
 @pytest.mark.parametrize(
     ("version", "told"),
-    [(3, []), (4, [("group.version", 0, 1), ("share.version", 0, 1), ("transaction.version", 0, 2)])],
+    [
+        (3, [("metadata.version", 7, 30)]),
+        (
+            4,
+            [
+                ("group.version", 0, 1),
+                ("kraft.version", 0, 1),
+                ("metadata.version", 7, 30),
+                ("share.version", 0, 1),
+                ("streams.version", 0, 0),
+                ("transaction.version", 0, 2),
+                ("eligible.leader.replicas.version", 0, 1),
+            ],
+        ),
+    ],
 )
 def test_supported_features_from_level_0_are_told_from_version_4_on(version: int, told: list[Any]) -> None:
     response, _ = answer(version, **SOFTWARE)
@@ -72,7 +105,7 @@ def test_a_bad_software_name_is_an_invalid_request(field: str, bad: str) -> None
 
 def test_an_unknown_version_is_answered_in_version_0_with_the_range_of_api_versions() -> None:
     request = decode_request(struct.pack(">hhih", 18, 5, 77, -1) + b"whatever")
-    (frame,) = encode_response(request, asyncio.run(handle(request, None)))
+    (frame,) = encode_response(request, asyncio.run(handle(request, BROKER)))
     assert frame == struct.pack(">iihihhh", 16, 77, ErrorCode.unsupported_version, 1, 18, 0, 4)
 
 
@@ -81,10 +114,19 @@ def test_version_3_to_the_byte() -> None:
     response, request = answer(3, **SOFTWARE)
     (frame,) = encode_response(request, response)
     apis = b"".join(struct.pack(">hhhb", *served, 0) for served in ((0, 0, 13), (3, 0, 13), (18, 0, 4)))
-    # Tag 1, 8 bytes: the epoch of the finalized features. Tag 2: three of them, with their levels.
-    features = b"\x0egroup.version" + struct.pack(">hhb", 1, 1, 0)
-    features += b"\x0eshare.version" + struct.pack(">hhb", 1, 1, 0)
-    features += b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
-    tagged = b"\2\1\x08" + bytes(8) + bytes((2, 1 + len(features), 4)) + features
+    # Tag 0: the one feature that is supported from a higher level than 0 on. Tag 1, 8 bytes: the epoch of the
+    # finalized features. Tag 2: five of them, with their levels.
+    supported = b"\2\x11metadata.version" + struct.pack(">hhb", 7, 30, 0)
+    finalized = b"\6"
+    for name, level in (
+        (b"group.version", 1),
+        (b"metadata.version", 30),
+        (b"share.version", 1),
+        (b"transaction.version", 2),
+        (b"eligible.leader.replicas.version", 1),
+    ):
+        finalized += bytes((len(name) + 1,)) + name + struct.pack(">hhb", level, level, 0)
+    tagged = bytes((3, 0, len(supported))) + supported + b"\1\x08" + bytes(8)
+    tagged += b"\2" + uvarint(len(finalized)) + finalized
     body = struct.pack(">hb", 0, 4) + apis + struct.pack(">i", 0) + tagged
     assert frame == struct.pack(">ii", 4 + len(body), 1) + body

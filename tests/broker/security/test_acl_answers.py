@@ -21,10 +21,12 @@ from tests.broker.api.helpers.transaction_answers import read_described
 from tests.broker.security.helpers.acl_answers import known_differences, prepare, table
 from tests.broker.security.helpers.acl_case import ADMIN
 from tests.broker.security.helpers.acl_scenario import cases
-from tests.broker.security.record_acls import AUTHORIZER
+from tests.broker.security.record_acls import AUTHORIZER, LISTENER, security
 
 KAFKAS = json.loads(lzma.decompress(Path(__file__).with_name("kafka-4.3.0-acls.json.xz").read_bytes()))
 PROPERTIES = {
+    **{name.replace(LISTENER, "listener.name.plaintext."): value for name, value in security().items()},
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
     "authorizer.class.name": AUTHORIZER, "super.users": f"User:{ADMIN}", "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1", "node.id": "1",
 }  # fmt: skip
@@ -46,8 +48,8 @@ def test_the_answer_is_kafkas(label: str, answers: dict[str, Any]) -> None:
     assert known_differences(label, answers[label]) == known_differences(label, KAFKAS[label])
 
 
-WITHOUT_RIGHTS = {17, 18, 36}
-"""SaslHandshake, ApiVersions, SaslAuthenticate: everybody may."""
+WITHOUT_RIGHTS = {17, 18, 36, 71, 72}
+"""SaslHandshake, ApiVersions, SaslAuthenticate, those of telemetry: everybody may."""
 
 OF_SHARE_GROUPS = {76, 77, 78, 79, *range(83, 88), 90, 91, 92}
 """tests/broker/share/test_share_rights.py asks them."""

@@ -8,7 +8,12 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.security.principal_mapping import distinguished_name, parse_rules, principal_name
+from kafkalog_broker.security.principal_mapping import (
+    MOST_CHARACTERS,
+    distinguished_name,
+    parse_rules,
+    principal_name,
+)
 from kafkalog_broker.security.refusal import NotAuthenticated
 from tests.broker.security.stores import authority
 
@@ -65,6 +70,50 @@ def test_attributes_without_a_word_are_numbers_and_bytes():
 )
 def test_rules_make_names(rules: str, name: str, wanted: str):
     assert principal_name(parse_rules(rules), name) == wanted
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        ("^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2", "CN=x" + ",OU=a,O=b,L=c,ST=d" * 100),
+        ("^CN=((a+)+)+$/$1", f"CN={'a' * 2_000}b"),
+    ],
+)
+def test_no_name_takes_long(rule: str, name: str):
+    """Backtracking would take minutes and years."""
+    with pytest.raises(NotAuthenticated, match="no rule"):
+        principal_name(parse_rules(f"RULE:{rule}/"), name)
+
+
+def test_a_name_that_is_too_long_for_rules_is_nobodys():
+    name = "CN=" + "a" * MOST_CHARACTERS
+    with pytest.raises(NotAuthenticated, match="a distinguished name of 2051 characters"):
+        principal_name(parse_rules("RULE:(.*)/$1/"), name)
+    assert principal_name(parse_rules("DEFAULT"), name) == name
+
+
+@pytest.mark.parametrize("pattern", [r"CN=\d+", r"CN=\w+"])
+def test_classes_are_those_of_ascii(pattern: str):
+    assert principal_name(parse_rules(f"RULE:{pattern}/x/"), "CN=12") == "x"
+    with pytest.raises(NotAuthenticated):
+        principal_name(parse_rules(f"RULE:{pattern}/x/"), "CN=١٢")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(.)\1", "(?=CN).*", "(?<!x).*", "(?>a)", "a++", r"\u0041", r"\0101", r"\C", "(?P<n>a)", "(?U)a", "(?iU:a)",
+        "[a-z&&[^b]]", "[[a]b]", "[^x[:alpha:]]", "a{1,2000}",
+    ],
+)  # fmt: skip
+def test_what_means_something_else_in_java_or_nothing_here_is_refused(pattern: str):
+    with pytest.raises(ConfigError, match="no regular expression that is supported here"):
+        parse_rules(f"RULE:{pattern}/x/")
+
+
+@pytest.mark.parametrize("pattern", [r"[a&]&&b", r"\[[a]", r"\Q[[&&\E", r"[\[a]", "(?i)A"])
+def test_what_only_looks_like_that_is_taken(pattern: str):
+    parse_rules(f"RULE:{pattern}/x/")
 
 
 def test_a_name_without_a_rule_is_nobodys():

@@ -87,6 +87,20 @@ def golden_manifest_end(golden):
     return {f"{topic}-{partition}": offset for (topic, partition), offset in points.items()}
 
 
+def test_indexes_that_are_right_are_not_made_again(tmp_path):
+    """Of 10,000 logs that a start checks after a crash nearly all are whole: two new files for each take long."""
+    directory = write_log(tmp_path / "t-0", [records(offset, 5, size=900) for offset in range(0, 60, 5)])
+    load_log(request(directory))
+    indexes = sorted(directory.glob("*index"))
+    before = [(path.stat().st_ino, path.read_bytes()) for path in indexes]
+    load_log(request(directory))
+    assert [(path.stat().st_ino, path.read_bytes()) for path in indexes] == before
+    for path, (_, right) in zip(indexes, before, strict=True):
+        path.write_bytes(bytes(len(right)))
+        load_log(request(directory))
+        assert right == path.read_bytes() != bytes(len(right))
+
+
 def test_a_log_cut_at_every_byte_of_its_last_batches_is_whole_again(tmp_path):
     parts = [records(5, 2), records(7), records(8, 3, size=90)]
     whole = write_log(tmp_path / "whole", [records(0, 5)], parts)

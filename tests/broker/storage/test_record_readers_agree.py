@@ -152,11 +152,10 @@ def test_coordinators_take_of_2000_changed_batches_what_javas_rules_take():
     for base, count, payload in mutants(2000, 12):
         data = sealed_batch(base, count, payload)
         found = told_by_the_oracle(data)
-        good = found is not None and all(record.key is not None for record in found.records)
-        assert taken(decoded, data) == good, payload.hex()
-        if found is not None and good:
+        assert taken(decoded, data) == (found is not None), payload.hex()
+        if found is not None:
             (read,) = decoded(data)
-            assert read.records == [(record.key, record.value) for record in found.records]
+            assert read.records == [(record.key, record.value) for record in found.records if record.key is not None]
 
 
 def test_reader_cleaner_and_check_take_of_300_changed_batches_what_javas_rules_take(tmp_path: Path):

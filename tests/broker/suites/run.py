@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.testing import running_broker
-from tests.broker.dynamic_defaults import set_for_all_brokers
 from tests.broker.suites import expectations, page
 from tests.broker.suites.sources import SUITES, SourceMissing, Suite, fetch
 
@@ -30,8 +29,6 @@ def run(suite: Suite, options: list[str]) -> dict[str, dict[str, Any]]:
     """Run the suite's tests in a process of their own: name to outcome and why. Raises SourceMissing, RuntimeError."""
     directory = fetch(suite)
     with tempfile.TemporaryDirectory() as work, running_broker(suite.properties) as broker:
-        if suite.dynamic:
-            set_for_all_brokers(broker, suite.dynamic)
         outcomes = Path(work, "outcomes.json")
         command = [sys.executable, "-m", "pytest", "-p", "outcomes", "-p", suite.plugin, "-p", "no:cacheprovider"]
         # Without the suite's own pytest settings, and without those of this project, which lies above its directory.

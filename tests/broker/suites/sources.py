@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.broker.dynamic_defaults import KAFKAS_OWN
-
 ROOT = Path(__file__).parents[3]
 WORK = ROOT / "build" / "suites"
 """Where sources are unpacked: one directory each, named `<suite>-<version>`. What is there is taken as it is."""
@@ -39,7 +37,6 @@ class Suite:
     own_client: bool = False
     keep: tuple[str, ...] = ()  # of a clone's top level; all without
     properties: Mapping[str, object] = field(default_factory=dict)  # of the broker
-    dynamic: Mapping[str, str] = field(default_factory=dict)  # of all brokers, set while it runs
     options: tuple[str, ...] = ()  # of pytest
     environment: Mapping[str, str] = field(default_factory=dict)  # {bootstrap} is filled in
 
@@ -75,7 +72,6 @@ SUITES = {
             repository="https://github.com/confluentinc/confluent-kafka-python",
             tag="v2.15.0",
             properties={"group.initial.rebalance.delay.ms": 0},
-            dynamic=KAFKAS_OWN,
             environment={"BROKERS": "{bootstrap}"},
         ),
         Suite(

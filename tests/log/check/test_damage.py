@@ -312,7 +312,7 @@ def test_what_cannot_be_read_is_told_and_the_other_partitions_are_checked(golden
     log.symlink_to(root / "nowhere")
     result = check_log_dirs([root])
     assert sorted(str(finding) for finding in result.findings.kept) == [
-        f"error: segments-0 {epochs}: cannot be read: Is a directory",
+        f"error: segments-0 {epochs}: cannot be read: is not a regular file",
         f"error: segments-1 {log}: is listed and cannot be opened: it does not exist",
     ]
     assert result.partitions["segments", 2].log_end_offset == 6000

@@ -145,7 +145,7 @@ def test_the_report_says_what_was_lost_where_and_why(
     line, summary = capsys.readouterr().out.splitlines()
     assert line.startswith(
         f"lost: codec-gzip-0 {path} at byte {second.position}, {second.size} bytes: offsets {second.base_offset} to "
-        f"{second.last_offset}, between 2023-11-14T22:30:49.000+00:00 to 2023-11-14T22:32:16.000+00:00: CRC-32C does"
+        f"{second.last_offset}, between 2023-11-14T22:30:49.000+00:00 and 2023-11-14T22:32:16.000+00:00: CRC-32C does"
     )
     assert summary.endswith(f"in 1 places: {tmp_path / 'again'}")
 

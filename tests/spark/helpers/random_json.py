@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from tests.spark.helpers.random_texts import any_json, any_moment, any_text
+
 DDL = (
     "flag boolean, tiny tinyint, small smallint, whole int, id bigint, ratio float, amount double, user string, "
     "blob binary, day date, at timestamp, at_local timestamp_ntz, price decimal(10,2), wide decimal(38,10), "
     "nested struct<x: bigint, y: string, z: struct<deep: double, day: date>>, tags array<string>, numbers array<int>, "
     "pairs map<string, double>, items array<struct<sku: string, count: int, sizes: array<smallint>>>, "
-    "by_name map<string, struct<a: int, b: array<string>>>, rows array<array<int>>"
+    "by_name map<string, struct<a: int, b: array<string>>>, rows array<array<int>>, texts map<string, string>"
 )
 """Every type that JSON is decoded to, nested in each other."""
 
@@ -283,10 +285,11 @@ def _object(random: Random, odd: float, fields: dict[str, Callable[[Random, floa
     if odd and random.random() < odd:
         names.append(random.choice(list(fields)))
     if random.random() < 0.3:
-        names.insert(random.randrange(len(names) + 1), random.choice(["other", "ID", "more", "é", ""]))
+        more = ["other", "more", "é", "", random.choice(list(fields)), random.choice(list(fields)).upper()]
+        names.insert(random.randrange(len(names) + 1), random.choice(more))
     parts = []
     for name in names:
-        make = fields.get(name, _anything)
+        make = fields.get(name) or fields.get(name.lower(), _anything)
         value = _odd(random, odd) if random.random() < odd else make(random, odd)
         if random.random() < 0.05:
             value = "null"
@@ -311,7 +314,10 @@ def _anything(random: Random, odd: float) -> str:
 
 
 def _string(random: Random, odd: float) -> str:
-    return random.choice(_ESCAPED[:3]) if random.random() < 0.1 else f'"{random.choice(WORDS)}"'
+    kind = random.randrange(10)
+    if kind < 3:
+        return any_json(random) if kind else random.choice(_ESCAPED[:3])
+    return f'"{any_text(random) if kind < 5 else random.choice(WORDS)}"'
 
 
 def _whole(bits: int) -> Callable[[Random, float], str]:
@@ -340,6 +346,13 @@ def _text(texts: list[str], good: int) -> Callable[[Random, float], str]:
     return make
 
 
+def _moment(texts: list[str]) -> Callable[[Random, float], str]:
+    def make(random: Random, odd: float) -> str:
+        return f'"{any_moment(random) if random.random() < 0.5 else random.choice(texts if odd else texts[:2])}"'
+
+    return make
+
+
 def _list(make: Callable[[Random, float], str]) -> Callable[[Random, float], str]:
     def made(random: Random, odd: float) -> str:
         values = [
@@ -352,7 +365,10 @@ def _list(make: Callable[[Random, float], str]) -> Callable[[Random, float], str
 
 def _mapping(make: Callable[[Random, float], str]) -> Callable[[Random, float], str]:
     def made(random: Random, odd: float) -> str:
-        names = [random.choice(["a", "b", "é", "long name of a key", ""]) for _ in range(random.randrange(4))]
+        names = [
+            random.choice(["a", "b", "é", "long name of a key", "", any_text(random)])
+            for _ in range(random.randrange(4))
+        ]
         return (
             "{"
             + ",".join(f'"{n}":{_odd(random, odd) if random.random() < odd / 3 else make(random, odd)}' for n in names)
@@ -376,16 +392,17 @@ _FIELDS: dict[str, Callable[[Random, float], str]] = {
     "amount": _double,
     "user": _string,
     "blob": _text(_BLOBS, 4),
-    "day": _text(_DATES, 2),
-    "at": _text(TIMESTAMPS, 2),
-    "at_local": _text(TIMESTAMPS, 2),
+    "day": _moment(_DATES),
+    "at": _moment(TIMESTAMPS),
+    "at_local": _moment(TIMESTAMPS),
     "price": _decimal,
     "wide": _decimal,
-    "nested": _struct({"x": _whole(64), "y": _string, "z": _struct({"deep": _double, "day": _text(_DATES, 2)})}),
+    "nested": _struct({"x": _whole(64), "y": _string, "z": _struct({"deep": _double, "day": _moment(_DATES)})}),
     "tags": _list(_string),
     "numbers": _list(_whole(32)),
     "pairs": _mapping(_double),
     "items": _list(_struct({"sku": _string, "count": _whole(32), "sizes": _list(_whole(16))})),
     "by_name": _mapping(_struct({"a": _whole(32), "b": _list(_string)})),
     "rows": _list(_list(_whole(32))),
+    "texts": _mapping(_string),
 }

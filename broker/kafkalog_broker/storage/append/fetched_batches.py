@@ -9,7 +9,7 @@ import numpy as np
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnexpectedAppendOffset
 from kafkalog_spark.log.format import layout
 from kafkalog_spark.log.format.batch_header import check_crc, parse_header, parse_prefix
-from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64, H
 from kafkalog_spark.log.read.header_windows import Table, Window, check_large, what_is_wrong
 
 _PLAIN_BELOW = 64 << 10
@@ -20,7 +20,7 @@ _TABLE_ROWS = 4096
 
 def fetched_batches(data: memoryview) -> Window:
     """All whole batches of any format at the beginning of `data`; what is left of the last one is passed over, since a
-    leader cuts its answers by bytes. Their offsets rise.
+    leader cuts its answers by bytes. Their offsets rise, and neither they nor their epochs are the last there are.
 
     CRCs are checked. Any thread; of large data the interpreter is free meanwhile. Raises CorruptBatch and
     UnsupportedFormat, with the position in `data`.
@@ -39,6 +39,8 @@ def _plain(data: memoryview) -> Iterator[Table]:
             break
         header = parse_header(data, at, at)
         check_crc(header, data[at : at + size])
+        if header.last_offset > MAX_INT64:
+            raise _impossible(header.base_offset, header.last_offset, header.leader_epoch, at)
         found.append((*header, 1, 0))
         at += size
     yield np.array(found, np.int64).reshape(-1, len(H))
@@ -64,6 +66,13 @@ def _swept(data: memoryview) -> Iterator[Table]:
 
 
 def _check_order(table: Table) -> None:
+    base_offsets, epochs = table[:, H.BASE_OFFSET], table[:, H.LEADER_EPOCH]
+    wrong = (base_offsets < 0) | (table[:, H.LAST_OFFSET] == MAX_INT64) | (epochs < -1) | (epochs == MAX_INT32)
+    if wrong.any():
+        row = table[int(np.argmax(wrong))]
+        raise _impossible(
+            int(row[H.BASE_OFFSET]), int(row[H.LAST_OFFSET]), int(row[H.LEADER_EPOCH]), int(row[H.POSITION])
+        )
     previous = np.concatenate((table[:1, H.BASE_OFFSET] - 1, table[:-1, H.LAST_OFFSET]))
     wrong = (table[:, H.BASE_OFFSET] <= previous) | (table[:, H.LAST_OFFSET] < table[:, H.BASE_OFFSET])
     if wrong.any():
@@ -74,6 +83,16 @@ def _check_order(table: Table) -> None:
             position=int(table[row, H.POSITION]),
             offset=base,
         )
+
+
+def _impossible(base: int, last: int, epoch: int, position: int) -> CorruptBatch:
+    """After the last offset and the last epoch no record could be appended, and no leader could begin."""
+    return CorruptBatch(
+        f"a batch of offsets {base} to {last} and leader epoch {epoch}, expected offsets 0 to 2^63-2 and an epoch of "
+        "-1 to 2^31-2",
+        position=position,
+        offset=base,
+    )
 
 
 def check_continues(window: Window, log_end_offset: int, name: str) -> None:

@@ -7,6 +7,7 @@ directory has failed answers. What was acknowledged before stays in the files.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -47,6 +48,11 @@ class Availability:
                 ErrorCode.unknown_topic_or_partition, "the log has been closed", topic_partition=self._name
             )
 
+    def close(self) -> None:
+        """The log is let go of, and reports no failure any more."""
+        self.is_closed = True
+        self._on_failure = _nothing  # which was the log's: it is to be freed at once, not when garbage is collected
+
     def take_offline(self, error: OSError) -> None:
         if self.failure is None:
             self.failure = error
@@ -66,7 +72,11 @@ class Availability:
         failure = error if isinstance(error, OSError) else OSError(str(error))
         if self.failure is None:
             self.take_offline(failure)
-            self._call_soon(lambda: self._on_failure(failure))
+            self._call_soon(partial(self._on_failure, failure))
         raise BrokerError(
             ErrorCode.kafka_storage_error, f"the log went offline: {error}", topic_partition=self._name
         ) from error
+
+
+def _nothing(error: OSError) -> None:
+    return None

@@ -12,6 +12,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 
+from kafkalog_spark.log.format.durable import open_regular
+
 MAX_OPEN = 512
 """Descriptors. Leaves room for connections and for segments being written under the usual limit of 1,024. A file that
 was dropped is opened again in 5 us."""
@@ -37,7 +39,7 @@ class FileHandle:
 
     def __init__(self, path: str) -> None:
         self.fd = -1
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = open_regular(path)
         with FileHandle._counting:
             FileHandle.open_now += 1
 

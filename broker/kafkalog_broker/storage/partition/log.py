@@ -41,6 +41,7 @@ _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _new = tuple.__new__  # _replace makes the same in six times the time
 _HANDLES = FileHandles()  # one bound for all logs of a process
+_JITTER = random.Random()  # one for all: each is 2.5 kB
 
 
 class Log:
@@ -61,7 +62,7 @@ class Log:
         call_soon: Callable[[Callable[[], None]], object] = operator.call,
         on_failure: Callable[[Log, OSError], None] | None = None,
         handles: FileHandles = _HANDLES,
-        jitter: random.Random | None = None,
+        jitter: random.Random = _JITTER,
     ) -> None:
         self.topic, self.partition, self.topic_id = identity
         self.config = config
@@ -70,7 +71,7 @@ class Log:
         self._call_soon = call_soon
         self._subscribers = Subscribers()
         self._availability = Availability(self.name, call_soon, self._subscribers.wake, self._failed)
-        self._local = LocalLog(loaded, config, now_ms, handles, jitter or random.Random())
+        self._local = LocalLog(loaded, config, now_ms, handles, jitter)
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self._snapshots = ProducerSnapshots(loaded.directory, loaded.producers, self._local.flushing)
@@ -230,6 +231,14 @@ class Log:
         local, sent = self._local, batch.header
         base_offset = local.log_end_offset
         last_offset = base_offset + sent.last_offset - sent.base_offset
+        if last_offset >= layout.MAX_INT64:
+            raise BrokerError(
+                ErrorCode.record_list_too_large,
+                f"offsets up to {last_offset}, the last one there is is 2^63-2: the log is full",
+                topic_partition=self.name,
+                offset=base_offset,
+                hint="write to another partition or topic",
+            )
         if len(data) > self.config.segment_bytes:
             raise BrokerError(
                 ErrorCode.record_list_too_large,
@@ -386,7 +395,7 @@ class Log:
 
     def discard(self) -> None:
         """Let go of the files as they are: it is deleted, or its disk has failed. Idempotent; waits for nothing."""
-        self._availability.is_closed = True
+        self._availability.close()
         self._local.abandon()
         self._subscribers.wake()
         self._subscribers.clear()

@@ -20,6 +20,9 @@ from kafkalog_spark.log.format.producer_snapshot import write_producer_snapshot
 EVERY_APPEND = 1
 """The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
 
+PRODUCERS_AT_ONCE = 1_000
+"""So many are written into snapshots in 3 ms, a third of what may hold the event loop."""
+
 
 class Flushing:
     """State of one log. recovery_point: everything below is on disk. count, seconds: flushes so far, their time."""
@@ -50,6 +53,21 @@ class Flushing:
         self._snapshots[path] = picture
         self._names_changed = True
 
+    def write_snapshots(self) -> bool:
+        """Write those that were taken, without waiting for the disk, which the next flush does. False where it has to
+        write them too: one is going on, or they hold too much."""
+        if sum(len(picture.producers) for picture in self._snapshots.values()) > PRODUCERS_AT_ONCE:
+            return False
+        if not self.lock.acquire(blocking=False):
+            return not self._snapshots
+        try:
+            for path, picture in self._snapshots.items():
+                if not path.exists():
+                    write_producer_snapshot(path, picture.entries(), sync=False)
+        finally:
+            self.lock.release()
+        return True
+
     def forget_snapshot(self, path: Path) -> None:
         """The segment that begins there is gone, and so is what is left to write."""
         self._snapshots.pop(path, None)
@@ -78,7 +96,9 @@ class Flushing:
     # ---- asked
 
     def is_due(self, now_ms: int, flush_messages: int, flush_ms: int, segments: Sequence[LogSegment], end: int) -> bool:
-        """Whether the settings, or a rolled segment, ask for a flush."""
+        """Whether the settings, a rolled segment, or its snapshot, ask for a flush."""
+        if self._snapshots:
+            return True
         if end <= self.recovery_point:
             return False
         since = self._unflushed_since_ms

@@ -90,6 +90,10 @@ class LogRemoval:
                 return []
             if deletion.roll_first:
                 roll(now_ms)
+            # Of producers whose records are gone a start after a crash knows what snapshots say. These are written
+            # first, as Kafka does at the roll; while they cannot be, nothing goes until the next check.
+            if not local.flushing.write_snapshots():
+                return []
             self.move_log_start(deletion.log_start_offset)
             gone: list[Path] = []
             for segment, files in local.remove_first(deletion.count):

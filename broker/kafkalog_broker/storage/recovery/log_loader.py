@@ -21,7 +21,7 @@ from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_broker.storage.recovery.producer_replay import first_bad_marker, replay
 from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_broker.storage.recovery.startup_files import StartupFiles, tidy
-from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptIndex, CorruptSnapshot, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.durable import descriptor, replace_file
 from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
@@ -85,6 +85,7 @@ class _Loader:
         self._on_bytes = on_bytes
         self._bases: list[int] = []
         self._snapshots: list[int] = []
+        self._transactional: frozenset[int] = frozenset()
         self._recovered: list[RecoveredSegment] = []
         self._epochs = LeaderEpochs(request.directory)
         self._producers = ProducerState()
@@ -93,6 +94,7 @@ class _Loader:
         request = self._request
         files = tidy(self._directory)
         self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
+        self._transactional = files.transactional
         recover_from = self._recover_from()
         self._index_what_has_no_index(files, recover_from)
         if recover_from is not None:
@@ -132,10 +134,10 @@ class _Loader:
         except (CorruptFile, UnsupportedFormat) as error:
             _log.warning("%s; leader epochs are taken from the log again", error)
             found.append(_floor(self._bases, 0))
-        for base in self._bases:
+        for base in sorted(self._transactional):
             try:
                 load_transaction_index(self._path(base, names.TRANSACTION_INDEX_SUFFIX), base)
-            except CorruptIndex as error:
+            except (CorruptLog, UnsupportedFormat) as error:
                 _log.warning("%s; the segment is recovered", error)
                 found.append(base)
                 break
@@ -169,7 +171,7 @@ class _Loader:
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
                 replace_file(self._path(base, names.TRANSACTION_INDEX_SUFFIX), data, sync=False)
-            else:
+            elif base in self._transactional:
                 self._path(base, names.TRANSACTION_INDEX_SUFFIX).unlink(missing_ok=True)
             self._recovered.append(segment)
             end = segment.next_offset
@@ -254,13 +256,14 @@ class _Loader:
     def _load_producers_at(self, offset: int) -> None:
         """State at `offset`, a segment's base or the log end: the newest good snapshot, and the batches after it."""
         had_snapshots = bool(self._snapshots)
+        self._remove_snapshots_before_gaps()
         for candidate in sorted((known for known in self._snapshots if known <= offset), reverse=True):
             path = self._path(candidate, names.PRODUCER_SNAPSHOT_SUFFIX)
             try:
                 self._producers.load(read_producer_snapshot(path), candidate)
                 self._walk(candidate, offset)
                 return
-            except (CorruptSnapshot, UnsupportedFormat) as error:
+            except (CorruptLog, UnsupportedFormat) as error:
                 _log.warning("%s; it is removed", error)
                 self._remove_snapshot(candidate)
         self._producers = ProducerState(offset)
@@ -294,6 +297,14 @@ class _Loader:
         )
         if offset not in self._snapshots:
             self._snapshots = sorted([*self._snapshots, offset])
+
+    def _remove_snapshots_before_gaps(self) -> None:
+        """Of producers in a snapshot below the first segment nobody knows what they wrote between: the sequence that
+        they go on with would be refused. A producer that is not known may begin with any."""
+        for known in [known for known in self._snapshots if known < min(self._bases, default=0)]:
+            path = self._path(known, names.PRODUCER_SNAPSHOT_SUFFIX)
+            _log.warning("%s is removed: the log begins at %d, and what came between is gone", path, self._bases[0])
+            self._remove_snapshot(known)
 
     def _remove_snapshot(self, offset: int) -> None:
         self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_broker.storage.recovery.producer_replay import replay
-from kafkalog_spark.errors import CorruptSnapshot, UnsupportedFormat
+from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.log.format import names
 from kafkalog_spark.log.format.durable import descriptor
 from kafkalog_spark.log.format.layout import H
@@ -26,16 +26,16 @@ def producers_at(
     """The state at `offset`, where a batch begins or a gap is. Changes nothing; any thread, while the log below does
     not change.
 
-    snapshots: the offsets of those in the directory. segments: (base offset, bytes) of the log up to `offset`. Raises
-    CorruptBatch, UnsupportedFormat, OSError.
+    snapshots: the offsets of those in the directory; those below the log's beginning do not count, as when it is
+    loaded. segments: (base offset, bytes) of the log up to `offset`. Raises CorruptBatch, UnsupportedFormat, OSError.
     """
     state = ProducerState()
-    for candidate in sorted((known for known in snapshots if known <= offset), reverse=True):
+    for candidate in sorted((known for known in snapshots if segments[0][0] <= known <= offset), reverse=True):
         path = directory / (names.segment_name(candidate) + names.PRODUCER_SNAPSHOT_SUFFIX)
         try:
             state.load(read_producer_snapshot(path), candidate)
             break
-        except (CorruptSnapshot, UnsupportedFormat) as error:
+        except (CorruptLog, UnsupportedFormat) as error:
             _log.warning("%s; an older one is taken", error)
     else:
         state.clear(0)

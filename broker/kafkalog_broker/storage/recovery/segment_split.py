@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_spark.errors import CorruptIndex
+from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import fsync_directory
+from kafkalog_spark.log.format.durable import fsync_directory, open_regular
 from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.format.transaction_index import load_transaction_index
@@ -47,7 +47,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
     """The segment's bytes as several `.cleaned` segments, finished. The first one has the old base offset, and may be
     empty. What follows the last good batch goes along, for recovery to judge. Raises OSError; no file is left then."""
     pieces: list[CleanedSegment] = []
-    fd = os.open(directory / (names.segment_name(base_offset) + names.LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_regular(directory / (names.segment_name(base_offset) + names.LOG_SUFFIX))
     try:
         found = os.fstat(fd)
         pieces.append(CleanedSegment(directory, base_offset, index_interval_bytes))
@@ -111,7 +111,7 @@ def _give_aborted(directory: Path, base_offset: int, pieces: list[CleanedSegment
     try:
         path = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
         aborted = load_transaction_index(path, base_offset)
-    except CorruptIndex:
+    except (CorruptLog, UnsupportedFormat):
         return  # recovery makes it again
     ends = [piece.base_offset for piece in pieces[1:]] + [2**63]
     for transaction in aborted:

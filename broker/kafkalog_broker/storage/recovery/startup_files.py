@@ -31,6 +31,8 @@ class StartupFiles:
     """Offsets of the producer snapshots."""
     complete: frozenset[int]
     """Base offsets of the segments that have both indexes; those of the others are to be made again."""
+    transactional: frozenset[int]
+    """Base offsets of the segments that have a transaction index."""
 
 
 def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> StartupFiles:
@@ -46,12 +48,12 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
     swapped = [name for name in kept if name.endswith(names.SWAP_SUFFIX)]
     removed: list[tuple[int, str]] = []
     for name in listing:
+        if name in kept:
+            continue
         file = names.parse_segment_file(name)
         if file is None:
             if name in UNFINISHED:
                 removed.append((1, name))
-            continue
-        if name in kept:
             continue
         if file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX and file.transient_suffix is None:
             continue
@@ -62,6 +64,7 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
         tuple(segment.base_offset for segment in live),
         tuple(offset for offset, _ in names.producer_snapshots(listing)),
         frozenset(segment.base_offset for segment in live if segment.offset_index and segment.time_index),
+        frozenset(segment.base_offset for segment in live if segment.transaction_index),
     )
 
 

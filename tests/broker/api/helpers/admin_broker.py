@@ -13,7 +13,7 @@ from kio.serial import entity_reader
 from kafkalog_broker import api
 from kafkalog_broker.broker import ChangesUnderWay
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.dynamic_configs import DynamicConfigs
+from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
@@ -22,6 +22,8 @@ from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.telemetry.client_instances import ClientInstances
+from tests.broker.api.helpers.plain_entities import TOKENS
 from tests.broker.manual_clock import ManualClock
 
 PROPERTIES = {
@@ -63,6 +65,10 @@ class AdminBroker:
         self.changes = ChangesUnderWay()
         self.described: tuple[BrokerConfig, dict[Any, bytes]] = (self.config, {})
         self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+        self.telemetry = ClientInstances(
+            self.clock.now_ms, self.config.telemetry_max_bytes, lambda: self.dynamic_configs.of[CLIENT_METRICS]
+        )
+        self.connection = ConnectionInfo()
         self.groups = Groups()
         self.deliveries = self.share_groups = self.share_coordinator = NoShareGroups()
         self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
@@ -105,7 +111,7 @@ class AdminBroker:
         """The response entity, through its encoding."""
         key, version = int(entity.__api_key__), int(entity.__version__)
         found = api.load_all()[key]
-        request = Request(key, version, 1, "tests", entity, ConnectionInfo())
+        request = Request(key, version, 1, "tests", entity, self.connection)
         try:
             answer = self._loop.run_until_complete(found.handled(request, self))  # type: ignore[arg-type]
         except BrokerError as error:
@@ -118,6 +124,8 @@ class AdminBroker:
 
 
 def _decoded(request: Request, answer: Any) -> Any:
+    if request.api_key in TOKENS:
+        return b"".join(encode_response(request, answer))[8:].hex()
     response = response_class(request.api_key, request.version)
     if isinstance(answer, Encoded):
         body, start = b"".join(answer), 0

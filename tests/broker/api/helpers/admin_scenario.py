@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from crc32c import crc32c
+
 Step = tuple[int, tuple[int, ...], dict[str, Any]]
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 3, 19, 20, 21
 DESCRIBE_CONFIGS, ALTER_CONFIGS, DESCRIBE_LOG_DIRS, CREATE_PARTITIONS = 32, 33, 35, 37
 ELECT_LEADERS, INCREMENTAL_ALTER_CONFIGS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 43, 44, 45, 46
+ALTER_REPLICA_LOG_DIRS, DESCRIBE_QUORUM, UPDATE_FEATURES, UNREGISTER_BROKER = 34, 55, 57, 64
+CREATE_TOKEN, RENEW_TOKEN, EXPIRE_TOKEN, DESCRIBE_TOKEN = 38, 39, 40, 41
+ADD_RAFT_VOTER, REMOVE_RAFT_VOTER = 80, 81
+TELEMETRY = GET_SUBSCRIPTIONS, PUSH = 71, 72
 DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS, LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 60, 61, 74, 75
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -367,6 +373,7 @@ def steps() -> Iterator[Step]:
     yield DESCRIBE_LOG_DIRS, (5,), {"topics": []}
     yield DESCRIBE_LOG_DIRS, (5,), {"topics": None}
 
+    yield from what_tools_ask()
     yield delete("defaults", "nowhere", "a/b", "", versions=(6,))
     yield (
         DELETE_TOPICS,
@@ -388,3 +395,192 @@ def steps() -> Iterator[Step]:
     for version in (1, 2, 3, 4, 5):
         yield delete(f"by-version-{version + 1}", "nowhere", versions=(version,))
     yield metadata(None)
+
+
+def in_place(values: Any, directory: str) -> Any:
+    """The fields with the broker's log directory for `$dir`."""
+    if isinstance(values, dict):
+        return {name: in_place(value, directory) for name, value in values.items()}
+    if isinstance(values, list):
+        return [in_place(value, directory) for value in values]
+    return values.replace("$dir", directory) if isinstance(values, str) else values
+
+
+def what_tools_ask() -> Iterator[Step]:
+    """What kafka-features, kafka-metadata-quorum, kafka-client-metrics and others ask for."""
+    yield from cluster_wide_min_isr()
+    yield from client_metrics()
+    yield from telemetry()
+    yield from features()
+    unknown = {"path": "/nowhere", "topics": [{"name": "orders", "partitions": [0, 99]}]}
+    own = {
+        "path": "$dir",
+        "topics": [{"name": "orders", "partitions": [1, 98]}, {"name": "nowhere", "partitions": [0]}],
+    }
+    yield ALTER_REPLICA_LOG_DIRS, (1, 2), {"dirs": [unknown, own]}
+    yield ALTER_REPLICA_LOG_DIRS, (2,), {"dirs": [own, {**unknown, "topics": own["topics"]}]}
+    yield ALTER_REPLICA_LOG_DIRS, (2,), {"dirs": [{"path": "$dir", "topics": [{"name": "x" * 249, "partitions": [0]}]}]}
+    yield ALTER_REPLICA_LOG_DIRS, (2,), {"dirs": [{"path": "$dir/", "topics": [{"name": "orders", "partitions": [0]}]}]}
+    yield ALTER_REPLICA_LOG_DIRS, (1, 2), {"dirs": []}
+    renewers = [{"principal_type": "User", "principal_name": "a"}]
+    token = {"renewers": renewers, "max_lifetime": -1, "owner_principal_type": "User", "owner_principal_name": "b"}
+    yield CREATE_TOKEN, (1, 2, 3), token
+    yield CREATE_TOKEN, (3,), {**token, "owner_principal_type": None, "owner_principal_name": None}
+    yield RENEW_TOKEN, (1, 2), {"hmac": b"abcd", "renew_period": -1}
+    yield EXPIRE_TOKEN, (1, 2), {"hmac": b"abcd", "expiry_time_period": -1}
+    yield DESCRIBE_TOKEN, (1, 2, 3), {"owners": None}
+    yield DESCRIBE_TOKEN, (3,), {"owners": []}
+    yield UNREGISTER_BROKER, (0,), {"broker_id": 7}
+    yield UNREGISTER_BROKER, (0,), {"broker_id": -1}
+    voter: dict[str, Any] = {"cluster_id": None, "voter_id": 2, "voter_directory_id": UNKNOWN_ID, "timeout": 1000}
+    voter |= {"listeners": [{"name": "CONTROLLER", "host": "a", "port": 1}], "ack_when_committed": True}
+    yield ADD_RAFT_VOTER, (0, 1), voter
+    yield REMOVE_RAFT_VOTER, (0,), voter
+    metadata_log, two, orders = (
+        {"topic_name": name, "partitions": [{"partition_index": index} for index in indexes]}
+        for name, indexes in (("__cluster_metadata", [0]), ("__cluster_metadata", [0, 1]), ("orders", [0]))
+    )
+    yield DESCRIBE_QUORUM, (0, 1, 2), {"topics": [metadata_log]}
+    yield DESCRIBE_QUORUM, (0, 2), {"topics": [orders]}
+    yield DESCRIBE_QUORUM, (2,), {"topics": [two]}
+    yield DESCRIBE_QUORUM, (2,), {"topics": [metadata_log, orders]}
+    yield DESCRIBE_QUORUM, (2,), {"topics": []}
+
+
+def cluster_wide_min_isr() -> Iterator[Step]:
+    """min.insync.replicas belongs to all brokers (KIP-966)."""
+    own = "min.insync.replicas"
+    described = describe((BROKER, "", None), (BROKER, "1", [own]), (TOPIC, "orders", [own]))
+    yield described
+    yield incremental(change(BROKER, "", (own, DELETE, None)))
+    yield incremental(change(BROKER, "", (own, DELETE, None), ("log.retention.ms", SET, "777")))
+    yield incremental(change(BROKER, "1", (own, SET, "2")))
+    yield incremental(change(BROKER, "1", (own, DELETE, None)))
+    yield incremental(change(BROKER, "1", (own, SET, "0")))
+    yield incremental(change(BROKER, "", (own, SET, "x")))
+    yield incremental(change(BROKER, "", (own, SET, "2")))
+    yield described
+    yield replacing(alter(BROKER, ""))
+    yield replacing(alter(BROKER, "", log_retention_ms="777"))
+    yield replacing(alter(BROKER, "1", min_insync_replicas="1"))
+    yield replacing(alter(BROKER, "", min_insync_replicas="1"))
+    yield described
+
+
+def client_metrics() -> Iterator[Step]:
+    """Subscriptions to client metrics (KIP-714)."""
+    described = describe((CLIENT_METRICS, "a", None), (CLIENT_METRICS, "never", None), (CLIENT_METRICS, "", None))
+    for changes in (
+        [("interval.ms", SET, "99")],
+        [("interval.ms", SET, "3600001")],
+        [("interval.ms", SET, "x")],
+        [("nonsense", SET, "1")],
+        [("match", SET, "x=1")],
+        [("match", SET, "client_id")],
+        [("match", SET, "client_id=")],
+        [("match", SET, "=a")],
+        [("match", SET, "client_id=a=b")],
+        [("match", SET, "client_id=(")],
+        [("match", SET, "client_id=a=")],
+        [("match", SET, "client_id = a.* , client_source_port=1")],
+        [("match", APPEND, "client_software_name=x")],
+        [("metrics", APPEND, "org.a")],
+        [("metrics", SUBTRACT, "org.a")],
+        [("interval.ms", APPEND, "1000")],
+        [("metrics", SET, "")],
+        [("metrics", SET, None)],
+        [("metrics", SET, "b, a,b"), ("interval.ms", SET, "100")],
+        [("metrics", SET, "c"), ("metrics", SET, "d")],
+        [("match", DELETE, None)],
+        [],
+    ):
+        yield incremental(change(CLIENT_METRICS, "a", *changes))
+        yield described
+    yield incremental(change(CLIENT_METRICS, "", ("interval.ms", SET, "1000")))
+    yield incremental(change(CLIENT_METRICS, "dry", ("interval.ms", SET, "1000")), validate_only=True)
+    yield incremental(change(CLIENT_METRICS, "b"))
+    yield describe((CLIENT_METRICS, "a", ["match", "nonsense"]), synonyms=False, versions=(1, 4))
+    yield replacing(alter(CLIENT_METRICS, "a", interval_ms="2000"), alter(CLIENT_METRICS, "", interval_ms="2000"))
+    yield described
+    yield incremental(change(CLIENT_METRICS, "x y/z", ("interval.ms", SET, "1000")))
+    yield LIST_CONFIG_RESOURCES, (0,), {}
+    yield LIST_CONFIG_RESOURCES, (1,), {"resource_types": [CLIENT_METRICS]}
+    yield replacing(alter(CLIENT_METRICS, "a"))
+    yield incremental(change(CLIENT_METRICS, "x y/z", ("interval.ms", DELETE, None)))
+    yield LIST_CONFIG_RESOURCES, (0,), {}
+
+
+def telemetry() -> Iterator[Step]:
+    """Clients that push metrics. With the longest interval, of an hour, no time passes that matters."""
+    client, other = "00000000-0000-0000-0000-0000000000aa", "00000000-0000-0000-0000-0000000000bb"
+
+    def push(instance: str | None = client, subscription: int = 0, **changes: Any) -> Step:
+        plain_push = {"terminating": False, "compression_type": 0, "metrics": b""}
+        return PUSH, (0,), {"client_instance_id": instance, "subscription_id": subscription, **plain_push, **changes}
+
+    nobody, hour = 300_000, 3_600_000
+    yield GET_SUBSCRIPTIONS, (0,), {"client_instance_id": client}
+    yield GET_SUBSCRIPTIONS, (0,), {"client_instance_id": client}
+    yield push(subscription=1)
+    yield push(subscription=subscription_id(nobody, 0xAA))
+    yield incremental(
+        change(CLIENT_METRICS, "hourly", ("interval.ms", SET, str(hour)), ("metrics", SET, "org.apache.kafka.")),
+        change(CLIENT_METRICS, "others", ("match", SET, "client_id=nobody"), ("metrics", SET, "*")),
+    )
+    yield push(subscription=subscription_id(nobody, 0xAA))
+    yield GET_SUBSCRIPTIONS, (0,), {"client_instance_id": client}
+    own = subscription_id(nobody, 0xAA, "org.apache.kafka.")
+    yield push(subscription=own)
+    yield push(subscription=own)
+    yield push(subscription=own, compression_type=9, terminating=True)
+    yield push(subscription=own)
+    yield GET_SUBSCRIPTIONS, (0,), {"client_instance_id": other}
+    theirs = subscription_id(nobody, 0xBB, "org.apache.kafka.")
+    yield push(other, theirs, compression_type=9)
+    yield push(other, theirs)
+    yield incremental(change(CLIENT_METRICS, "hourly", ("metrics", SET, "org.apache.kafka.,x,*")))
+    yield GET_SUBSCRIPTIONS, (0,), {"client_instance_id": other}
+    yield push(other, subscription_id(nobody, 0xBB, "*"), metrics=bytes(1_048_577))
+    yield push(None)
+    yield push("00000000-0000-0000-0000-000000000001")
+    yield replacing(alter(CLIENT_METRICS, "hourly"), alter(CLIENT_METRICS, "others"))
+
+
+def subscription_id(interval_ms: int, instance: int, *metrics: str) -> int:
+    """Of an instance whose id is a small number."""
+    found: int = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode()) ^ instance
+    return found - (1 << 32) if found >> 31 else found
+
+
+def features() -> Iterator[Step]:
+    """Levels of features, as dry runs. streams.version is not among them: it has one here."""
+    for name, levels in {
+        "metadata.version": (-1, 0, 6, 7, 29, 30, 31),
+        "kraft.version": (-1, 0, 1, 2),
+        "eligible.leader.replicas.version": (0, 1, 2),
+        "share.version": (0, 1, 2),
+        "transaction.version": (0, 1, 2, 3),
+        "nonsense": (0, 1),
+    }.items():
+        for level in levels:
+            for kind in (1, 2, 3):
+                yield updated((name, level, kind))
+    yield updated(("share.version", 0, 2), ("group.version", 0, 2))
+    yield updated(("share.version", 0, 2), ("nonsense", 0, 2))
+    yield updated()
+    yield updated(("share.version", 0, 2), versions=(0, 1))
+
+
+def updated(*changes: tuple[str, int, int], versions: tuple[int, ...] = (2,)) -> Step:
+    return (
+        UPDATE_FEATURES,
+        versions,
+        {
+            "timeout": 10_000,
+            "validate_only": True,
+            "feature_updates": [
+                {"feature": name, "max_version_level": level, "upgrade_type": kind, "allow_downgrade": kind > 1}
+                for name, level, kind in changes
+            ],
+        },
+    )

@@ -12,6 +12,9 @@ from typing import Any
 
 from kafkalog_broker.protocol.codec import request_class
 
+TOKENS = (38, 39, 40)
+"""APIs whose answers hold the time -1, which kio cannot read: they are compared as hexadecimal digits."""
+
 
 def request_entity(key: int, version: int, values: Mapping[str, Any], ids: Mapping[str, uuid.UUID]) -> Any:
     """The request of that version with those of the `values` that it has. `ids`: topic ids for `$id:NAME`."""

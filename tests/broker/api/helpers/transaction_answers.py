@@ -9,6 +9,7 @@ from typing import Any
 
 from kafkalog_broker.coordinators.record_batches import decode_batches
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.offset_records import OffsetKey, decode_key, decode_offset_value
 from kafkalog_spark.log.format.control_record import control_type
 from kafkalog_spark.log.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.write.encoded_batch import batches_of
@@ -69,7 +70,8 @@ def batches(data: bytes, names: Names) -> list[dict[str, Any]]:
 
 
 def files(data_dir: Path, names: Names) -> dict[str, Any]:
-    """Batches and aborted transactions of the topic, and the records of __transaction_state, as they lie on disk."""
+    """Batches and aborted transactions of the topic, the records of __transaction_state and the committed offsets in
+    __consumer_offsets, as they lie on disk."""
     found: dict[str, Any] = {}
     for directory in sorted(data_dir.glob("accounts-*")):
         for path in sorted(directory.glob("*.log")):
@@ -82,7 +84,20 @@ def files(data_dir: Path, names: Names) -> dict[str, Any]:
         found[directory.name] = list(
             _state_records((path.read_bytes() for path in sorted(directory.glob("*.log"))), names)
         )
+    for directory in sorted(data_dir.glob("__consumer_offsets-*")):
+        found[directory.name] = list(_committed_offsets(path.read_bytes() for path in sorted(directory.glob("*.log"))))
     return found
+
+
+def _committed_offsets(chunks: Iterable[bytes]) -> Iterable[list[Any]]:
+    """[group, topic, partition, offset, version, topic id set] of each."""
+    for batch in decode_batches(chunks):
+        for key, value in batch.records:
+            about = decode_key(key)
+            if isinstance(about, OffsetKey) and value is not None:
+                committed = decode_offset_value(value)
+                version = int.from_bytes(value[:2], "big")
+                yield [*about, committed.offset, version, committed.topic_id is not None]
 
 
 def _state_records(chunks: Iterable[bytes], names: Names) -> Iterable[list[Any]]:

@@ -90,6 +90,35 @@ def admin_cases() -> Iterator[Case]:
     )
     yield Case("DescribeLogDirs", 35, 4, {"topics": []}, ("DESCRIBE cluster",), with_all=False)
     yield Case("DescribeLogDirs 2", 35, 2, {"topics": []}, ("DESCRIBE cluster",), with_all=False)
+    moved = {"dirs": [{"path": "/nowhere", "topics": [{"name": "orders", "partitions": [0, 1]}]}]}
+    yield Case("AlterReplicaLogDirs", 34, 2, moved, ("ALTER cluster",))
+    for kind in ("User", "Group"):
+        token = {"max_lifetime": 1000, "renewers": [{"principal_type": kind, "principal_name": "a"}]}
+        nobody = {"owner_principal_type": None, "owner_principal_name": None}
+        other = {"owner_principal_type": "User", "owner_principal_name": "other"}
+        yield Case(f"CreateDelegationToken, {kind}", 38, 3, {**token, **nobody}, ())
+        yield Case(f"CreateDelegationToken for another, {kind}", 38, 3, {**token, **other},
+                   ("CREATE_TOKENS user User:other",))  # fmt: skip
+    yield Case("RenewDelegationToken", 39, 2, {"hmac": b"abcd", "renew_period": 1000}, ())
+    yield Case("ExpireDelegationToken", 40, 2, {"hmac": b"abcd", "expiry_time_period": 1000}, ())
+    yield Case("DescribeDelegationToken", 41, 3, {"owners": None}, ())
+    quorum = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    for version in (0, 2):
+        yield Case(f"DescribeQuorum {version}", 55, version, {"topics": quorum}, ("DESCRIBE cluster",))
+    yield Case("UnregisterBroker", 64, 0, {"broker_id": 7}, ("ALTER cluster",))
+    voter: Values = {"cluster_id": None, "voter_id": 2, "timeout": 1000, "ack_when_committed": True}
+    voter["voter_directory_id"] = "11111111-2222-3333-4444-555555555555"
+    voter["listeners"] = [{"name": "CONTROLLER", "host": "a", "port": 1}]
+    yield Case("AddRaftVoter", 80, 1, voter, ("ALTER cluster",))
+    yield Case("RemoveRaftVoter", 81, 0, voter, ("ALTER cluster",))
+    subscribed = [{"resource_type": 16, "resource_name": "a", "configs": [
+        {"name": "interval.ms", "config_operation": 0, "value": "1000"}]}]  # fmt: skip
+    yield Case("IncrementalAlterConfigs of client metrics", 44, 1, {"resources": subscribed, "validate_only": True},
+               ("ALTER_CONFIGS cluster",))  # fmt: skip
+    described = [{"resource_type": 16, "resource_name": "a", "configuration_keys": None}]
+    yield Case("DescribeConfigs of client metrics", 32, 4, {
+        "resources": described, "include_synonyms": False, "include_documentation": False,
+    }, ("DESCRIBE_CONFIGS cluster",))  # fmt: skip
     elected = [{"topic": "orders", "partitions": [0]}]
     for version in (0, 2):
         yield Case(

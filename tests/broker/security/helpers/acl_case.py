@@ -2,7 +2,7 @@
 
 A case is one request; `rights` are the ACLs that together let it through. It is asked by somebody who has none of them,
 by those who lack just one, by one who has all, and by those with each of `others`. A right is written
-`[deny] [prefixed] OPERATION resource name [from host]`; resources are topic, group, id (transactional) and cluster.
+`[deny] [prefixed] OPERATION resource name [from host]`; resources: topic, group, id (transactional), user, cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GROUP, TXN = "readers", "pay"
 Values = dict[str, Any]
 Rights = tuple[str, ...]
 
-RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "id": 5}
+RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "id": 5, "user": 7}
 OPERATIONS = {
     name: number
     for number, name in enumerate(
@@ -35,6 +35,7 @@ OPERATIONS = {
             "DESCRIBE_CONFIGS",
             "ALTER_CONFIGS",
             "IDEMPOTENT_WRITE",
+            "CREATE_TOKENS",
         ],
         start=2,
     )

@@ -1,0 +1,46 @@
+"""71 GetTelemetrySubscriptions, version 0: the metrics that a client is to push, and how often (KIP-714).
+
+ApiVersions tells of it while metrics are served, as a Kafka that has a receiver. Who asks all the same is answered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import duration, entity, response_module
+
+_ACCEPTED_CODECS = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: as Kafka prefers them
+
+
+@api(71, 0, 0)
+async def handle(request: Request, broker: Broker) -> Any:
+    instance = broker.telemetry.get(request)
+    return entity(
+        response_module(request).GetTelemetrySubscriptionsResponse,
+        error_code=ErrorCode.none,
+        client_instance_id=instance.id,
+        subscription_id=instance.subscription_id,
+        accepted_compression_types=_ACCEPTED_CODECS,
+        push_interval=duration(instance.interval_ms),
+        telemetry_max_bytes=broker.telemetry.max_bytes,
+        delta_temporality=True,
+        requested_metrics=tuple(instance.metrics),
+    )
+
+
+@on_error(71)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return entity(
+        response_module(request).GetTelemetrySubscriptionsResponse,
+        error_code=code,
+        client_instance_id=None,
+        subscription_id=0,
+        accepted_compression_types=(),
+        push_interval=duration(0),
+        telemetry_max_bytes=0,
+        delta_temporality=False,
+        requested_metrics=(),
+    )

@@ -1,0 +1,95 @@
+"""Metrics in OpenTelemetry's format (OTLP), as clients push them: numbers by name and attributes.
+
+Of the messages of opentelemetry/proto/metrics/v1, only the fields that Kafka's clients fill in are described here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+DELTA = 1  # AggregationTemporality
+_F = FieldDescriptorProto
+_MESSAGES: dict[str, dict[str, tuple[int, Any]]] = {
+    "MetricsData": {"resource_metrics": (1, "ResourceMetrics")},
+    "ResourceMetrics": {"scope_metrics": (2, "ScopeMetrics")},
+    "ScopeMetrics": {"metrics": (2, "Metric")},
+    "Metric": {"name": (1, _F.TYPE_STRING), "gauge": (5, "Gauge"), "sum": (7, "Sum")},
+    "Gauge": {"data_points": (1, "NumberDataPoint")},
+    "Sum": {"data_points": (1, "NumberDataPoint"), "aggregation_temporality": (2, _F.TYPE_INT32)},
+    "NumberDataPoint": {
+        "as_double": (4, _F.TYPE_DOUBLE), "as_int": (6, _F.TYPE_SFIXED64), "attributes": (7, "KeyValue"),
+    },
+    "KeyValue": {"key": (1, _F.TYPE_STRING), "value": (2, "AnyValue")},
+    "AnyValue": {
+        "string_value": (1, _F.TYPE_STRING), "bool_value": (2, _F.TYPE_BOOL), "int_value": (3, _F.TYPE_INT64),
+        "double_value": (4, _F.TYPE_DOUBLE),
+    },
+}  # fmt: skip
+_EITHER = {"as_double", "as_int", "string_value", "bool_value", "int_value", "double_value"}
+"""Fields of which a message has one, also where that is 0."""
+_ONE = {"gauge", "sum", "value"}
+"""Messages that come at most once in another."""
+
+
+class Point(NamedTuple):
+    """attributes: `key=value,...`, in the order of the client. is_delta: what was added since the last push."""
+
+    name: str
+    attributes: str
+    value: float
+    is_delta: bool
+
+
+def points(data: bytes) -> Iterator[Point]:
+    """Raises ValueError for bytes that are no such message, before the first point."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        message = _metrics_data().FromString(data)
+    except DecodeError as error:
+        raise ValueError(f"no metrics in OpenTelemetry's format: {error}") from None
+    return _points(message)
+
+
+def _points(message: Any) -> Iterator[Point]:
+    for resource in message.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                is_delta = metric.sum.aggregation_temporality == DELTA
+                for point in (*metric.gauge.data_points, *metric.sum.data_points):
+                    value = float(point.as_int if point.WhichOneof("either") == "as_int" else point.as_double)
+                    attributes = ",".join(f"{one.key}={_text(one.value)}" for one in point.attributes)
+                    yield Point(metric.name, attributes, value, is_delta)
+
+
+def _text(value: Any) -> str:
+    which = value.WhichOneof("either")
+    return "" if which is None else str(getattr(value, which))
+
+
+@cache
+def _metrics_data() -> Any:
+    file = FileDescriptorProto(name="kafkalog/otlp.proto", package="kafkalog.otlp", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = DescriptorProto(name=name)
+        for field, (number, kind) in fields.items():
+            made = message.field.add(name=field, number=number, label=_F.LABEL_OPTIONAL)
+            if isinstance(kind, int):
+                made.type = kind
+            else:
+                made.type, made.type_name = _F.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
+                made.label = _F.LABEL_OPTIONAL if field in _ONE else _F.LABEL_REPEATED
+            if field in _EITHER:
+                made.oneof_index = 0
+        if _EITHER & fields.keys():
+            message.oneof_decl.add(name="either")
+        file.message_type.append(message)
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("kafkalog.otlp.MetricsData"))

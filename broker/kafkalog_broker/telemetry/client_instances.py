@@ -1,0 +1,184 @@
+"""Client instances that push metrics: what each is to push, and how often (Kafka's ClientMetricsManager).
+
+In memory only, as in Kafka: a client that nobody knows is told UNKNOWN_SUBSCRIPTION_ID and asks for its subscription
+again.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from uuid import UUID, uuid4
+
+from crc32c import crc32c
+
+from kafkalog_broker.config.client_metrics_properties import ALL_METRICS, DEFAULT_INTERVAL_MS
+from kafkalog_broker.coordinators.java_order import in_map_order, uuid_hash
+from kafkalog_broker.coordinators.partition_for import java_hash
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.telemetry.subscription import ATTRIBUTES, Subscription
+
+MAX_INSTANCES = 4096
+"""Some 1 kB each, and clients make up their ids. The one that was silent for longest goes. (Kafka: 16,384.)"""
+
+EXPIRY_MS = 60_000
+"""Silence after which an instance is forgotten, if three of its intervals are not more."""
+
+CODECS = range(5)
+"""CompressionType: none, gzip, snappy, lz4, zstd."""
+
+ASK_ANEW = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
+
+
+class Receiver(Protocol):
+    """Where metrics go."""
+
+    async def received(self, instance: ClientInstance, codec: int, payload: bytes) -> None:
+        """Raises BrokerError (INVALID_RECORD) for what are no metrics."""
+        ...
+
+    def forget(self, instance_id: UUID) -> None:
+        """The instance is gone."""
+        ...
+
+
+class ClientInstance:
+    """One client. subscriptions: what its subscription was made of; another object means that they have changed."""
+
+    __slots__ = (
+        "attributes", "expires_ms", "id", "interval_ms", "is_terminating", "last_error", "last_get_ms", "last_push_ms",
+        "metrics", "subscription_id", "subscriptions",
+    )  # fmt: skip
+
+    def __init__(
+        self, instance_id: UUID, attributes: Mapping[str, str], subscriptions: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        self.id, self.attributes, self.subscriptions = instance_id, attributes, subscriptions
+        matching = [one for one in map(Subscription.of, subscriptions.values()) if one.matches(attributes)]
+        names = dict.fromkeys(name for one in matching for name in one.metrics)
+        self.metrics = [ALL_METRICS] if ALL_METRICS in names else in_map_order(names, java_hash, 16)
+        # Longer ones than the default do not count, as in Kafka.
+        self.interval_ms = min([DEFAULT_INTERVAL_MS, *(one.interval_ms for one in matching)])
+        told = f"[{', '.join(self.metrics)}]{self.interval_ms}"
+        mixed = crc32c(told.encode()) ^ uuid_hash(instance_id)
+        self.subscription_id = (mixed & 0xFFFFFFFF) - ((mixed & 0x80000000) << 1)
+        self.last_get_ms = self.last_push_ms = 0
+        self.is_terminating = False
+        self.last_error = ErrorCode.none
+        self.expires_ms = 0
+
+    def may_get(self, now_ms: int) -> bool:
+        """Whether it asks no sooner than an interval after it was last heard of, which then was now, or after an error
+        that makes clients ask anew."""
+        if now_ms - max(self.last_get_ms, self.last_push_ms) < self.interval_ms:
+            return self.last_error in ASK_ANEW
+        self.last_get_ms = now_ms
+        return True
+
+    def may_push(self, now_ms: int) -> bool:
+        """The same of a push; the first after a get may come at any time, as clients spread theirs."""
+        if self.last_get_ms <= self.last_push_ms and now_ms - self.last_push_ms < self.interval_ms:
+            return False
+        self.last_push_ms = now_ms
+        return True
+
+
+class ClientInstances:
+    """subscriptions: what is set for CLIENT_METRICS resources now; replaced with each change. receiver: None where
+    nobody wants metrics, and ApiVersions does not tell of them."""
+
+    def __init__(
+        self, now_ms: Callable[[], int], max_bytes: int, subscriptions: Callable[[], Mapping[str, Mapping[str, str]]]
+    ) -> None:
+        self._now_ms, self.max_bytes, self._subscriptions = now_ms, max_bytes, subscriptions
+        self._instances: OrderedDict[UUID, ClientInstance] = OrderedDict()
+        self._of_connection: dict[int, UUID] = {}
+        self.receiver: Receiver | None = None
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def get(self, request: Request) -> ClientInstance:
+        """The instance that asks for its subscription, with a new id where it has none. Raises BrokerError
+        (THROTTLING_QUOTA_EXCEEDED)."""
+        instance = self._instance(request.entity.client_instance_id or uuid4(), request)
+        if not instance.may_get(self._now_ms()):
+            raise BrokerError(ErrorCode.throttling_quota_exceeded)
+        instance.last_error = ErrorCode.none
+        return instance
+
+    def push(self, request: Request) -> ClientInstance:
+        """The instance that pushes. Raises BrokerError where it may not, in Kafka's order."""
+        asked = request.entity
+        if asked.client_instance_id is None or asked.client_instance_id.int == 1:  # Uuid.RESERVED
+            raise BrokerError(ErrorCode.invalid_request)
+        instance = self._instance(asked.client_instance_id, request)
+        instance.last_error = code = self._why_not(instance, asked)
+        instance.is_terminating = asked.terminating
+        if code is not ErrorCode.none:
+            raise BrokerError(code)
+        return instance
+
+    def _why_not(self, instance: ClientInstance, asked: Any) -> ErrorCode:
+        if instance.is_terminating:
+            return ErrorCode.invalid_request
+        if not instance.may_push(self._now_ms()) and not asked.terminating:
+            return ErrorCode.throttling_quota_exceeded
+        if asked.subscription_id != instance.subscription_id:
+            return ErrorCode.unknown_subscription_id
+        if asked.compression_type not in CODECS:
+            return ErrorCode.unsupported_compression_type
+        return ErrorCode.telemetry_too_large if len(asked.metrics) > self.max_bytes else ErrorCode.none
+
+    def forget_silent(self) -> None:
+        """Forget those that were silent for too long."""
+        now_ms = self._now_ms()
+        while self._instances:
+            instance_id, instance = next(iter(self._instances.items()))
+            if instance.expires_ms > now_ms and len(self._instances) <= MAX_INSTANCES:
+                return
+            self._forget(instance_id)
+
+    def _instance(self, instance_id: UUID, request: Request) -> ClientInstance:
+        subscriptions = self._subscriptions()
+        known = self._instances.get(instance_id)
+        if known is None or known.subscriptions is not subscriptions:
+            attributes = _attributes(instance_id, request) if known is None else known.attributes
+            known = self._instances[instance_id] = ClientInstance(instance_id, attributes, subscriptions)
+            self._bind(request.connection, instance_id)
+        self._instances.move_to_end(instance_id)
+        known.expires_ms = self._now_ms() + max(EXPIRY_MS, 3 * known.interval_ms)
+        self.forget_silent()
+        return known
+
+    def _bind(self, connection: ConnectionInfo, instance_id: UUID) -> None:
+        """The instance goes with its connection; of several on one, the last, and the others when they expire."""
+        key = id(connection)
+        is_new = key not in self._of_connection
+        self._of_connection[key] = instance_id
+        if is_new:
+            connection.on_close(lambda: self._forget(self._of_connection.pop(key)))
+
+    def _forget(self, instance_id: UUID) -> None:
+        instance = self._instances.pop(instance_id, None)
+        if instance is not None:
+            instance.expires_ms = 0
+            if self.receiver is not None:
+                self.receiver.forget(instance_id)
+
+
+def _attributes(instance_id: UUID, request: Request) -> dict[str, str]:
+    connection = request.connection
+    values = (
+        java_uuid(instance_id), request.client_id or "", connection.software_name, connection.software_version,
+        connection.host, str(connection.port),
+    )  # fmt: skip
+    return dict(zip(ATTRIBUTES, values, strict=True))
+
+
+def java_uuid(value: UUID) -> str:
+    """As Kafka writes it: base64, without padding."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -1,0 +1,170 @@
+"""HTTP requests that end in time and go nowhere else than their URL: of schema registries and of a broker's keys.
+
+A request has one deadline for all of it, the connection, the answer and redirects: a byte now and then is no better
+than silence. (Only the look-up of a name ends when the system's resolver says so.) A redirect is followed to the same
+scheme, host and port only: who can send us elsewhere would see the credentials, and decide what is answered. Proxies
+are not used, whatever the environment says.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from typing import Any, NamedTuple, cast
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+TIMEOUT_S = 10.0
+REDIRECTS = 3
+"""On one server: a path that moved, and one more for a slash."""
+
+_MOVED = (301, 302, 303, 307, 308)
+_MOVED_AS_IT_IS = (307, 308)
+"""Those after which a request with a body is the same request."""
+_PORTS = {"http": 80, "https": 443}
+
+
+class Answer(NamedTuple):
+    """What a server answers. reason: the words beside the status."""
+
+    status: int
+    reason: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class HttpClient:
+    """Sends requests. most_bytes: of an answer. tls: of https, by default the system's authorities. clock: seconds of a
+    clock that never goes back."""
+
+    most_bytes: int
+    headers: Mapping[str, str]
+    tls: ssl.SSLContext | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    def get(self, url: str) -> Answer:
+        """As `send`."""
+        return self.send("GET", url)
+
+    def send(
+        self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Raises OSError (TimeoutError too) where there is no answer, ValueError for one that is not taken."""
+        deadline, parts = self.clock() + TIMEOUT_S, urlsplit(url)
+        origin = _origin(parts)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError("it is no URL with http:// or https:// and a host")
+        for _ in range(1 + REDIRECTS):
+            found = self._sent(method, parts, body, {**self.headers, **(headers or {})}, deadline)
+            if isinstance(found, Answer):
+                return found
+            parts = urlsplit(urljoin(parts.geturl(), found))
+            if _origin(parts) != origin:
+                raise ValueError(
+                    f"it redirects to another server; if {parts.geturl()[:200]} is right, make that the URL"
+                )
+        raise ValueError(f"it redirects more than {REDIRECTS} times")
+
+    def _sent(
+        self, method: str, parts: SplitResult, body: bytes | None, headers: Mapping[str, str], deadline: float
+    ) -> Answer | str:
+        """The answer, or where a redirect leads."""
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        timed = _Timed(deadline, self.clock)
+        with closing(timed):
+            timed.connect(host, port, (self.tls or ssl.create_default_context()) if parts.scheme == "https" else None)
+            connection = HTTPConnection(host, port)
+            connection.default_port = _PORTS[parts.scheme]
+            connection.sock = cast("socket.socket", _Lent(timed))
+            path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
+            try:
+                connection.request(method, path, body, {**headers, "Connection": "close"})
+                answer = connection.getresponse()
+                if answer.status in (_MOVED if body is None else _MOVED_AS_IT_IS):
+                    return answer.getheader("Location", "")
+                content = answer.read(self.most_bytes + 1)
+            except HTTPException as error:
+                raise ConnectionError(f"its server does not speak HTTP: {type(error).__name__}") from None
+            if len(content) > self.most_bytes:
+                raise ValueError(f"it is larger than {self.most_bytes} bytes")
+            return Answer(answer.status, answer.reason[:200], content)
+
+
+def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+
+
+class _Timed:
+    """A socket of which everything together ends at the deadline: `settimeout` by itself is for each call anew."""
+
+    def __init__(self, deadline: float, clock: Callable[[], float]) -> None:
+        self._deadline, self._clock = deadline, clock
+        self._socket: socket.socket | None = None
+
+    def connect(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        failed: OSError | None = None
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for i, (*_, address) in enumerate(addresses):
+            try:
+                self._socket = socket.create_connection((str(address[0]), port), self._left() / (len(addresses) - i))
+                break
+            except OSError as error:
+                failed = error
+        else:
+            raise failed or OSError("its name has no address")
+        if tls is not None:
+            wrapped = tls.wrap_socket(self._socket, server_hostname=host, do_handshake_on_connect=False)
+            self._socket = wrapped
+            self._ready()
+            wrapped.do_handshake()
+
+    def sendall(self, data: bytes) -> None:
+        self._ready().sendall(data)
+
+    def receive(self, buffer: Any) -> int:
+        return self._ready().recv_into(buffer)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+    def _ready(self) -> socket.socket:
+        assert self._socket is not None
+        self._socket.settimeout(self._left())
+        return self._socket
+
+    def _left(self) -> float:
+        left = self._deadline - self._clock()
+        if left <= 0:
+            raise TimeoutError(f"its server has not answered in full within {TIMEOUT_S:.0f} s")
+        return left
+
+
+class _Lent:
+    """What http.client needs of a socket. It closes it before the body is read, so that is left to the lender."""
+
+    def __init__(self, timed: _Timed) -> None:
+        self._timed = timed
+        self.sendall = timed.sendall
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Received(self._timed))
+
+    def close(self) -> None:
+        return None
+
+
+class _Received(io.RawIOBase):
+    def __init__(self, timed: _Timed) -> None:
+        self._timed = timed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._timed.receive(buffer)

@@ -1,0 +1,150 @@
+"""Metrics that clients push: OpenTelemetry's bytes, made here field by field, and how much is kept of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import struct
+import sys
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.metrics import client_metrics
+from kafkalog_broker.metrics.client_metrics import ClientMetrics
+from kafkalog_broker.protocol.wire import uvarint
+
+ID, SHOWN = UUID(int=2), "AAAAAAAAAAAAAAAAAAAAAg"
+
+
+def field(number: int, data: bytes) -> bytes:
+    return uvarint(number << 3 | 2) + uvarint(len(data)) + data
+
+
+def attribute(key: str, value: bytes) -> bytes:
+    return field(7, field(1, key.encode()) + field(2, value))
+
+
+def text(value: str) -> bytes:
+    return field(1, value.encode())
+
+
+def double(value: float, *attributes: bytes) -> bytes:
+    return field(1, b"".join(attributes) + b"\x21" + struct.pack("<d", value))
+
+
+def whole(value: int, *attributes: bytes) -> bytes:
+    return field(1, b"".join(attributes) + b"\x31" + struct.pack("<q", value))
+
+
+def gauge(name: str, *points: bytes) -> bytes:
+    return field(2, field(1, name.encode()) + field(5, b"".join(points)))
+
+
+def total(name: str, temporality: int, *points: bytes) -> bytes:
+    return field(2, field(1, name.encode()) + field(7, b"".join(points) + b"\x10" + bytes((temporality, 0x18, 1))))
+
+
+def pushed(*metrics: bytes) -> bytes:
+    resource = field(1, field(1, b"of a client"))  # what is not described is passed over
+    return field(1, resource + field(2, b"".join(metrics)))
+
+
+class World:
+    def __init__(self) -> None:
+        self.kept = ClientMetrics(self)  # type: ignore[arg-type]
+
+    async def run_computing(self, function: Any, *arguments: Any) -> Any:
+        return function(*arguments)
+
+    def push(self, payload: bytes, codec: int = 0, instance: UUID = ID, client_id: str = "me") -> None:
+        made: Any = SimpleNamespace(id=instance, attributes={"client_id": client_id}, expires_ms=1)
+        asyncio.run(self.kept.received(made, codec, payload))
+
+    def refused(self, payload: bytes, codec: int = 0) -> ErrorCode:
+        with pytest.raises(BrokerError) as caught:
+            self.push(payload, codec)
+        return caught.value.code
+
+    def all(self) -> dict[tuple[str, str], float]:
+        found = list(self.kept.all())
+        assert {(client_id, instance) for client_id, instance, *_ in found} <= {("me", SHOWN)}
+        return {(name, attributes): value for _, _, name, attributes, value in found}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_last_value_of_a_gauge_and_the_sum_of_what_was_added(world: World) -> None:
+    node = attribute("node", b"\x18\x07"), attribute("leads", b"\x10\x01"), attribute("share", b"\x21" + bytes(8))
+    for value in (5, 0):
+        world.push(pushed(
+            gauge("a", double(value), whole(-value, attribute("topic", text("orders")), *node)),
+            total("delta", 1, double(value + 2.5)),
+            total("cumulative", 2, double(value + 2.5)),
+        ))  # fmt: skip
+    assert world.all() == {
+        ("a", ""): 0, ("a", "topic=orders,node=7,leads=True,share=0.0"): 0, ("delta", ""): 10, ("cumulative", ""): 2.5,
+    }  # fmt: skip
+    assert (world.kept.pushes, world.kept.left_out) == (2, 0)
+
+
+CODECS = {
+    1: gzip.compress, 2: snappy.compress, 3: lz4.frame.compress, 4: zstandard.ZstdCompressor().compress,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_is_read_up_to_a_limit(world: World, codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = pushed(gauge("a", double(1)))
+    world.push(CODECS[codec](payload), codec)
+    assert world.all() == {("a", ""): 1}
+    assert world.kept.bytes == len(CODECS[codec](payload))
+    monkeypatch.setattr(client_metrics, "MAX_DECOMPRESSED", len(payload) - 1)
+    assert world.refused(CODECS[codec](payload), codec) is ErrorCode.invalid_record
+    assert world.refused(payload) is ErrorCode.invalid_record
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_what_is_no_metrics_is_an_invalid_record(world: World, codec: int) -> None:
+    assert world.refused(b"\xff\xff\xff nonsense", codec) is ErrorCode.invalid_record
+    assert world.all() == {}
+
+
+def test_what_a_client_makes_up_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_metrics, "MAX_SERIES_OF_A_CLIENT", 3)
+    monkeypatch.setattr(client_metrics, "MAX_CLIENT_SERIES", 4)
+    long = gauge("x" * 201, double(1)), gauge("a", double(1, attribute("k", text("v" * 500)))), gauge("", double(1))
+    world.push(pushed(*long))
+    assert (world.all(), world.kept.left_out) == ({}, 3)
+    world.push(pushed(*(gauge(f"m{number}", double(number)) for number in range(5))))
+    assert (len(world.all()), world.kept.left_out) == (3, 5)
+    other = UUID(int=3)
+    world.push(pushed(gauge("a", double(1)), gauge("b", double(1))), instance=other, client_id="c" * 201)
+    found = [(client_id, name) for client_id, instance, name, *_ in world.kept.all() if instance != SHOWN]
+    assert found == [("c" * 200, "a")]
+    assert world.kept.left_out == 6
+    world.kept.forget(ID)
+    world.push(pushed(gauge("b", double(2))), instance=other)  # there is room again
+    assert len(list(world.kept.all())) == 2
+
+
+def test_without_protobuf_pushes_are_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(sys.modules, "kafkalog_broker.metrics.otlp", raising=False)
+    monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
+    for _ in range(2):
+        world.push(pushed(gauge("a", double(1))))
+    assert (world.kept.pushes, world.all()) == (2, {})
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "metrics of clients are counted and not read"
+    ]

@@ -1,0 +1,94 @@
+"""Client instances: which subscriptions they have, and how long they are remembered. Who may push when is in the admin
+scenario (tests/broker/api/test_admin_answers.py), as Kafka answers it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.telemetry import client_instances
+from kafkalog_broker.telemetry.client_instances import ClientInstances
+from tests.broker.manual_clock import ManualClock
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.subscriptions: dict[str, dict[str, str]] = {}
+        self.instances = ClientInstances(self.clock.now_ms, 100, lambda: self.subscriptions)
+        self.forgotten: list[UUID] = []
+        self.instances.receiver = SimpleNamespace(forget=self.forgotten.append)  # type: ignore[assignment]
+
+    def get(self, number: int, connection: ConnectionInfo | None = None, client_id: str | None = "me") -> Any:
+        entity = SimpleNamespace(client_instance_id=UUID(int=number) if number else None)
+        return self.instances.get(Request(71, 0, 1, client_id, entity, connection or ConnectionInfo()))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_of_all_subscriptions_that_match_it_has_the_metrics_and_the_shortest_interval(world: World) -> None:
+    world.subscriptions = {
+        "one": {"metrics": "b.,a.", "interval.ms": "2000", "match": "client_id=m.*,client_software_name=java"},
+        "two": {"metrics": "a.,c.", "interval.ms": "1000"},
+        "part": {"metrics": "d.", "match": "client_id=m"},  # all of the id has to match
+        "port": {"metrics": "e.", "match": "client_source_port=7,client_source_address=10.0.0.1"},
+        "id": {"metrics": "f.", "match": "client_instance_id=AAAAAAAAAAAAAAAAAAAAAg"},
+    }
+    found = world.get(2, ConnectionInfo(host="10.0.0.1", port=7, software_name="java"))
+    assert sorted(found.metrics) == ["a.", "b.", "c.", "e.", "f."]
+    assert found.interval_ms == 1000
+    assert world.get(3, client_id=None).metrics == ["c.", "a."]  # in the order of Java's HashSet
+
+
+def test_all_metrics_are_all(world: World) -> None:
+    world.subscriptions = {"one": {"metrics": "a."}, "two": {"metrics": "*"}}
+    assert world.get(2).metrics == ["*"]
+
+
+def test_an_instance_gets_an_id_and_goes_with_its_connection(world: World) -> None:
+    connection = ConnectionInfo()
+    first, second = world.get(0, connection), world.get(0, connection)
+    assert first.id != second.id
+    assert len(connection._on_close) == 1  # however many ids it makes up
+    for callback in connection.mark_closed():
+        callback()
+    assert world.forgotten == [second.id]
+    assert len(world.instances) == 1
+    assert world.instances._of_connection == {}
+
+
+def test_who_is_silent_is_forgotten(world: World) -> None:
+    world.subscriptions = {"often": {"interval.ms": "100"}}
+    world.get(2)
+    world.clock.advance(59_999)
+    world.get(3)
+    assert world.forgotten == []
+    world.clock.advance(1)
+    world.instances.forget_silent()
+    assert world.forgotten == [UUID(int=2)]
+
+
+def test_no_more_than_so_many_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_instances, "MAX_INSTANCES", 3)
+    for number in range(2, 7):
+        world.get(number)
+    assert len(world.instances) == 3
+    assert world.forgotten == [UUID(int=2), UUID(int=3)]
+
+
+def test_an_interval_passes_between_questions(world: World) -> None:
+    world.get(2)
+    world.clock.advance(299_999)
+    with pytest.raises(BrokerError) as caught:
+        world.get(2)
+    assert caught.value.code is ErrorCode.throttling_quota_exceeded
+    world.clock.advance(1)
+    world.get(2)
