@@ -44,7 +44,7 @@ $(VENV)/installed: pyproject.toml
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[spark,broker,test,dev]'
 	@touch $@
 
-$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/log/kernels/*.py kafkalog_spark/typed/*kernel.py kafkalog_spark/typed/*/*.py broker/kafkalog_broker/*/*_kernel.py broker/kafkalog_broker/*/*/*_kernel.py)
+$(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/kernels/*.py kafkalog_spark/typed/*/*.py broker/kafkalog_broker/*/*_kernel.py broker/kafkalog_broker/*/*/*_kernel.py)
 	@echo "compiling the kernels, once ..."
 	@$(RUN) -m kafkalog_spark.warm
 	@$(RUN) -c 'from kafkalog_broker.storage.append.record_walk import load_kernel; load_kernel(); import kafkalog_broker.storage.append.message_set_kernel, kafkalog_broker.storage.compaction.cleaner, kafkalog_broker.fetching.conversion_kernel'

@@ -18,9 +18,9 @@ from crc32c import crc32c
 
 from benchmarks.report import Report, in_turn, rate, ratio
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_spark.log.format.checkpoint import RECOVERY_POINT_CHECKPOINT
-from kafkalog_spark.log.format.layout import Codec
-from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE
+from kafkalog_spark.format.checkpoint import RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.format.layout import Codec
+from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from tests.spark.helpers.large_segment import write_segment
 
 BAR_MB_S = 300

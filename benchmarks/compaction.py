@@ -27,9 +27,9 @@ from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer import LastRecord
+from kafkalog_broker.storage.partition.producer_state import LastRecord
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
 

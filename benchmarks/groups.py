@@ -27,7 +27,8 @@ from kio.serial import entity_reader
 from benchmarks.broker_sides import Side
 from benchmarks.report import Report, ratio
 from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.testing import RunningBroker, exchange, frame_of
+from kafkalog_broker.testing import RunningBroker
+from kafkalog_broker.testing_support.remote import exchange, frame_of
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.interop.real_kafka import RealKafka
 

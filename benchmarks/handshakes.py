@@ -21,7 +21,8 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
 from benchmarks.broker_metrics import cpu_s
 from benchmarks.report import Report
-from kafkalog_broker.testing import RunningBroker, exchange, running_broker
+from kafkalog_broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing_support.remote import exchange
 
 SECONDS = 10.0
 RATES = (0, 250, 500)

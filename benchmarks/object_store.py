@@ -21,24 +21,22 @@ from benchmarks.data import LARGE_VALUES, SMALL_VALUES, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SparkSession
 from benchmarks.topics import FIRST_TIMESTAMP, PARTITIONS, home
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
-from kafkalog_spark.log.format.names import segment_name
-from kafkalog_spark.log.format.producer_snapshot import format_producer_snapshot
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from kafkalog_spark.format.names import segment_name
+from kafkalog_spark.format.producer_snapshot import format_producer_snapshot
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.store.request_counts import RequestCounts
-from kafkalog_spark.log.store.stores import all_counts
-from kafkalog_spark.log.tiered.remote_names import RemoteFile
-from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.log_view import opened_view
 from kafkalog_spark.source.options import ReadOptions, parse_read_options
 from kafkalog_spark.source.planning import Split, plan
+from kafkalog_spark.source.resolve_partitions import opened_view
+from kafkalog_spark.store.object_client import RequestCounts, all_counts
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
-from tests.object_store.s3_server import S3Server
+from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, write_segment
 from tests.source.helpers.made_logs import append
-from tests.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, write_segment
+from tests.store.s3_server import S3Server
 
 BUCKET = "machine"
 CODECS = ("none", "lz4")

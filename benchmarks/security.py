@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from benchmarks.broker_clients import Clients, consume, produce
 from benchmarks.broker_sides import PROPERTIES, delete_topic, new_topic
 from benchmarks.report import Report, best_rate, best_ratio, in_turn
-from kafkalog_broker.security.for_tests import SecurityForTests
 from kafkalog_broker.testing import RunningBroker
+from kafkalog_broker.testing_support.security import SecurityForTests
 from tests.interop.real_kafka import RealKafka
 from tests.interop.sasl_kafka import free_port
 

@@ -19,9 +19,8 @@ from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
 from benchmarks.topics import PARTITIONS, home
 from kafkalog_broker.testing import running_broker
-from kafkalog_spark.source.admission import Limits
 from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.stream_planner import StreamPlanner
+from kafkalog_spark.source.stream_planner import Limits, StreamPlanner
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 from tests.source.helpers.made_logs import append

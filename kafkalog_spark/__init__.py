@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalog_spark.source.describe import describe
-    from kafkalog_spark.typed_dirs import LogDirs
+    from kafkalog_spark.log_dirs import LogDirs
+    from kafkalog_spark.source.estimate import describe
 
 __version__ = "0.1.0"
 __all__ = ["LogDirs", "__version__", "describe", "register", "set_active_session"]
@@ -39,11 +39,11 @@ def set_active_session(spark: SparkSession) -> None:
 def __getattr__(name: str) -> Any:
     # imported on demand: `import kafkalog_spark` happens in every worker that Spark starts
     if name == "LogDirs":
-        from kafkalog_spark.typed_dirs import LogDirs
+        from kafkalog_spark.log_dirs import LogDirs
 
         return LogDirs
     if name == "describe":
-        from kafkalog_spark.source.describe import describe
+        from kafkalog_spark.source.estimate import describe
 
         return describe
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,7 +23,7 @@ FOR_TASKS = (
     "pyspark.sql.pandas.types",
     "kafkalog_spark.source.stream_reader",
     "kafkalog_spark.log.read.partition_scan",
-    "kafkalog_spark.sink.writers",
+    "kafkalog_spark.sink.writer",
     "kafkalog_spark.sink.task_writer",
 )
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.spark_errors import first_line
+from kafkalog_spark.spark.errors import first_line
 
 
 class KafkaLogDataSource(DataSource):
@@ -38,19 +38,19 @@ class KafkaLogDataSource(DataSource):
     @first_line
     def schema(self) -> StructType:
         """The schema of the columns asked for. Options and paths are checked here, so that mistakes show at load()."""
-        from kafkalog_spark.source.assigned_places import check_load
-        from kafkalog_spark.source.pushdown import check_pushdown
-        from kafkalog_spark.source.spark_schema import spark_schema
+        from kafkalog_spark.source.load_options import check_pushdown
+        from kafkalog_spark.source.resolve_partitions import check_load
+        from kafkalog_spark.source.schema import spark_schema
 
         options = self._load_options.either()
         check_pushdown(options)
         check_load(options)
         if options.table is not None:
-            from kafkalog_spark.source.table_schema import table_schema
+            from kafkalog_spark.source.table_reader import table_schema
 
             return table_schema(options.table)
         if options.typed:
-            from kafkalog_spark.source.typed_columns import with_values
+            from kafkalog_spark.source.schema import with_values
 
             return with_values(options)
         return spark_schema(options.columns)
@@ -58,8 +58,8 @@ class KafkaLogDataSource(DataSource):
     @first_line
     def reader(self, schema: StructType) -> DataSourceReader:
         from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
-        from kafkalog_spark.source.pushdown import check_pushdown
-        from kafkalog_spark.source.typed_columns import settled, shape_of
+        from kafkalog_spark.source.load_options import check_pushdown
+        from kafkalog_spark.source.schema import settled, shape_of
 
         options = self._load_options.batch()
         if options.table is not None:
@@ -71,7 +71,7 @@ class KafkaLogDataSource(DataSource):
         return KafkaLogBatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kafkalog_spark.source.refused_stream import RefusedStreamReader
+        from kafkalog_spark.source.stream_reader import RefusedStreamReader
 
         try:
             options = self._load_options.stream()
@@ -88,13 +88,13 @@ class KafkaLogDataSource(DataSource):
     @first_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from kafkalog_spark.sink.options import parse_write_options, refuse_overwrite
-        from kafkalog_spark.sink.writers import KafkaLogBatchWriter
-        from kafkalog_spark.source.option_names import ONLY_OF_READS
+        from kafkalog_spark.sink.writer import KafkaLogBatchWriter
+        from kafkalog_spark.source.option_spec import ONLY_OF_READS
 
         options = parse_write_options(self._all_options, ONLY_OF_READS)
         refuse_overwrite(overwrite)
         if options.producer:
-            from kafkalog_spark.sink.bootstrap import ProducerBatchWriter
+            from kafkalog_spark.sink.producer import ProducerBatchWriter
 
             return ProducerBatchWriter(options, schema)
         return KafkaLogBatchWriter(options, schema)
@@ -103,14 +103,14 @@ class KafkaLogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """overwrite: true in output mode `complete`, which appends, as in Spark's Kafka sink."""
         from kafkalog_spark.sink.options import parse_write_options
-        from kafkalog_spark.sink.stream_writer_base import check_stream_writers
-        from kafkalog_spark.sink.writers import KafkaLogStreamWriter
-        from kafkalog_spark.source.option_names import ONLY_OF_READS
+        from kafkalog_spark.sink.writer import KafkaLogStreamWriter
+        from kafkalog_spark.source.option_spec import ONLY_OF_READS
+        from kafkalog_spark.spark.types import check_stream_writers
 
         check_stream_writers()
         options = parse_write_options(self._all_options, ONLY_OF_READS)
         if options.producer:
-            from kafkalog_spark.sink.bootstrap import ProducerStreamWriter
+            from kafkalog_spark.sink.producer import ProducerStreamWriter
 
             return ProducerStreamWriter(options, schema)
         return KafkaLogStreamWriter(options, schema, self.options)

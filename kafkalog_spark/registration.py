@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.store.storage_names import is_storage_option
-from kafkalog_spark.log.store.storage_options import HiddenOptions
+from kafkalog_spark.store.storage_options import HiddenOptions, is_storage_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

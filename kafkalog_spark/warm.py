@@ -10,20 +10,20 @@ import time
 
 import numpy as np
 
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.kernels.choose import first_out_of_order
-from kafkalog_spark.log.kernels.decode_legacy import decode_legacy, inspect_message_set
-from kafkalog_spark.log.kernels.decode_v2 import decode_v2
-from kafkalog_spark.log.kernels.header_rows import rows_from_headers
-from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-from kafkalog_spark.log.kernels.search import search_legacy, search_v2
-from kafkalog_spark.log.kernels.sweep import end_of_records, sweep
-from kafkalog_spark.log.read.record_search import RecordSearch
-from kafkalog_spark.log.read.row_buffers import RowBuffers
-from kafkalog_spark.log.read.run_decoder import Chosen
-from kafkalog_spark.log.read.scratch import Scratch
-from kafkalog_spark.log.read.wanted_records import WantedRecords
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.kernels.choose import first_out_of_order
+from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
+from kafkalog_spark.kernels.decode_v2 import decode_v2
+from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+from kafkalog_spark.kernels.rows import rows_from_headers
+from kafkalog_spark.kernels.search import search_legacy, search_v2
+from kafkalog_spark.kernels.sweep import end_of_records, sweep
+from kafkalog_spark.log.decode.record_schema import WantedRecords
+from kafkalog_spark.log.decode.record_search import RecordSearch
+from kafkalog_spark.log.decode.row_buffers import RowBuffers
+from kafkalog_spark.log.decode.run_decoder import Chosen
+from kafkalog_spark.log.decode.scratch import Scratch
 
 
 def warm() -> None:
@@ -68,7 +68,7 @@ def _warm_formats() -> None:
         from google.protobuf import descriptor_pb2
     except ImportError:  # an extra
         return
-    from kafkalog_spark.typed.columns.values import Values
+    from kafkalog_spark.typed.columns.buffer_pool import Values
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
     from kafkalog_spark.typed.protobuf.types import ProtobufMeaning
 
@@ -83,8 +83,8 @@ def _warm_formats() -> None:
 def _warm_encoder() -> None:
     import pyarrow as pa
 
-    from kafkalog_spark.log.kernels.partition import choose_slots
-    from kafkalog_spark.log.read.record_schema import HEADERS_TYPE
+    from kafkalog_spark.kernels.partition import choose_slots
+    from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
     from kafkalog_spark.log.write.encoder_columns import key_column
     from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
 

@@ -25,55 +25,6 @@ SPARK = Path(__file__).parent / "spark"
 OWN_SPARKS = SPARK / "processes"
 """Tests whose Spark is a process that they start: they need no session of the run's, and may run alongside it."""
 
-END_TO_END = (
-    "tests/broker/clients/test_bank.py",
-    "tests/broker/clients/test_consumer_protocol.py",
-    "tests/broker/clients/test_crashes.py",
-    "tests/broker/clients/test_exactly_once.py",
-    "tests/broker/clients/test_failed_log_dir.py",
-    "tests/broker/clients/test_group_members.py",
-    "tests/broker/clients/test_old_clients.py",
-    "tests/broker/clients/test_other_clients.py",
-    "tests/broker/clients/test_security.py",
-    "tests/broker/clients/test_testing_page.py",
-    "tests/broker/clients/test_transactions",
-    "tests/broker/mirror/test_mirror.py",
-    "tests/broker/net/test_bad_clients.py::test_a_client_that_stops_writing",
-    "tests/broker/net/test_bad_clients.py::test_ten_thousand",
-    "tests/broker/share/test_share_answers.py",
-    "tests/broker/share/test_share_crashes.py",
-    "tests/broker/test_acl_server.py::test_acls_hold",
-    "tests/broker/test_acl_server.py::test_the_principal",
-    "tests/broker/test_pytest_plugin.py",
-    "tests/broker/test_testing.py::test_a_broker_with_security",
-    "tests/broker/test_tls_server.py",
-    "tests/commands/test_kcat.py",
-    "tests/examples/",
-    "tests/notebooks/",
-    "tests/sink/test_commit.py::test_writers_in_several_processes",
-    "tests/report/test_browser.py",
-    "tests/sink/test_our_broker.py",
-    "tests/site/",
-    "tests/source/test_stream_live.py",
-    "tests/spark/processes/",
-    "tests/spark/test_bank.py",
-    "tests/spark/test_commit_group.py",
-    "tests/spark/test_every_version.py",
-    "tests/spark/test_examples.py",
-    "tests/spark/test_forensics_page.py",
-    "tests/spark/test_live_partitions.py",
-    "tests/spark/test_produce_sink.py",
-    "tests/spark/test_sink_kills.py",
-    "tests/spark/test_streaming.py::test_a_damaged_batch",
-    "tests/spark/test_streaming.py::test_a_query_that_lost",
-    "tests/spark/test_streaming.py::test_malformed_offsets",
-    "tests/spark/test_streaming_crashes.py",
-    "tests/spark/test_streaming_sink.py::test_two_queries",
-    "tests/spark/test_typed_json.py::test_random_values",
-)
-"""Tests that show the whole at work, many of them for 10 s and more: `make test-end-to-end`. What they are made of is
-tested piece by piece in `make test`."""
-
 BUCKETS = frozenset({"s3", "gs", "azure"})
 """Fixtures that serve object storage; with the files test_bucket*.py, what is left to `make test-bucket`."""
 END_TO_END_SECONDS = 900
@@ -85,7 +36,7 @@ LONG = (
     "tests/spark/processes/",
     "tests/examples/test_examples.py",
     "tests/notebooks/test_explore.py",
-    "tests/log/test_mutations.py",
+    "tests/log/read/test_mutations.py",
     "tests/broker/net/test_fuzz.py",
     "tests/broker/clients/",
 )
@@ -113,10 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("interop")
         if not BUCKETS.isdisjoint(getattr(item, "fixturenames", ())) or item.path.name.startswith("test_bucket"):
             item.add_marker("bucket")
-        if item.nodeid.startswith(END_TO_END):
-            item.add_marker("end_to_end")
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(END_TO_END_SECONDS))
+        if item.get_closest_marker("end_to_end") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(END_TO_END_SECONDS))
     items.sort(key=_place)  # stable: within a file they stay in their order
 
 

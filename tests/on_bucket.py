@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.read import path_patterns
-from kafkalog_spark.log.store.storage_options import StorageOptions
+from kafkalog_spark.log.read import discovery
+from kafkalog_spark.store.storage_options import StorageOptions
 from tests import golden_data
-from tests.object_store.s3_server import S3Server, versitygw
+from tests.store.s3_server import S3Server, versitygw
 
 OPTION = "--on-bucket"
 
@@ -46,7 +46,7 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     buckets = {"temporary": tmp_path_factory.getbasetemp(), "golden": golden_data.GOLDEN}
     for name, directory in buckets.items():
         (top / name).symlink_to(directory)
-    real = path_patterns._located
+    real = discovery._located
     with S3Server(top) as server, pytest.MonkeyPatch.context() as patch:
         storage = StorageOptions.of(
             {
@@ -58,7 +58,7 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             }
         )
 
-        def located(path: str, given: StorageOptions | None) -> path_patterns.Root:
+        def located(path: str, given: StorageOptions | None) -> discovery.Root:
             root = real(path, given)
             if root.store.remote or not os.path.isdir(root.path) or not any(Path(root.path).iterdir()):
                 return root  # an empty directory is nothing in a bucket
@@ -67,5 +67,5 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
                     return real(f"s3://{name}/{Path(root.path).relative_to(directory)}", storage)
             return root
 
-        patch.setattr(path_patterns, "_located", located)
+        patch.setattr(discovery, "_located", located)
         yield

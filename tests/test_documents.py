@@ -10,9 +10,9 @@ import pytest
 
 import kafkalog_broker.errors
 import kafkalog_spark.errors
-from kafkalog_spark.log.store.storage_names import is_storage_option
 from kafkalog_spark.log.tiered.tier_options import is_tier_option
-from kafkalog_spark.source.option_names import CONNECTOR_ONLY, READ_OPTIONS
+from kafkalog_spark.source.option_spec import CONNECTOR_ONLY, READ_OPTIONS
+from kafkalog_spark.store.storage_options import is_storage_option
 
 DOCS = Path(__file__).parent.parent / "docs"
 ERRORS = (DOCS / "errors.md").read_text(encoding="utf-8")

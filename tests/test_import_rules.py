@@ -16,6 +16,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "kafkalog_spark"
 
+LOG_ROOMS = ("format", "kernels", "log", "store")
+"""What reads and writes logs, without Spark."""
+LOG_FILES = sorted(path for room in LOG_ROOMS for path in (PACKAGE / room).rglob("*.py"))
+OURS = tuple(f"kafkalog_spark.{room}" for room in (*LOG_ROOMS, "errors"))
+
 LOG_MAY_IMPORT = {"numpy", "numba", "llvmlite", "pyarrow", "lz4", "snappy", "cramjam", "zstandard", "crc32c"}
 # Encrypted segments: the extra [tiered], imported when the first of them is met.
 TIERED_MAY_IMPORT = {"cryptography", "Crypto"}
@@ -23,24 +28,24 @@ TIERED_MAY_IMPORT = {"cryptography", "Crypto"}
 STORE_MAY_IMPORT = {"obstore", "fsspec", "boto3", "botocore"}
 
 # Kernels of formats, beside what they are about.
-TYPED_KERNELS = {f"typed/{name}.py" for name in ("avro/kernel", "columns/cells", "protobuf/kernel", "protobuf/wire")}
+TYPED_KERNELS = {"typed/protobuf/wire.py"}
 
 # What planning needs must be there without waiting for numba; with these, everything in source/.
 LIGHT = [
     f"kafkalog_spark.{name}"
     for name in (
         "errors",
-        "log.format.layout",
-        "log.read.record_schema",
-        "log.format.names",
-        "log.format.durable",
-        "log.format.offset_index",
-        "log.format.time_index",
-        "log.format.transaction_index",
-        "log.format.producer_snapshot",
-        "log.format.checkpoint",
-        "log.format.partition_metadata",
-        "log.format.meta_properties",
+        "format.layout",
+        "log.decode.record_schema",
+        "format.names",
+        "format.atomic_file",
+        "format.offset_index",
+        "format.time_index",
+        "format.transaction_index",
+        "format.producer_snapshot",
+        "format.checkpoint",
+        "format.partition_metadata",
+        "format.meta_properties",
         "log.read.partition_log",
         "log.log_dir",
         "datasource",
@@ -72,17 +77,14 @@ def imported(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "path", sorted((PACKAGE / "log").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+    "path",
+    LOG_FILES,
+    ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_log_imports_only_arrays_codecs_and_our_errors(path: Path) -> None:
     extras = {"tiered": TIERED_MAY_IMPORT, "store": STORE_MAY_IMPORT}.get(path.parent.name, set())
     allowed = sys.stdlib_module_names | LOG_MAY_IMPORT | extras
-    foreign = {
-        name
-        for name in imported(path)
-        if name.partition(".")[0] not in allowed
-        and not name.startswith(("kafkalog_spark.log", "kafkalog_spark.errors"))
-    }
+    foreign = {name for name in imported(path) if name.partition(".")[0] not in allowed and not name.startswith(OURS)}
     assert not foreign
 
 
@@ -92,8 +94,8 @@ def test_numba_is_imported_by_kernels_only() -> None:
         for path in PACKAGE.rglob("*.py")
         if any(name.partition(".")[0] == "numba" for name in imported(path))
     }
-    others = {user for user in users if not user.startswith("log/kernels/")}
-    assert {user for user in others if not (user.startswith("typed/") and user.endswith("_kernel.py"))} == TYPED_KERNELS
+    others = {user for user in users if not user.startswith("kernels/")}
+    assert {user for user in others if not (user.startswith("typed/") and user.endswith("kernel.py"))} == TYPED_KERNELS
 
 
 def test_pyspark_is_imported_by_the_data_source_only() -> None:
@@ -106,9 +108,8 @@ def test_pyspark_is_imported_by_the_data_source_only() -> None:
     rooms = (
         "source/",
         "sink/",
-        "spark_types.py",
+        "spark/",
         "datasource.py",
-        "worker_process.py",
         "__init__.py",
         "registration.py",
         "daemon.py",
@@ -188,11 +189,14 @@ def test_planning_and_small_files_load_no_numba() -> None:
 
 
 def test_the_log_format_loads_no_pyspark_and_no_client_of_an_object_store() -> None:
-    assert not {"pyspark", "obstore", "fsspec", "boto3"} & loaded_after(*modules(PACKAGE / "log")).keys()
+    assert (
+        not {"pyspark", "obstore", "fsspec", "boto3"}
+        & loaded_after(*modules(PACKAGE / "log"), *modules(PACKAGE / "store")).keys()
+    )
 
 
 def test_a_kernel_does_load_numba() -> None:
-    assert loaded_after("kafkalog_spark.log.kernels.primitives") == {"numba": "kafkalog_spark.log.kernels.primitives"}
+    assert loaded_after("kafkalog_spark.kernels.primitives") == {"numba": "kafkalog_spark.kernels.primitives"}
 
 
 def test_every_module_logs_under_its_own_name() -> None:

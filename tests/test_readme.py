@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import kafkalog_spark
-from kafkalog_spark.sink.option_names import options_table as sink_options_table
-from kafkalog_spark.source.options import options_table
+from kafkalog_spark.sink.options import options_table as sink_options_table
+from kafkalog_spark.source.option_spec import options_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -54,34 +54,16 @@ def test_every_file_that_the_documents_name_exists() -> None:
                 assert (ROOT / name).parent.joinpath(link).exists(), f"{name} links to {link}"
 
 
-def test_the_file_map_names_every_module_and_no_other() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for package in ("log", "source", "sink"):
-        modules = {
-            str(path.relative_to(ROOT / "kafkalog_spark" / package))
-            for path in (ROOT / "kafkalog_spark" / package).rglob("*.py")
-            if path.name != "__init__.py"
-        }
-        missing = {module for module in modules if Path(module).name not in text}
-        assert not missing, f"docs/architecture.md does not say what these hold: {sorted(missing)}"
-    known = {path.name for path in ROOT.rglob("*.py") if ".venv" not in path.parts}
-    unknown = set(re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", text)) - known
-    assert not unknown, f"docs/architecture.md names files that are not there: {sorted(unknown)}"
-
-
-def test_the_file_map_of_the_broker_names_every_module_in_its_folder_and_no_other() -> None:
-    text = (ROOT / "docs" / "broker.md").read_text(encoding="utf-8").split("## File map")[1].split("\n## ")[0]
-    package = ROOT / "broker" / "kafkalog_broker"
-    named: dict[str, set[str]] = {}
-    for heading, body in re.findall(r"\n\*\*([\w/ ]+)\*\*([^\n]*(?:\n(?!\*\*)[^\n]*)*)", text):
-        firsts = "\n".join(line.split("|")[1] for line in body.splitlines() if line.startswith("| `"))
-        named["." if heading == "the package itself" else heading] = set(re.findall(r"`(\w+\.py)`", firsts))
-    held: dict[str, set[str]] = {}
-    for path in package.rglob("*.py"):
-        if path.name != "__init__.py":
-            held.setdefault(str(path.parent.relative_to(package)), set()).add(path.name)
-    del held["api"], named["api"]  # a file an API
-    assert named == held
+def test_the_tree_names_every_room_and_no_other() -> None:
+    text = (
+        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## Where is what")[1].split("\n## ")[0]
+    )
+    named = set(re.findall(r"(\w+)/", text.split("```")[1]))
+    packages = [ROOT / "kafkalog_spark", ROOT / "broker" / "kafkalog_broker"]
+    rooms = {path.parent.name for package in packages for path in package.rglob("*.py")}
+    assert named - {"broker"} == rooms
+    files = {path.name for package in packages for path in package.rglob("*.py")}
+    assert set(re.findall(r"\w+\.py", text)) <= files
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kafkalog_broker.extra import what_is_missing, without_hypothesis
+from kafkalog_broker.runtime.process import what_is_missing, without_hypothesis
 
 
 def main() -> int:

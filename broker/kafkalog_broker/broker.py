@@ -9,40 +9,35 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
-from kafkalog_broker.clock import Clock, SystemClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.coordinators.offsets_topic import OffsetsTopic
-from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
+from kafkalog_broker.coordinator.coordinator_log import OffsetsTopic, TransactionsTopic
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.quotas.client_quotas import ClientQuotas
-from kafkalog_broker.quotas.quota_file import QuotaFile
-from kafkalog_broker.quotas.rates import Windows
+from kafkalog_broker.quotas.client_quotas import ClientQuotas, Windows
+from kafkalog_broker.quotas.quota_changes import QuotaFile
+from kafkalog_broker.runtime.clock import Clock, SystemClock
+from kafkalog_broker.runtime.traffic import ServedApis, Traffic
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
-from kafkalog_broker.served_apis import ServedApis
 from kafkalog_broker.share.fetching.deliveries import Deliveries
 from kafkalog_broker.share.membership.share_group_coordinator import Partitions, ShareGroupCoordinator
-from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
-from kafkalog_broker.share.state.share_state_topic import ShareStateTopic
-from kafkalog_broker.storage.due_flushes import DueFlushes
+from kafkalog_broker.share.state.share_coordinator import ShareCoordinator, ShareStateTopic
+from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_broker.telemetry.client_instances import ClientInstances
-from kafkalog_broker.traffic import Traffic
-from kafkalog_broker.transactions.marker_writer import MarkerWriter
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_ends import TransactionEnds
-from kafkalog_broker.workers import Workers
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC
+from kafkalog_broker.transactions.transaction_ends import MarkerWriter, TransactionEnds
+from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 T = TypeVar("T")
 EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]

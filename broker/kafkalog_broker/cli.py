@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
-from kafkalog_broker.extra import what_is_missing
-from kafkalog_broker.net.event_loop import new_event_loop
-from kafkalog_broker.security.add_scram import NewUser, parse_add_scram
-from kafkalog_spark.commands.exits import Parser
+from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
+from kafkalog_broker.net.loop_watch import new_event_loop
+from kafkalog_broker.runtime.process import what_is_missing
+from kafkalog_broker.security.scram_users import NewUser, parse_add_scram
+from kafkalog_spark.cli.common import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:
     """Raises OptionError."""
     try:
-        from kafkalog_broker.mirror.arguments import parse_bytes, serving_options
+        from kafkalog_broker.mirror.command import parse_bytes, serving_options
         from kafkalog_broker.mirror.serving import ServedMirror
     except ModuleNotFoundError as error:
         missing = what_is_missing(error)
@@ -163,7 +163,7 @@ async def _serve(
 
     broker, control = Server(config, new_users=new_users, metrics=arguments.metrics, mirror=mirror), None
     if arguments.control_fd is not None:
-        from kafkalog_broker.for_tests.control import Control
+        from kafkalog_broker.testing_support.control import Control
 
         control = Control(broker, arguments.control_fd)
     loop = asyncio.get_running_loop()

@@ -41,7 +41,7 @@ def kafkalog_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     try:
         from kafkalog_broker.testing import running_broker
     except ModuleNotFoundError as error:
-        from kafkalog_broker.extra import what_is_missing
+        from kafkalog_broker.runtime.process import what_is_missing
 
         missing = what_is_missing(error)
         if missing is None:

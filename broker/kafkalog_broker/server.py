@@ -18,46 +18,42 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker import api
-from kafkalog_broker.admin import share_parts, topic_changes
+from kafkalog_broker.admin import share_groups, topic_changes
 from kafkalog_broker.api.alter_client_quotas import keep_to_quotas
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.sasl_settings import SaslSettings
-from kafkalog_broker.coordinators.offsets_topic import OffsetsTopic
-from kafkalog_broker.coordinators.shards import load_all
-from kafkalog_broker.coordinators.transactions_topic import TransactionsTopic
+from kafkalog_broker.coordinator.coordinator_log import OffsetsTopic, TransactionsTopic
+from kafkalog_broker.coordinator.shards import load_all
+from kafkalog_broker.groups.classic.timers import Scheduler, TimerHandle
+from kafkalog_broker.groups.consumer.registry_topics import RegistryTopics
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.loading import load as load_groups
-from kafkalog_broker.groups.modern.registry_topics import RegistryTopics
-from kafkalog_broker.groups.timers import Scheduler, TimerHandle
-from kafkalog_broker.mirror.takeovers import take_mirrors_over
+from kafkalog_broker.groups.group_shard import load as load_groups
+from kafkalog_broker.mirror.takeover import take_mirrors_over
+from kafkalog_broker.net.acceptor import network_limits, raise_open_files_limit
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.late_timers import LateTimer, sleep
-from kafkalog_broker.net.limits import network_limits, raise_open_files_limit
 from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.loop_watch import LateTimer, sleep
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import registry
-from kafkalog_broker.quotas.quota_file import QuotaFile
-from kafkalog_broker.security.add_scram import NewUser
-from kafkalog_broker.security.guard import guarded
-from kafkalog_broker.security.jwks import ListenerTokens
-from kafkalog_broker.security.sasl_exchange import Known
-from kafkalog_broker.security.scram import Credential
-from kafkalog_broker.security.scram_users import ScramUsers
-from kafkalog_broker.served_apis import Layer
+from kafkalog_broker.quotas.quota_changes import QuotaFile
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.traffic import Layer
+from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.security.authorizer import guarded
+from kafkalog_broker.security.oauth_tokens import ListenerTokens
+from kafkalog_broker.security.sasl import Credential, Known
+from kafkalog_broker.security.scram_users import NewUser, ScramUsers
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.transactions.loading import load as load_transactions
-from kafkalog_broker.transactions.marker_writer import MarkerWriter
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_ends import TransactionEnds
-from kafkalog_broker.turn import Turn, in_turns
+from kafkalog_broker.transactions.transaction_ends import MarkerWriter, TransactionEnds
+from kafkalog_broker.transactions.transaction_table import load as load_transactions
 
 if TYPE_CHECKING:
     from kafkalog_broker.mirror.serving import ServedMirror  # with aiokafka, which a broker of its own does without
@@ -272,7 +268,7 @@ class Server(Broker):
 
     def _make_coordinators(self, started: AsyncExitStack) -> None:
         clock = self.clock
-        share = share_parts.ShareParts(self, self.scheduler)
+        share = share_groups.ShareParts(self, self.scheduler)
         started.callback(share.stop)
         self.offsets_topic = offsets = OffsetsTopic(self.config, self.topics, self.log, clock)
         self.groups = GroupCoordinator(

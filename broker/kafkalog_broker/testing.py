@@ -38,17 +38,15 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from kafkalog_broker import errors as broker_errors
-from kafkalog_broker.for_tests.exchange import ask, exchange, frame_of
-from kafkalog_broker.for_tests.kept_port import kept_port
-from kafkalog_broker.for_tests.remote import Channel, Faults, RemoteClock
 from kafkalog_broker.security.acl import Acl
-from kafkalog_broker.security.acls_for_tests import allow, deny
+from kafkalog_broker.testing_support.control import allow, deny
+from kafkalog_broker.testing_support.remote import Channel, Faults, RemoteClock, ask, exchange, frame_of, kept_port
 from kafkalog_spark import errors
 
 __all__ = ["BrokerDied", "RunningBroker", "allow", "ask", "deny", "exchange", "frame_of", "running_broker"]
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.for_tests import SecurityForTests
+    from kafkalog_broker.testing_support.security import SecurityForTests
 
 START_SECONDS = 60  # a start takes less than one; recovery of a big log and a busy machine take longer
 STOP_SECONDS = 60
@@ -223,7 +221,7 @@ class RunningBroker:
         connection = socket.create_connection((self.host, self.port), 30)
         if self.security is None:
             return connection
-        from kafkalog_broker.security.for_tests import ADMIN
+        from kafkalog_broker.testing_support.security import ADMIN
 
         context = self.security.ssl_context(ADMIN)
         if context is not None:
@@ -287,7 +285,7 @@ def running_broker(
     directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
     wanted_security = None
     if security != "PLAINTEXT":
-        from kafkalog_broker.security.for_tests import SecurityForTests  # with cryptography
+        from kafkalog_broker.testing_support.security import SecurityForTests  # with cryptography
 
         wanted_security = SecurityForTests(security, users)
     elif users:
@@ -311,8 +309,8 @@ def running_broker(
 
 
 def _authorizer() -> dict[str, str]:
-    from kafkalog_broker.config.authorizer_settings import CLASS, STANDARD, SUPER_USERS
-    from kafkalog_broker.security.for_tests import ADMIN
+    from kafkalog_broker.config.properties import CLASS, STANDARD, SUPER_USERS
+    from kafkalog_broker.testing_support.security import ADMIN
 
     return {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}"}
 

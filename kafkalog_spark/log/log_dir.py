@@ -20,20 +20,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import UnknownPartition
-from kafkalog_spark.log.format import names
+from kafkalog_spark.format import names
+from kafkalog_spark.log.read.discovery import Root, expanded_paths, root_places
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.path_patterns import Root, expanded_paths
 from kafkalog_spark.log.read.replicas import Replicas, chosen_places
-from kafkalog_spark.log.read.root_places import root_places
-from kafkalog_spark.log.read.tiered_places import with_remote
+from kafkalog_spark.log.remote.tiered_place import with_remote
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalog_spark.log.read.partition_scan import ScanRequest
-    from kafkalog_spark.log.store.storage_options import StorageOptions
+    from kafkalog_spark.store.storage_options import StorageOptions
 
 
 @dataclass(frozen=True)
@@ -137,8 +136,7 @@ class LogDirs:
         replicas: what is done about a partition in several directories; "error" raises NotALogDirectory.
         """
         from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-        from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
-        from kafkalog_spark.log.read.tail import tail_start
+        from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition, tail_start
         from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
         from kafkalog_spark.log.repair.merged_log import merged_places
 
@@ -175,9 +173,9 @@ class LogDirs:
         """
         import pyarrow as pa
 
-        from kafkalog_spark.log.read.record_schema import COLUMNS, record_schema
-        from kafkalog_spark.log.tables.columns import RECORDS
+        from kafkalog_spark.log.decode.record_schema import COLUMNS, record_schema
         from kafkalog_spark.log.tables.open_table import open_table
+        from kafkalog_spark.log.tables.table import RECORDS
 
         if topic is not None and topic not in self.topics:
             raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")

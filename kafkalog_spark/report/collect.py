@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.errors import KafkalogError, UnknownPartition
-from kafkalog_spark.log.format.checkpoint import TopicPartition
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC
+from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import chosen_places
 from kafkalog_spark.log.read.small_files import cluster_id
+from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.open_table import table_query
 from kafkalog_spark.log.tables.read_table import rows_of_units
-from kafkalog_spark.log.tables.uncompressed import Uncompressed
-from kafkalog_spark.log.tables.work import TableUnit, surroundings_of, units_of
-from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, CodecTotal
-from kafkalog_spark.report.facts import Facts, FindingFacts, GroupFacts, LagFacts, OpenTransaction, TopKeys
-from kafkalog_spark.report.key_counts import KeyCounts
-from kafkalog_spark.report.lag_totals import LagTotals
+from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, units_of
+from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, CodecTotal, LagTotals
+from kafkalog_spark.report.facts import Facts, FindingFacts, GroupFacts, KeyCounts, LagFacts, OpenTransaction, TopKeys
 from kafkalog_spark.report.summary import Collected, summarized
 
 _log = logging.getLogger(__name__)

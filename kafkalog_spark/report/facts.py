@@ -5,8 +5,171 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafkalog_spark.report.key_counts import KeyCount
-from kafkalog_spark.report.time_bins import Span
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# The most frequent keys of a topic in bounded memory.
+
+MOST_KEYS = 100_000
+"""Keys that are counted at once: 20 MB with keys of 100 bytes."""
+MOST_BYTES = 32_000_000
+"""Bytes of the keys that are counted at once: keys may have as many as a batch has."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCount:
+    """key: None for records without one. records: at least so many. size: bytes of the values of those."""
+
+    key: bytes | None
+    records: int
+    size: int
+
+
+class KeyCounts:
+    """Counts keys: exactly up to MOST_KEYS different ones of MOST_BYTES together, beyond that as Misra and Gries do: a
+    count is too small by `missed` at most, and a key with more records than that is never lost."""
+
+    def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._counts: dict[bytes | None, tuple[int, int]] = {}
+        self.records = 0
+        self.missed = 0
+
+    def add(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
+        """keys, values: of some records."""
+        sizes = pc.fill_null(pc.binary_length(values), 0)
+        found = pa.table({"key": keys, "size": sizes}).group_by("key").aggregate([([], "count_all"), ("size", "sum")])
+        self.records += len(keys)
+        for key, records, size in zip(
+            found["key"].to_pylist(), found["count_all"].to_pylist(), found["size_sum"].to_pylist(), strict=True
+        ):
+            before = self._counts.get(key)
+            if before is None:
+                before = (0, 0)
+                self._bytes += len(key or b"")
+            self._counts[key] = (before[0] + records, before[1] + size)
+        if len(self._counts) > self._most or self._bytes > self._most_bytes:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Subtract from all the count of the first key, in the order of counts, that does not fit into half of the
+        room, so that the other half is free again."""
+        ordered = sorted(((of[0], len(key or b"")) for key, of in self._counts.items()), reverse=True)
+        less = taken = 0
+        for rank, (count, length) in enumerate(ordered):
+            less, taken = count, taken + length
+            if rank >= self._most // 2 or taken > self._most_bytes // 2:
+                break
+        self.missed += less
+        self._counts = {
+            key: (count - less, size - size * less // count)
+            for key, (count, size) in self._counts.items()
+            if count > less
+        }
+        self._bytes = sum(len(key or b"") for key in self._counts)
+
+    def top(self, count: int) -> list[KeyCount]:
+        """The most frequent ones first; by key where counts are equal."""
+        rows = sorted(self._counts.items(), key=lambda item: (-item[1][0], item[0] or b""))
+        return [KeyCount(key, records, size) for key, (records, size) in rows[:count]]
+
+
+# Sums over time in bounded memory, whatever the times are.
+
+MOST_BINS = 4096
+"""Bins that are kept: a chart draws 120, and what is between them and the time of a record is not seen."""
+_Ints = npt.NDArray[np.int64]
+
+
+class TimeBins:
+    """Sums in bins of equal width (ms, a power of two), which doubles when there are more than MOST_BINS with something
+    in them: one wrong timestamp, a thousand years away, costs one bin and no precision."""
+
+    def __init__(self) -> None:
+        self.width_ms = 1
+        self._sums: dict[int, _Ints] = {}
+
+    def add(self, times_ms: _Ints, values: _Ints) -> None:
+        """times_ms: int64[n]; values: int64[n, k], with the same k at every call."""
+        bins, which = np.unique(times_ms // self.width_ms, return_inverse=True)
+        sums = np.zeros((len(bins), values.shape[1]), np.int64)
+        np.add.at(sums, which, values)
+        for at, found in zip(bins.tolist(), sums, strict=True):
+            before = self._sums.get(at)
+            self._sums[at] = found if before is None else before + found
+        while len(self._sums) > MOST_BINS:
+            self.widen(self.width_ms * 2)
+
+    def widen(self, width_ms: int) -> None:
+        """width_ms: a multiple of the one that it has."""
+        times = self.starts()
+        self.width_ms = width_ms
+        old = self._sums
+        self._sums = {}
+        for at, sums in zip((times // width_ms).tolist(), old.values(), strict=True):
+            before = self._sums.get(at)
+            self._sums[at] = sums if before is None else before + sums
+
+    def starts(self) -> _Ints:
+        """int64[bins], ms: where each bin with something in it begins, in the order of `sums`."""
+        return np.fromiter(self._sums, np.int64, len(self._sums)) * self.width_ms
+
+    def sums(self) -> _Ints:
+        """int64[bins, k]."""
+        return np.array(list(self._sums.values()), np.int64)
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Times [start, end) in ms that are drawn."""
+
+    start: int
+    end: int
+
+
+_OUTSIDE = 0.001
+"""Part of all bytes that may lie before the span, and after it, when their times are far away."""
+_FAR = 3
+"""Times the length of the span without them."""
+
+
+def span_of(bins: list[TimeBins]) -> Span | None:
+    """What a chart shows: from the first time to the last, but without a few that lie far from all others. None where
+    there is nothing. The first of each value is its weight."""
+    times = np.concatenate([found.starts() for found in bins if len(found)] or [np.zeros(0, np.int64)])
+    if not len(times):
+        return None
+    weights = np.concatenate([found.sums()[:, 0] for found in bins if len(found)])
+    width = max(found.width_ms for found in bins)
+    order = np.argsort(times, kind="stable")
+    times, below = times[order], np.cumsum(weights[order])
+    total = int(below[-1])
+    first = int(times[np.searchsorted(below, total * _OUTSIDE, side="right")]) if total else int(times[0])
+    last = int(times[np.searchsorted(below, total * (1 - _OUTSIDE))]) if total else int(times[-1])
+    inner = last - first + width
+    if int(times[-1]) - int(times[0]) + width <= _FAR * inner:
+        first, last = int(times[0]), int(times[-1])
+    return Span(first, last + width)
+
+
+def slices(bins: TimeBins, span: Span, count: int) -> _Ints:
+    """int64[count, k]: the sums in `count` slices of the span; what lies outside is left out."""
+    sums = bins.sums()
+    made = np.zeros((count, sums.shape[1] if len(bins) else 1), np.int64)
+    if not len(bins):
+        return made
+    starts = bins.starts()
+    inside = (starts >= span.start) & (starts < span.end)
+    where = (starts[inside] - span.start) * count // (span.end - span.start)
+    np.add.at(made, where, sums[inside])
+    return made
 
 
 @dataclass(frozen=True, slots=True)

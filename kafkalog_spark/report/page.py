@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
 
-from kafkalog_spark.report import html_table as cells
 from kafkalog_spark.report.charts import charts, producer_name
 from kafkalog_spark.report.facts import Facts, PartitionFacts, TopicFacts
-from kafkalog_spark.report.html_table import Cell, html_table
 from kafkalog_spark.report.words import (
     NOTHING,
     bytes_text,
@@ -22,6 +21,92 @@ from kafkalog_spark.report.words import (
     size_text,
     time_text,
 )
+
+# Tables of a page: cells that sort by their values, whatever their text is.
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """text: what is read. value: what it sorts by; None for a text, which sorts by itself. share: of a bar beneath the
+    number, 0 to 1. kind: of the mark that it is, such as `bad`."""
+
+    text: str
+    value: float | None = None
+    share: float | None = None
+    kind: str = ""
+
+
+def text(value: str | None) -> Cell:
+    """A text."""
+    return Cell(NOTHING if value is None else value)
+
+
+def number(value: int | None) -> Cell:
+    """A count or an offset."""
+    return Cell(count_text(value), -1 if value is None else value)
+
+
+def size(value: int, of: int = 0) -> Cell:
+    """Bytes. of: the largest in the table, for a bar."""
+    return Cell(size_text(value), value, value / of if of else None)
+
+
+def time(value: int | None) -> Cell:
+    """ms."""
+    return Cell(time_text(value), -1 if value is None else value)
+
+
+def duration(value: int | None) -> Cell:
+    """ms."""
+    return Cell(duration_text(value), -1 if value is None else value)
+
+
+def mark(value: str, kind: str) -> Cell:
+    """A word with a colour: `bad`, `warn`, `good`, `plain`."""
+    return Cell(value, kind=kind)
+
+
+MOST_ROWS = 1000
+"""Rows of a table on the page: it stays readable, and below its size."""
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], what: str) -> str:
+    """A table that scrolls by itself. what: its rows are, such as "partitions"."""
+    found = list(rows)
+    numeric = [cell.value is not None for cell in found[0]] if found else [False] * len(heads)
+    head = "".join(
+        f'<th scope="col" tabindex="0"{" class=num" if is_number else ""}>{escape(name)}</th>'
+        for name, is_number in zip(heads, numeric, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in found[:MOST_ROWS])
+    more = len(found) - MOST_ROWS
+    note = f'<p class="note">{count_text(more)} more {escape(what)} are not shown.</p>' if more > 0 else ""
+    search = (
+        f'<input class="filter" type="search" placeholder="filter {escape(what)}" aria-label="filter {escape(what)}">'
+    )
+    return (
+        f"{search if len(found) > 12 else ''}"
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f"{note}"
+    )
+
+
+def _cell(cell: Cell) -> str:
+    shown = escape(cell.text)
+    if cell.kind:
+        return f'<td><span class="mark {cell.kind}">{shown}</span></td>'
+    if cell.value is None:
+        return f"<td>{shown}</td>"
+    bar = "" if cell.share is None else f' style="--share:{cell.share * 100:.1f}%"'
+    kind = "num bar" if bar else "num"
+    return f'<td class="{kind}" data-v="{cell.value:g}"{bar}>{shown}</td>' if _exact(cell.value) else (
+        f'<td class="{kind}" data-v="{cell.value:.0f}"{bar}>{shown}</td>'
+    )  # fmt: skip
+
+
+def _exact(value: float) -> bool:
+    return float(f"{value:g}") == value
+
 
 _SHOWN_UNREAD = 5
 """Stretches that cannot be read, in a line about a topic; the findings have all."""
@@ -142,17 +227,17 @@ def _topic_table(topics: Iterable[TopicFacts]) -> str:
     )  # fmt: skip
     rows = [
         (
-            cells.text(topic.topic + (" (internal)" if topic.internal else "")),
-            cells.size(topic.size, largest),
-            cells.number(topic.records),
-            cells.number(topic.partitions),
-            cells.number(topic.segments),
+            text(topic.topic + (" (internal)" if topic.internal else "")),
+            size(topic.size, largest),
+            number(topic.records),
+            number(topic.partitions),
+            number(topic.segments),
             _per(topic.size, topic.records, "B"),
             _per(topic.records, topic.batches, "records"),
-            cells.text(", ".join(codec.codec or "unknown" for codec in topic.codecs) or None),
+            text(", ".join(codec.codec or "unknown" for codec in topic.codecs) or None),
             _ratio(topic),
-            cells.time(topic.first_timestamp),
-            cells.time(topic.last_timestamp),
+            time(topic.first_timestamp),
+            time(topic.last_timestamp),
         )
         for topic in topics
     ]
@@ -187,18 +272,18 @@ def _partition_table(partitions: Iterable[PartitionFacts]) -> str:
     largest = max(one.size for one in partitions)
     rows = [
         (
-            cells.text(f"{one.topic}-{one.partition}"),
-            cells.size(one.size, largest),
-            cells.number(one.records),
-            cells.number(one.log_start_offset),
-            cells.number(one.log_end_offset),
-            cells.number(one.last_stable_offset),
-            cells.number(one.missing),
-            cells.time(one.first_timestamp),
-            cells.time(one.last_timestamp),
-            cells.duration(_between(one.first_timestamp, one.last_timestamp)),
-            cells.duration(one.longest_pause),
-            cells.mark(size_text(one.damaged_bytes), "bad") if one.damaged_bytes else cells.text(None),
+            text(f"{one.topic}-{one.partition}"),
+            size(one.size, largest),
+            number(one.records),
+            number(one.log_start_offset),
+            number(one.log_end_offset),
+            number(one.last_stable_offset),
+            number(one.missing),
+            time(one.first_timestamp),
+            time(one.last_timestamp),
+            duration(_between(one.first_timestamp, one.last_timestamp)),
+            duration(one.longest_pause),
+            mark(size_text(one.damaged_bytes), "bad") if one.damaged_bytes else text(None),
         )
         for one in partitions
     ]
@@ -215,13 +300,13 @@ def _producer_table(facts: Facts) -> str:
     largest = max(producer.size for producer in facts.producers)
     rows = [
         (
-            cells.text(producer_name(producer.producer_id, None)),
-            cells.text(producer.transactional_id),
-            cells.size(producer.size, largest),
-            cells.number(producer.records),
-            cells.number(producer.batches),
-            cells.number(producer.partitions),
-            cells.time(producer.last_timestamp),
+            text(producer_name(producer.producer_id, None)),
+            text(producer.transactional_id),
+            size(producer.size, largest),
+            number(producer.records),
+            number(producer.batches),
+            number(producer.partitions),
+            time(producer.last_timestamp),
         )
         for producer in facts.producers
     ]
@@ -234,12 +319,12 @@ def _transaction_table(facts: Facts) -> str:
         return _nothing("No transaction is open.")
     rows = [
         (
-            cells.text(f"{one.topic}-{one.partition}"),
-            cells.mark(one.state, "bad" if one.state == "hanging" else "warn"),
-            cells.text(producer_name(one.producer_id, one.transactional_id)),
-            cells.number(one.first_offset),
-            cells.number(one.records),
-            cells.time(one.started_at),
+            text(f"{one.topic}-{one.partition}"),
+            mark(one.state, "bad" if one.state == "hanging" else "warn"),
+            text(producer_name(one.producer_id, one.transactional_id)),
+            number(one.first_offset),
+            number(one.records),
+            time(one.started_at),
         )
         for one in facts.open_transactions
     ]
@@ -256,11 +341,11 @@ def _lag(facts: Facts, specs: Mapping[str, object]) -> str:
         ("group", "kind", "members", "partitions", "lag"),
         [
             (
-                cells.text(group.group_id),
-                cells.text(group.kind),
-                cells.number(group.members),
-                cells.number(group.partitions),
-                cells.number(group.lag),
+                text(group.group_id),
+                text(group.kind),
+                number(group.members),
+                number(group.partitions),
+                number(group.lag),
             )
             for group in facts.groups
         ],
@@ -270,12 +355,12 @@ def _lag(facts: Facts, specs: Mapping[str, object]) -> str:
         ("group", "partition", "committed", "end", "lag", "committed at"),
         [
             (
-                cells.text(lag.group_id),
-                cells.text(f"{lag.topic}-{lag.partition}"),
-                cells.number(lag.offset),
-                cells.number(lag.log_end_offset),
-                cells.number(lag.lag),
-                cells.time(lag.committed_at),
+                text(lag.group_id),
+                text(f"{lag.topic}-{lag.partition}"),
+                number(lag.offset),
+                number(lag.log_end_offset),
+                number(lag.lag),
+                time(lag.committed_at),
             )
             for lag in facts.lags
         ],
@@ -296,10 +381,10 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
         )
     rows = [
         (
-            cells.text(bytes_text(key.key)),
-            cells.number(key.records),
+            text(bytes_text(key.key)),
+            number(key.records),
             Cell(f"{key.records / keys.records:.2%}", key.records / keys.records),
-            cells.size(key.size),
+            size(key.size),
         )
         for key in keys.keys
     ]
@@ -323,12 +408,12 @@ def _findings(facts: Facts) -> str:
         return _nothing("Every batch, index, snapshot and checkpoint is as a broker leaves it.")
     rows = [
         (
-            cells.mark(found.severity, "bad" if found.severity == "error" else "plain"),
-            cells.text(found.topic_partition),
-            cells.text(found.what),
-            cells.text(found.path.rsplit("/", 1)[-1]),
-            cells.number(found.position),
-            cells.number(found.offset),
+            mark(found.severity, "bad" if found.severity == "error" else "plain"),
+            text(found.topic_partition),
+            text(found.what),
+            text(found.path.rsplit("/", 1)[-1]),
+            number(found.position),
+            number(found.offset),
         )
         for found in facts.findings
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafkalog_spark.log.format.names import is_internal
+from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.report.batch_totals import BatchTotals, PartitionTotal, halved
 from kafkalog_spark.report.facts import (
     CodecFacts,
@@ -19,11 +19,13 @@ from kafkalog_spark.report.facts import (
     ProducerFacts,
     RateSeries,
     SegmentFacts,
+    TimeBins,
     TopicFacts,
     TopicLag,
     TopKeys,
+    slices,
+    span_of,
 )
-from kafkalog_spark.report.time_bins import TimeBins, slices, span_of
 
 SLICES = 120
 """Points of a curve: two to four pixels each on a phone."""

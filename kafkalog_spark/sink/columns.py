@@ -14,9 +14,12 @@ Names are exact; other columns are not written.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -28,7 +31,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import InvalidRecord, OptionError
+from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
+from kafkalog_spark.log.write.compress import check_decompressed
+from kafkalog_spark.options import GivenOptions
+from kafkalog_spark.typed.decoder import ValueEncoder, encoder_of, format_of
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES: dict[str, tuple[type[DataType], ...]] = {
@@ -94,3 +101,119 @@ def sink_columns(schema: StructType, topic: str | None, encoded: Collection[str]
         found["value"] = BinaryType()
     record = tuple(name for name in RECORD_COLUMNS if name in found)
     return SinkColumns(record, "topic" in found, "partition" in found, packed)
+
+
+# Values and keys that are written in a format: which columns they are made of, and the batches with them made.
+
+_SIDES = ("value", "key")
+_OF_TEXTS = ("string", "confluent-json")
+"""Formats that are made of a column of texts, all others of a struct."""
+
+
+@dataclass(frozen=True)
+class EncodedColumn:
+    """What is said of the column `value` or `key`. options: of the format, names in small letters without prefix."""
+
+    name: str
+    format: str
+    options: tuple[tuple[str, str], ...]
+
+
+def is_of_format(key: str) -> bool:
+    """Whether a name in small letters is an option of a format of values or keys."""
+    return key.startswith(("value.", "key."))
+
+
+def encoded_columns(given: GivenOptions) -> tuple[EncodedColumn, ...]:
+    """Raises OptionError for a format that there is not, and for an option that it has not."""
+    result = []
+    for side in _SIDES:
+        prefixed = {
+            key.removeprefix(f"{side}."): text for key, text in given.texts.items() if key.startswith(f"{side}.")
+        }
+        name = prefixed.pop("format", None)
+        if name is None:
+            if prefixed:
+                raise OptionError(
+                    f"option '{side}.{next(iter(prefixed))}' is of a format, and '{side}.format' is not given"
+                )
+            continue
+        known = {option.lower() for option in format_of(name).OPTIONS}
+        for option in prefixed:
+            if option not in known and not any(option.startswith(one[:-1]) for one in known if one.endswith("*")):
+                raise OptionError(f"the format {name} has no option '{option}'", hint="docs/typed.md lists them")
+        result.append(EncodedColumn(side, name.lower(), tuple(sorted(prefixed.items()))))
+    return tuple(result)
+
+
+class Encoders:
+    """Makes values and keys of batches that have the columns of `schema`. packed: the columns that become the value
+    together. Raises OptionError for a type that a format does not write."""
+
+    def __init__(self, encoded: Iterable[EncodedColumn], packed: tuple[str, ...], schema: pa.Schema) -> None:
+        self._packed = packed
+        self._encoders: Mapping[str, ValueEncoder] = {
+            column.name: encoder_of(column.format, dict(column.options), self._given(column, schema))
+            for column in encoded
+            if column.name in schema.names or (column.name == "value" and packed)
+        }
+
+    def _given(self, column: EncodedColumn, schema: pa.Schema) -> pa.Schema:
+        if column.name == "value" and self._packed:
+            return pa.schema([schema.field(name) for name in self._packed])
+        field = schema.field(column.name)
+        if column.format in _OF_TEXTS:
+            return pa.schema([field])
+        if pa.types.is_struct(field.type):
+            return pa.schema(list(field.type))
+        raise OptionError(f"the column '{column.name}' is {field.type}, and {column.format} is made of a struct")
+
+    def applied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Raises InvalidRecord for a row that cannot be a value."""
+        for batch in batches:
+            for name, encoder in self._encoders.items():
+                values = encoder.encode(self._rows(batch, name))
+                at = batch.schema.get_field_index(name)
+                field = pa.field(name, pa.binary())
+                batch = batch.append_column(field, values) if at < 0 else batch.set_column(at, field, values)
+            yield batch
+
+    def _rows(self, batch: pa.RecordBatch, name: str) -> pa.StructArray:
+        if name == "value" and self._packed:
+            return pa.StructArray.from_arrays([batch.column(one) for one in self._packed], names=list(self._packed))
+        column = batch.column(name)
+        return column if pa.types.is_struct(column.type) else pa.StructArray.from_arrays([column], names=[name])
+
+
+# What a producer would refuse of a batch of rows, found before anything of it is written. Arrow's kernels look.
+
+
+def check_rows(batch: pa.RecordBatch, *, timestamps: bool = True) -> None:
+    """Raise InvalidRecord for a timestamp before 1970, or beyond what Spark has (not looked at without `timestamps`),
+    and for a null header."""
+    names = batch.schema.names
+    if timestamps and "timestamp" in names:
+        column = batch.column("timestamp")
+        earliest, latest = pc.min_max(column.view(pa.int64())).as_py().values()
+        if latest is not None and latest > MAX_TIMESTAMP_MS and column.type == pa.int64():
+            raise InvalidRecord(
+                f"Invalid timestamp: {latest}. In microseconds, which Spark's timestamps have, it does not fit 64 "
+                f"bits, and no reader would take it; the last one is {MAX_TIMESTAMP_MS}",
+                hint="a bigint `timestamp` is in milliseconds",
+            )
+        if earliest is not None and earliest < 0:
+            raise InvalidRecord(
+                f"Invalid timestamp: {pc.min(column).as_py()}. Timestamp should always be non-negative or null",
+                hint="Kafka takes no records from before 1970; a null timestamp becomes the time of the write",
+            )
+    if "headers" in names:
+        headers = pc.list_flatten(batch.column("headers"))
+        if headers.null_count or pc.struct_field(headers, "key").null_count:
+            raise InvalidRecord("a header, or a header's key, is null", hint="leave it out of the array")
+
+
+def check_sizes(batch: pa.RecordBatch) -> None:
+    """Raise InvalidRecord for a record whose key and value are more than a compressed batch may hold."""
+    columns = [batch.column(name) for name in ("key", "value") if name in batch.schema.names]
+    sizes = [pc.fill_null(pc.cast(pc.binary_length(column), pa.int64()), 0) for column in columns]
+    check_decompressed(pc.max(reduce(pc.add, sizes)).as_py() or 0)

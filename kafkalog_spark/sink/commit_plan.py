@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
-from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.format.names import metrics_name
-from kafkalog_spark.sink.manifest import StagedFile, TaskManifest
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.names import metrics_name
+from kafkalog_spark.sink.bucket_target import BucketEnd
+from kafkalog_spark.sink.commit_log import BucketRecord, BucketSegment, StagedPiece, new_record_id
+from kafkalog_spark.sink.local_target import partition_count
 from kafkalog_spark.sink.sink_record import NewTopic, PlannedSegment
-from kafkalog_spark.sink.staging import joined_file
-from kafkalog_spark.sink.target import partition_count
+from kafkalog_spark.sink.staging import StagedFile, TaskManifest, joined_file
 
 JOIN_BYTES = 4 << 20
 """Staged files up to this size are joined to one segment with their neighbours: a segment for each task of each
@@ -145,3 +146,43 @@ def _check_no_collision(topic: str, existing: Mapping[str, list[int]]) -> None:
                 f"Topic '{topic}' collides with existing topic: {other}",
                 hint="brokers take '.' and '_' for the same in names of metrics; choose another name",
             )
+
+
+# The record of a commit to a bucket, before it is put. A decision on plain data.
+
+
+def new_record(
+    job: str,
+    layout: Layout,
+    ends: Mapping[TopicPartition, BucketEnd],
+    tasks: Iterable[TaskManifest],
+    newest: BucketRecord,
+    query: str | None,
+    batch: int,
+) -> BucketRecord:
+    """The commit of `layout`, each partition going on at its end. newest: the commit before, whose queries are kept;
+    query, batch: the micro-batch that this one is."""
+    sizes = {file.name: file.size for task in tasks for file in task.files}
+    sources = {piece.file: piece.sources for own in layout.pieces.values() for piece in own}
+    segments = []
+    first = set(layout.pieces)
+    for planned in place(layout.pieces, {key: end.next_offset for key, end in ends.items()}):
+        key = planned.topic, planned.partition
+        pieces = tuple(StagedPiece(name, sizes[name]) for name in sources[planned.file])
+        end = ends[key]
+        is_first = key in first
+        first.discard(key)
+        segments.append(
+            BucketSegment(
+                *key,
+                planned.base_offset,
+                planned.records,
+                sum(piece.size for piece in pieces),
+                end.leader_epoch,
+                pieces,
+                end.epochs if is_first else None,
+                end.replaces_empty and is_first,
+            )
+        )
+    queries = dict(newest.queries) if query is None else {**newest.queries, query: batch}
+    return BucketRecord(new_record_id(), job, queries, layout.topics, tuple(segments))

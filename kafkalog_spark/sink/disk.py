@@ -7,12 +7,13 @@ tried at each of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import (
+from kafkalog_spark.format import names
+from kafkalog_spark.format.atomic_file import (
     DIRECTORY_MODE,
     FILE_MODE,
     descriptor,
@@ -21,7 +22,7 @@ from kafkalog_spark.log.format.durable import (
     replace_file,
     write_all,
 )
-from kafkalog_spark.log.write.segment_restamp import restamp_segment
+from kafkalog_spark.log.write.segment_writer import restamp_segment
 
 _COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
 _FLUSHES_AT_ONCE = 8
@@ -102,3 +103,31 @@ def _append(source: int, out: int) -> None:
     except (OSError, AttributeError):  # another file system, or another system: by hand, from where it stopped
         while data := os.read(source, _COPY_BYTES):
             write_all(out, data)
+
+
+# Waiting for somebody else, with an end.
+
+_STEP_SECONDS = 0.02  # commits take milliseconds to seconds
+
+
+class Patience:
+    """`wait` sleeps a moment and says whether there is time left. The clock starts at the first call."""
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._sleep = sleep
+        self._end: float | None = None
+
+    def wait(self) -> bool:
+        if self._end is None:
+            self._end = self._clock() + self.seconds
+        if self._clock() >= self._end:
+            return False
+        self._sleep(_STEP_SECONDS)
+        return True

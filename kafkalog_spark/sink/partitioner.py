@@ -119,7 +119,7 @@ class Partitioner:
         topics: list[str],
     ) -> np.ndarray:
         """int32[rows]: topic and partition as one number; -1 for keyless rows."""
-        from kafkalog_spark.log.kernels.partition import choose_slots
+        from kafkalog_spark.kernels.partition import choose_slots
 
         named: tuple[np.ndarray, np.ndarray, int] = (_EMPTY_I32, _EMPTY_U8, 0)
         if partition is not None and partition.null_count < len(partition):

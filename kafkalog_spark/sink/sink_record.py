@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.durable import read_whole
-from kafkalog_spark.log.format.names import valid_topic_name
-from kafkalog_spark.log.format.partition_metadata import uuid_from_text, uuid_to_text
+from kafkalog_spark.format.atomic_file import read_whole
+from kafkalog_spark.format.names import valid_topic_name
+from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
 from kafkalog_spark.sink.staging import is_staging_name
 
 RECORD_FILE = "kafkalog.sink.json"

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord
-from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
-from kafkalog_spark.sink.manifest import StagedFile, TaskManifest, TaskPlace
+from kafkalog_spark.sink.columns import check_rows
+from kafkalog_spark.sink.local_target import partition_count
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import Partitioner
-from kafkalog_spark.sink.row_checks import check_rows
 from kafkalog_spark.sink.stage import Stage
-from kafkalog_spark.sink.target import partition_count
+from kafkalog_spark.sink.staging import StagedFile, TaskManifest, TaskPlace
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Smallest and largest window. Eight Arrow batches of Spark's 10,000 rows of 100 bytes fit the smallest."""

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kafkalog_spark.log.format.durable import DIRECTORY_MODE, descriptor, write_all
-from kafkalog_spark.log.store.urls import is_local
+from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, descriptor, write_all
 from kafkalog_spark.sink import staging
+from kafkalog_spark.sink.bucket import COMMITS, Bucket
+from kafkalog_spark.sink.bucket_commit import BucketCommitter
+from kafkalog_spark.sink.bucket_target import BucketStage, check_bucket
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.manifest import TaskManifest
+from kafkalog_spark.sink.local_target import check_no_broker, check_target, one_directory, unwritable
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.sink.stage import LocalStage, Stage
-from kafkalog_spark.sink.target import check_no_broker, check_target, one_directory, unwritable
+from kafkalog_spark.sink.staging import TaskManifest
+from kafkalog_spark.store.interface import is_local
+from kafkalog_spark.store.storage_options import StorageOptions
 
 
 class WritePlace(Protocol):
@@ -96,6 +100,50 @@ def place_of(options: WriteOptions) -> WritePlace:
     assert options.path is not None
     if is_local(options.path):
         return LocalPlace(one_directory(options.path))
-    from kafkalog_spark.sink.bucket_place import BucketPlace
 
     return BucketPlace(options.path, options.storage)
+
+
+# A log directory in a bucket, as a write meets it.
+
+
+@dataclass(frozen=True)
+class BucketPlace:
+    """See WritePlace. path: normalised."""
+
+    path: str
+    storage: StorageOptions
+
+    @property
+    def _bucket(self) -> Bucket:
+        return Bucket.at(self.path, self.storage)
+
+    def open_job(self, stream: str | None) -> str:
+        """See WritePlace. No object says that the job lives: what it leaves is known by its age. Raises
+        NotALogDirectory also for a store without conditional puts, before any row is encoded."""
+        bucket = self._bucket
+        try:
+            check_bucket(bucket)
+            if BucketCommitter(bucket).recover().number < 0:
+                bucket.expect_conditional_put(COMMITS)
+        except OSError as error:
+            raise bucket.unwritable(error) from error
+        return staging.new_job_id()
+
+    def stage(self, job: str) -> BucketStage:
+        """See WritePlace."""
+        return BucketStage(self._bucket, job)
+
+    def commit(
+        self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None = None, batch: int = -1
+    ) -> bool:
+        """See WritePlace."""
+        return BucketCommitter(self._bucket).commit(job, tasks, segment_bytes, query, batch)
+
+    def abort(self, jobs: Sequence[str], *, tried: bool) -> None:
+        """See WritePlace."""
+        BucketCommitter(self._bucket).abort(jobs, tried=tried)
+
+    def end(self, job: str, stream: str | None) -> None:
+        """See WritePlace. What killed tasks staged is removed when it is a week old: another process may be at work on
+        the same micro-batch, and what it staged is needed until then."""

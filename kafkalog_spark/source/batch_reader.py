@@ -15,18 +15,17 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.source.bounds import OffsetRange, rebind
+from kafkalog_spark.source.coalesce_batches import joined
 from kafkalog_spark.source.filters import RowFilter, split_filters
-from kafkalog_spark.source.joined import joined
-from kafkalog_spark.source.log_view import opened_view
+from kafkalog_spark.source.load_options import check_scan_bytes, takes_filters
 from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.partition_bounds import OffsetRange, rebind
 from kafkalog_spark.source.planning import Split, plan, tasks_of
-from kafkalog_spark.source.pushdown import takes_filters
-from kafkalog_spark.source.request_log import requests_logged
-from kafkalog_spark.source.scan_limit import check_scan_bytes
-from kafkalog_spark.source.typed_columns import settled, shape_of
-from kafkalog_spark.spark_errors import first_line, first_line_of
-from kafkalog_spark.worker_process import until_spark_has_enough
+from kafkalog_spark.source.resolve_partitions import opened_view
+from kafkalog_spark.source.schema import settled, shape_of
+from kafkalog_spark.source.store_requests import requests_logged
+from kafkalog_spark.spark.errors import first_line, first_line_of
+from kafkalog_spark.spark.worker_process import until_spark_has_enough
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # Spark 4.0 has none
@@ -112,7 +111,7 @@ class KafkaLogBatchReader(DataSourceReader):
 
 
 def _last_records(log: PartitionLog, asked: OffsetRange, count: int, request: Any) -> OffsetRange:
-    from kafkalog_spark.log.read.tail import tail_start
+    from kafkalog_spark.log.read.partition_scan import tail_start
 
     start = tail_start(log, asked.start, asked.end, count, request)
     return replace(asked, start=start, start_is_earliest=asked.start_is_earliest and start == asked.start)
@@ -124,7 +123,7 @@ def rows_of_splits(
     """The rows of several splits, one after the other, in batches joined where they are small. `rows_of` is called with
     a split, `request` and the buffers (ScanSpace) that all splits use in turn."""
     # the kernels are loaded where records are decoded, and nowhere else
-    from kafkalog_spark.log.read.scan_space import ScanSpace
+    from kafkalog_spark.log.decode.batch_contents import ScanSpace
 
     space, splits = ScanSpace(), list(splits)
     stores = [store for split in splits for store in split.place.stores]

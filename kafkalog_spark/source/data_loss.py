@@ -15,9 +15,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kafkalog_spark.errors import DataLoss
-from kafkalog_spark.log.format.partition_metadata import uuid_to_text
-from kafkalog_spark.source.bounds import OffsetRange, clip
-from kafkalog_spark.source.offset_range_limit import EARLIEST, LATEST, TopicPartition, set_text, tp_text
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.source.offsets import EARLIEST, LATEST, TopicPartition, set_text, tp_text
+from kafkalog_spark.source.partition_bounds import OffsetRange, clip
 
 _TEXT = (
     "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "

@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL = {name.lower(): name for name in ("topic", "partition", "offset", "timestamp", "timestampType")}

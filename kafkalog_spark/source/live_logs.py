@@ -9,28 +9,234 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.log.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_log import LISTINGS
+from kafkalog_spark.log.read.discovery import Root, expanded_paths, is_pattern
+from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.path_patterns import Root, expanded_paths, is_pattern
-from kafkalog_spark.log.read.replicas import topic_id_of
+from kafkalog_spark.log.read.replicas import (
+    Copy,
+    Replicas,
+    best,
+    check_one_topic,
+    leader_epoch,
+    refuse_copies,
+    report,
+    topic_id_of,
+)
 from kafkalog_spark.log.read.small_files import offset_checkpoint
-from kafkalog_spark.log.store.interface import Store
-from kafkalog_spark.source.assigned_places import open_log_dirs
-from kafkalog_spark.source.live_copies import LiveCopies
-from kafkalog_spark.source.live_log import LiveLog
-from kafkalog_spark.source.offset_range_limit import TopicPartition
+from kafkalog_spark.source.offsets import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.parallel import for_each_place
-from kafkalog_spark.source.request_log import requests_logged
+from kafkalog_spark.source.resolve_partitions import open_log_dirs
+from kafkalog_spark.source.store_requests import for_each_place, requests_logged
 from kafkalog_spark.source.subscription import assigned_partitions
-from kafkalog_spark.source.watch import ListingWatch, Watch, directory_watch, segment_watch
+from kafkalog_spark.store.interface import FileFacts, Store
+
+# The copies of a stream's partitions that lie in several log directories, and which of them is read at a trigger.
+#
+# Offsets are the same in every copy, so a batch may read another copy than the one before. Between copies that are
+# level the one that was read stays.
+
+LookAt = Callable[["PartitionPlace", "LiveLog | None"], "LiveLog | None"]
+"""A look at one copy, from the one before; None when it has been deleted."""
+
+
+class LiveCopies:
+    """What is known of the copies between looks. Keeps no file open."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._seen: dict[str, LiveLog] = {}
+        self._news: dict[TopicPartition, tuple[Copy, Sequence[Copy]]] = {}
+
+    def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
+        """What was listed again, for the partitions that are read. Raises NotALogDirectory: see `chosen_places`."""
+        if self._replicas == "error":
+            refuse_copies(dirs.copies, assigned)
+        check_one_topic(dirs.places, dirs.copies, assigned)
+        there = {place.directory for places in dirs.copies.values() for place in places}
+        self._seen = {directory: live for directory, live in self._seen.items() if directory in there}
+
+    def look(self, places: Sequence[PartitionPlace], before: LiveLog | None, look_at: LookAt) -> LiveLog | None:
+        """The copy to read now; `before`: the one that was read. None when all have been deleted.
+
+        Looks at the logs of the highest leader epoch alone: what an older one holds decides nothing.
+        """
+        epochs = {place.directory: leader_epoch(place) for place in places}
+        current = None if before is None else before.place
+        there = sorted(places, key=lambda place: place != current)  # the first one stays where others are level
+        while there:
+            highest = max(epochs[place.directory] for place in there)
+            leaders = [place for place in there if epochs[place.directory] == highest]
+            found = []
+            for place in leaders:
+                live = look_at(place, self._seen.get(place.directory))
+                if live is not None:
+                    self._seen[place.directory] = live
+                    found.append((Copy(place, highest, live.log_end.offset), live))
+            if found:
+                chosen = best([copy for copy, _ in found])
+                if chosen.place != current:
+                    looked_at = {copy.place: copy for copy, _ in found}
+                    others = [
+                        looked_at.get(place, Copy(place, epochs[place.directory], None))
+                        for place in places
+                        if place != chosen.place
+                    ]
+                    self._news[chosen.place.topic, chosen.place.partition] = (chosen, [chosen, *others])
+                return next(live for copy, live in found if copy is chosen)
+            there = [place for place in there if place not in leaders]
+        return None
+
+    def report(self) -> None:
+        """Log, in one line, what is read from another copy than before."""
+        news: Mapping[TopicPartition, tuple[Copy, Sequence[Copy]]] = self._news
+        self._news = {}
+        report(news)
+
+
+# Whether a file or a directory has changed since it was looked at, at the price of one stat, or of one LIST.
+
+COARSE_NS = 2_000_000_000
+"""Of a file system that keeps whole seconds (NFS 3, ext3) or every other one (FAT)."""
+FINE_NS = 100_000_000
+"""Of all others: Linux stamps files with the time of its last timer tick, 1 to 10 ms ago."""
+
+
+class Watch:
+    """A path, and what stat said of it when it was last looked at.
+
+    Two changes within the granularity of the file system's clock can leave the same mtime. So a state counts as
+    looked at only when that was done so long after the state was first seen that nothing more can share its time. How
+    long ago is measured with our clock alone: the file system's may be another machine's.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._state: tuple[int, int, int, int] | None = None
+        self._first_seen_ns = 0
+        self._looked_at = False
+
+    def changed(self, now_ns: int) -> bool:
+        """Whether there may be something new; if so, the caller looks now. `now_ns`: of a clock that never goes back,
+        read before this call. Raises OSError when the path cannot be reached."""
+        found = os.stat(self.path)
+        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        if state != self._state:
+            self._state, self._first_seen_ns, self._looked_at = state, now_ns, False
+            return True
+        if self._looked_at:
+            return False
+        granularity = FINE_NS if found.st_mtime_ns % 1_000_000_000 else COARSE_NS
+        self._looked_at = now_ns - self._first_seen_ns >= granularity
+        return True
+
+    def forget(self) -> None:
+        """Let the next call say that there is something new."""
+        self._state = None
+
+
+PAGE = 1000
+"""Names that a LIST gives at once: up to so many, a whole listing costs no more than its tail does."""
+WHOLE_EVERY_NS = 60_000_000_000
+"""How often a larger directory is listed as a whole, which shows what retention has deleted: a trigger that reads where
+nothing is any more finds that out by itself."""
+
+
+class ListingWatch:
+    """A directory of an object store, and what a LIST said of it when it was last looked at.
+
+    There is no time of modification to ask for. So names, sizes and versions are compared; of a partition with more
+    names than one LIST gives, those from its last segment on, where what is written to a log shows.
+    """
+
+    def __init__(self, store: Store, directory: str) -> None:
+        self._store = store
+        self.path = directory
+        self._after = ""
+        self._whole_since_ns = 0
+        self._state: Mapping[str, FileFacts | None] | None = None
+
+    def changed(self, now_ns: int) -> bool:
+        """As Watch.changed. Raises OSError; FileNotFoundError where nothing is left."""
+        if self._after and now_ns - self._whole_since_ns >= WHOLE_EVERY_NS:
+            self.forget()
+        if self._state is None:
+            self._after, self._whole_since_ns = "", now_ns
+        listing = self._store.list(self.path, self._after)
+        state = _state_of(listing.names, listing.files, self._after)
+        changed, self._state = state != self._state, state
+        return changed
+
+    def saw(self, names: Sequence[str], files: Mapping[str, FileFacts], last: str) -> None:
+        """Compare with this listing of a partition from now on; `last`: with what the names of its last segment's files
+        begin."""
+        self._after = last if len(names) > PAGE else ""
+        self._state = _state_of(names, files, self._after)
+
+    def forget(self) -> None:
+        """As Watch.forget."""
+        self._state = None
+
+
+class Unchanged:
+    """A file whose changes show in its directory's ListingWatch."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def changed(self, now_ns: int) -> bool:
+        return False
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+
+def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) -> dict[str, FileFacts | None]:
+    return {name: files.get(name) for name in names if name > after}
+
+
+def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
+    """A watch of a directory, wherever it lies."""
+    return ListingWatch(store, directory) if store.remote else Watch(directory)
+
+
+def segment_watch(store: Store, path: str) -> Watch | Unchanged:
+    """A watch of a partition's last segment; that of its directory is asked first."""
+    return Unchanged(path) if store.remote else Watch(path)
+
+
+# A live partition as a stream saw it last.
+
+_NOT_YET = LogEnd(0, 0)
+
+
+@dataclass(slots=True)
+class LiveLog:
+    """A partition as of the last look.
+
+    `topic_id`: None before Kafka 2.8. `log_end` is the log's; `readers_end` where readers have to stop: the same, or
+    the LSO with read_committed.
+    """
+
+    place: PartitionPlace
+    log: PartitionLog
+    topic_id: uuid.UUID | None
+    directory: Watch | ListingWatch
+    segment: Watch | Unchanged
+    log_start: int = 0
+    log_end: LogEnd = _NOT_YET
+    readers_end: int = 0
+    stable: StableOffsetWalk = field(default_factory=StableOffsetWalk)
 
 
 class LiveLogs:

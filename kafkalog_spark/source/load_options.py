@@ -6,8 +6,13 @@ first query of a batch, `endingOffsets` by the start of a stream. What both refu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+
+import pyspark
+from pyspark.sql.datasource import DataSourceReader
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.options import ReadOptions, parse_read_options, warn_of
@@ -64,3 +69,64 @@ def _parsed(options: Mapping[str, str], *, streaming: bool) -> ReadOptions | Opt
         return parse_read_options(options, streaming=streaming, quiet=True)
     except OptionError as error:
         return error.with_traceback(None)
+
+
+# The option `pushdown`, and the Spark versions on which it cannot be right.
+
+FILTERS_STAY_WITH_THEIR_SCAN = hasattr(DataSourceReader, "pushLimit")
+"""Whether Spark keeps the filters of one scan out of the others of the same load (SPARK-58551, Spark 5).
+
+Before, the plan that a reader makes after its filters were pushed is kept with the load (PythonDataSourceV2.readInfo),
+and every later scan of it takes that plan without asking: another filter's, or that of a query without one, and in a
+union the last one pushed serves both. Nothing that a task is given says which scan it serves, so a reader that leaves
+out anything at all can leave out rows that were asked for: an explain() plans with its filter, and the count() after it
+runs that plan. Leaving the filters to Spark as well does not help, since it is the other query that lacks rows. The
+change that ended this brought `pushLimit`.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+def check_pushdown(options: ReadOptions) -> None:
+    """Raise OptionError where pushdown=true could give wrong rows."""
+    if options.pushdown == "true" and not FILTERS_STAY_WITH_THEIR_SCAN:
+        raise OptionError(
+            "option 'pushdown' needs Spark 5: Spark 4 uses the filters of one query in later queries of the same load, "
+            "which then miss rows (SPARK-58551)",
+            hint="leave it out, and narrow the read by assign, startingOffsets, endingOffsets, startingTimestamp and "
+            "endingTimestamp: these read no more than they name",
+        )
+
+
+def takes_filters(options: ReadOptions) -> bool:
+    """Whether filters that Spark pushes are applied by the read. `pushdown=auto` decides here, and logs why, once in a
+    process: Spark pushes only in sessions with spark.sql.python.filterPushdown.enabled, where somebody wanted it."""
+    if options.pushdown == "auto":
+        _say(FILTERS_STAY_WITH_THEIR_SCAN)
+        return FILTERS_STAY_WITH_THEIR_SCAN
+    return options.pushdown == "true"
+
+
+@cache
+def _say(on: bool) -> None:
+    if on:
+        _log.info("pushdown=auto: on, Spark %s keeps the filters of a query to itself", pyspark.__version__)
+    else:
+        _log.warning(
+            "pushdown=auto: off, Spark %s would use the filters of one query in later queries of the same load "
+            "(SPARK-58551); Spark applies them itself, after reading",
+            pyspark.__version__,
+        )
+
+
+# Option maxScanBytes: a read that would look at too much is refused before it begins.
+
+
+def check_scan_bytes(size: int, options: ReadOptions) -> None:
+    """Raise OptionError where `size`, the bytes of .log files that a batch would look at, is above the limit."""
+    limit = options.max_scan_bytes
+    if limit is not None and size > limit:
+        raise OptionError(
+            f"this would read {size} bytes of .log files ({size / 1e9:.3f} GB), maxScanBytes is {limit}",
+            hint="narrow it with startingTimestamp, startingOffsets or a subscription, or allow more",
+        )

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, WantedRecords
 from kafkalog_spark.log.read.replicas import Replicas
-from kafkalog_spark.log.read.wanted_records import WantedRecords
-from kafkalog_spark.log.store.storage_names import is_storage_option
-from kafkalog_spark.log.store.storage_options import StorageOptions
-from kafkalog_spark.log.tables.work import TableQuery
+from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
-from kafkalog_spark.option_text import GivenOptions, Option, is_nearly, unknown_option
-from kafkalog_spark.source.bounds import NoMatch
-from kafkalog_spark.source.group_options import CommitGroup, commit_group, of_the_connection
-from kafkalog_spark.source.offset_range_limit import (
+from kafkalog_spark.options import GivenOptions, Option, choice, is_nearly, unknown_option
+from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
     Bound,
@@ -32,7 +27,7 @@ from kafkalog_spark.source.offset_range_limit import (
     check_bounds_agree,
     tp_text,
 )
-from kafkalog_spark.source.option_names import (
+from kafkalog_spark.source.option_spec import (
     CONNECTOR_ONLY,
     END_OPTIONS,
     GROUP_OPTIONS,
@@ -42,15 +37,199 @@ from kafkalog_spark.source.option_names import (
     RATE_OPTIONS,
     READ_OPTIONS,
     REFUSED,
+    SEARCH_OPTIONS,
     START_OPTIONS,
     SUBSCRIPTION_OPTIONS,
+    known_columns,
     options_table,
+    table_query,
 )
-from kafkalog_spark.source.option_values import known_columns
-from kafkalog_spark.source.search_options import wanted_records
+from kafkalog_spark.source.partition_bounds import NoMatch
 from kafkalog_spark.source.subscription import NotSaid, Subscription
-from kafkalog_spark.source.table_options import table_query
-from kafkalog_spark.source.typed_options import TypedOptions, typed_options
+from kafkalog_spark.spark import librdkafka
+from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
+from kafkalog_spark.typed.decoder import FORMATS, format_name, format_of
+
+# The options of a search: which records a read is about, by what they hold.
+
+
+def wanted_records(given: GivenOptions) -> WantedRecords:
+    """What the options where.* ask for. Raises OptionError for two of a record's one key."""
+    key, key_hex, prefix, part, header = (given.value(option) for option in SEARCH_OPTIONS)
+    if key is not None and key_hex is not None:
+        raise OptionError("options 'where.key' and 'where.key.hex' are both given", hint="a record has one key")
+    name, value = (None, None) if header is None else header
+    return WantedRecords(key if key_hex is None else key_hex, prefix, part, name, value)
+
+
+# Options of a read about what values and keys hold: value.format, key.format, and those of the formats.
+#
+# An option of a format is given with the prefix `value.` or `key.`, or without it, for both. `mode` is about values
+# too where one of them has a format; `value.mode` and `key.mode` are about nothing else.
+
+ValueMode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
+Side = Literal["value", "key"]
+SIDES: tuple[Side, ...] = ("value", "key")
+_mode = choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+_ONLY_WITH_PREFIX = "schema"
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """What is said of the values, or of the keys. `options`: of the format, names in small letters without prefix."""
+
+    side: Side
+    format: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)  # passwords of registries are among them
+    mode: ValueMode
+
+
+@dataclass(frozen=True)
+class TypedOptions:
+    """Formats of values and keys; None where they stay bytes."""
+
+    value: FormatOptions | None = None
+    key: FormatOptions | None = None
+
+    def __bool__(self) -> bool:
+        return self.value is not None or self.key is not None
+
+    def side(self, name: str) -> FormatOptions | None:
+        return self.value if name == "value" else self.key if name == "key" else None
+
+    @property
+    def sides(self) -> tuple[FormatOptions, ...]:
+        return tuple(side for side in (self.value, self.key) if side is not None)
+
+
+def typed_options(given: GivenOptions, reserved: Collection[str]) -> tuple[TypedOptions, frozenset[str]]:
+    """(The options, the names in small letters that they use). reserved: names that mean something else without a
+    prefix.
+
+    Raises OptionError for a format that there is not, for an option of a format where none is named, and for a prefixed
+    one that the format has not.
+    """
+    used: set[str] = set()
+    found: dict[str, FormatOptions] = {}
+    for side in SIDES:
+        name = given.texts.get(f"{side}.format")
+        prefixed = {key: text for key, text in given.texts.items() if key.startswith(f"{side}.")}
+        if name is None:
+            if prefixed:
+                key = next(iter(prefixed))
+                raise OptionError(
+                    f"option '{given.names[key]}' is of a format, and option '{side}.format' is not given",
+                    hint=f"the formats are {', '.join(FORMATS)}",
+                )
+            continue
+        chosen = format_name(f"{side}.format", name)
+        options = _options_of(given, side, chosen, prefixed, reserved, used)
+        text = given.texts.get(f"{side}.mode")
+        mode = given.texts.get("mode", "PERMISSIVE") if text is None else text
+        used |= {f"{side}.format", f"{side}.mode"}
+        found[side] = FormatOptions(side, chosen, options, _mode("mode" if text is None else f"{side}.mode", mode))
+    return TypedOptions(found.get("value"), found.get("key")), frozenset(used)
+
+
+def _options_of(
+    given: GivenOptions,
+    side: str,
+    name: str,
+    prefixed: Mapping[str, str],
+    reserved: Collection[str],
+    used: set[str],
+) -> tuple[tuple[str, str], ...]:
+    known = [option.lower() for option in format_of(name).OPTIONS]
+    exact = {option for option in known if not option.endswith("*")}
+    begins = tuple(option.removesuffix("*") for option in known if option.endswith("*"))
+    options: dict[str, str] = {}
+    for key, text in given.texts.items():
+        plain = key not in reserved and key != _ONLY_WITH_PREFIX
+        if plain and (key in exact or (begins and key.startswith(begins))):
+            options[key] = text
+            used.add(key)
+    for key, text in prefixed.items():
+        option = key.removeprefix(f"{side}.")
+        if option in ("format", "mode"):
+            continue
+        if option not in exact and not (begins and option.startswith(begins)):
+            raise OptionError(
+                f"the format {name} has no option '{option}' ('{given.names[key]}')",
+                hint="docs/typed.md lists the options of each format",
+            )
+        options[option] = text
+        used.add(key)
+    return tuple(sorted(options.items()))
+
+
+# The option `commitGroup`: which consumer group a stream's offsets are committed to, and how its broker is reached.
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+_PREFIX = "kafka."
+_OF_A_CONNECTION = (
+    "bootstrap.servers",
+    "client.id",
+    "enable.ssl.certificate.verification",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "socket.",
+    "broker.address.",
+    "receive.buffer.bytes",
+    "send.buffer.bytes",
+)
+"""Names, and beginnings of names, of settings that say how a client connects, in Java's words or librdkafka's. What
+else a consumer has (`max.poll.records`, `fetch.min.bytes` ...) is about fetching, and nothing is fetched."""
+
+
+@dataclass(frozen=True)
+class CommitGroup:
+    """`group`: its id. `settings`: librdkafka's, with passwords, so in no repr. `fail`: whether a commit that fails is
+    the query's failure."""
+
+    group: str
+    settings: Mapping[str, str] = field(repr=False)
+    fail: bool
+
+
+def of_the_connection(key: str) -> bool:
+    """Whether an option, its name in small letters, says how the broker of commitGroup is reached."""
+    return key.startswith(_PREFIX) and key.removeprefix(_PREFIX).startswith(_OF_A_CONNECTION)
+
+
+def commit_group(given: GivenOptions, plain: Mapping[str, Any], *, streaming: bool) -> CommitGroup | None:
+    """What the options ask for; None without `commitGroup`.
+
+    Raises OptionError for a batch, an empty group, and a group without a broker.
+    """
+    group: str | None = plain["commitGroup"]
+    if group is None:
+        if plain["failOnCommitError"]:
+            raise OptionError("option 'failOnCommitError' is given, and no 'commitGroup' that could be committed to")
+        return None
+    if not streaming:
+        raise OptionError(
+            "option 'commitGroup' is of streams: a batch has no offsets that it goes on from", hint="use readStream"
+        )
+    if not group:
+        raise OptionError("option 'commitGroup' must be the id of a consumer group, got ''")
+    if not given.texts.get(BOOTSTRAP):
+        raise OptionError(
+            f"option 'commitGroup' needs '{BOOTSTRAP}': a group's offsets are kept by a broker",
+            hint=f"name one: .option('{BOOTSTRAP}', 'host:9092')",
+        )
+    settings: dict[str, str] = {}
+    as_in_librdkafka: dict[str, str] = {}
+    for key, text in given.texts.items():
+        if of_the_connection(key):
+            name = key.removeprefix(_PREFIX)
+            changed = librdkafka.translated(name, text)
+            if changed is None:
+                settings[name] = text
+            else:
+                as_in_librdkafka |= changed
+    return CommitGroup(group, as_in_librdkafka | settings, plain["failOnCommitError"])
+
 
 __all__ = ["ReadOptions", "options_table", "parse_read_options", "warn_of"]
 

@@ -7,34 +7,239 @@ that a restarted query needs is in the offsets.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
-from kafkalog_spark.errors import DataLoss, OptionError
+from kafkalog_spark.errors import CorruptBatch, DataLoss, OptionError, UnsupportedFormat
+from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.source.admission import BatchDelay, Limits, limited_ends, now_ms, shares
-from kafkalog_spark.source.batch_walk import bytes_of, end_of_bytes, holds_records
-from kafkalog_spark.source.bounds import LogView, OffsetRange, resolve_bounds
+from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.source.data_loss import Continuation, LogState, Seen, batch_ranges, continue_from
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.live_log import LiveLog
-from kafkalog_spark.source.live_logs import LiveLogs
-from kafkalog_spark.source.offset_range_limit import (
+from kafkalog_spark.source.live_logs import LiveLog, LiveLogs
+from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
     Earliest,
     Latest,
+    Offsets,
     SpecificOffsets,
     TopicPartition,
     set_text,
 )
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import Split, splits_of
-from kafkalog_spark.source.segment_facts import SegmentFacts, segment_facts
-from kafkalog_spark.source.stream_offsets import Offsets
+from kafkalog_spark.source.partition_bounds import LogView, OffsetRange, resolve_bounds
+from kafkalog_spark.source.planning import SegmentFacts, Split, segment_facts, splits_of
 from kafkalog_spark.source.subscription import named_topics
+
+# How much of what is there goes into the next batch of a stream. Decisions on plain values; the clock is passed in.
+#
+# The rules of `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay` are those of Spark's Kafka source
+# (KafkaMicroBatchStream.rateLimit, delayBatch).
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one batch may hold: offsets, bytes; None for no limit."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_bytes: int | None = None
+
+    def __bool__(self) -> bool:
+        return (self.max_offsets, self.min_offsets, self.max_bytes) != (None, None, None)
+
+
+def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """`limit` divided in proportion to the sizes, none larger than its size. A size above 0 gets at least 1, so that
+    no small partition starves: together they can be more than the limit, by one for each partition.
+
+    Whole numbers throughout: in the connector's floating point a limit equal to the total may leave one over.
+    """
+    total = sum(size for size in sizes.values() if size > 0)
+    if total <= limit:
+        return dict(sizes)
+    return {tp: max(limit * size // total, 1) if size > 0 else 0 for tp, size in sizes.items()}
+
+
+def limited_ends(
+    limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The ends that about `limit` offsets from `starts` lead to. A partition whose end is not above its start keeps
+    its end. Both name the same partitions."""
+    sizes = {tp: ends[tp] - starts[tp] for tp in ends if ends[tp] > starts[tp]}
+    taken = shares(limit, sizes)
+    return {tp: starts[tp] + taken[tp] if tp in taken else end for tp, end in ends.items()}
+
+
+def now_ms() -> int:
+    """Ms of a clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class BatchDelay:
+    """`minOffsetsPerTrigger` and `maxTriggerDelay` (ms): whether a batch waits for more.
+
+    The first one never does. Afterwards a batch runs when there are enough offsets, or when the last one that ran is
+    as long ago as the delay.
+    """
+
+    def __init__(self, max_delay_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._max_delay_ms = max_delay_ms
+        self._clock_ms = clock_ms
+        self._last_ms: int | None = None
+
+    def holds_back(self, offsets: int, least: int) -> bool:
+        """Whether a batch of so many offsets has to wait, when `least` are wanted."""
+        now = self._clock_ms()
+        if self._last_ms is not None and now - self._last_ms < self._max_delay_ms and offsets < least:
+            return True
+        self._last_ms = now
+        return False
+
+
+# What a stream asks of the batches in a range of offsets: how many bytes they take, where a number of bytes ends,
+# and whether there is anything to read in them. Headers only; the records are the tasks' business.
+
+_LOOK = 1 << 20
+"""Bytes of batches without anything to read that are looked through for one that has: markers and aborted records of
+more than that are handed out as a batch without rows, rather than looked through at every trigger."""
+
+
+def bytes_of(log: PartitionLog, start: int, end: int) -> int:
+    """Bytes of the batches that hold offsets of [start, end). A segment that has gone, or is damaged, counts for what
+    is known of it."""
+    total = 0
+    for index in _segments(log, start, end):
+        segment, following = log.segments[index], log.next_base_offset(index)
+        try:
+            if start <= segment.base_offset and following is not None and following <= end:
+                total += log.size_of(index)
+                continue
+            with log.open_segment(index) as file:
+                begin = _position(file, start)
+                total += (file.size if following is not None and following <= end else _position(file, end)) - begin
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
+    """The offset, at most `end`, after the last whole batch that ends within `budget` bytes from the batch of `start`
+    on; after that one when it is larger."""
+    reached = start
+    for index in _segments(log, start, end):
+        following = log.next_base_offset(index)
+        try:
+            with log.open_segment(index) as file:
+                position = _position(file, start)
+                if following is not None and file.size - position <= budget:
+                    budget -= file.size - position
+                    reached = following
+                    continue
+                target = position + budget
+                position, reached = _near(file, position, target, reached)
+                for header in file.headers(position):
+                    if header.end > target and reached > start:
+                        break
+                    reached = max(reached, header.last_offset + 1)
+                    if header.end >= target or reached >= end:
+                        break
+        except FileNotFoundError:
+            return end  # the task finds out what that means
+        except (CorruptBatch, UnsupportedFormat):
+            if reached == start:
+                reached = end if following is None else following  # the task meets the damage, and reports it
+        break
+    return min(reached, end)
+
+
+def holds_records(
+    log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: tuple[int, int] | None = None
+) -> bool:
+    """Whether [start, end) holds a record that a reader sees; True too where finding out would take long, or where
+    damage is in the way.
+
+    Control batches hold none, nor do batches that compaction has emptied; with read_committed, nor do those of aborted
+    transactions (`end` is at most the LSO). hint: (segment base offset, position) where the batch of `start` may be.
+    """
+    transactional: list[BatchHeader] = []
+    looked = 0
+    for index in _segments(log, start, end):
+        try:
+            with log.open_segment(index) as file:
+                for header in file.headers(_begin(file, start, hint)):
+                    if header.base_offset >= end:
+                        break
+                    looked += header.size
+                    if header.last_offset < start or header.is_control or header.record_count == 0:
+                        continue
+                    if not (read_committed and header.is_transactional) or looked > _LOOK:
+                        return True
+                    transactional.append(header)
+        except (FileNotFoundError, CorruptBatch, UnsupportedFormat):
+            return True
+        if looked > _LOOK:
+            return True
+    if not transactional:
+        return False
+    try:
+        aborted = aborted_transactions(log, start, end).aborted
+    except (CorruptBatch, UnsupportedFormat):
+        return True
+    return any(
+        not any(a.producer_id == h.producer_id and a.first_offset <= h.base_offset <= a.last_offset for a in aborted)
+        for h in transactional
+    )
+
+
+def _segments(log: PartitionLog, start: int, end: int) -> Iterator[int]:
+    """Indexes of the segments with offsets of [start, end)."""
+    if start >= end or not log.segments:
+        return
+    for index in range(log.segment_index(start), len(log.segments)):
+        if log.segments[index].base_offset >= end:
+            return
+        yield index
+
+
+def _begin(file: SegmentFile, start: int, hint: tuple[int, int] | None) -> int:
+    if hint is not None and hint[0] == file.base_offset:
+        header = file.proven_header(hint[1])
+        if header is not None and header.base_offset <= start:
+            return hint[1]
+    return file.locate(start) if start > file.base_offset else 0
+
+
+def _position(file: SegmentFile, offset: int) -> int:
+    """Where the first batch that reaches `offset` begins; where good headers end, when there is none."""
+    if offset <= file.base_offset:
+        return 0
+    position = file.locate(offset)
+    try:
+        for header in file.headers(position):
+            if header.last_offset >= offset:
+                return header.position
+            position = header.end
+    except (CorruptBatch, UnsupportedFormat):
+        pass  # sizes only share out a limit; the task meets the damage, and reports it
+    return position
+
+
+def _near(file: SegmentFile, position: int, target: int, reached: int) -> tuple[int, int]:
+    """(position, offset) of the batch next before `target` that the offset index proves, if it lies past `position`:
+    all before it ends by then. A wrapper's header does not say its first offset."""
+    entry = file.offset_index.floor_position(target)
+    if entry.position > position:
+        header = file.proven_entry(entry)
+        if header is not None and header.magic >= 2:
+            return entry.position, max(reached, header.base_offset)
+    return position, reached
+
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,21 +28,20 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.replicas import topic_id_of
-from kafkalog_spark.source.admission import Limits
 from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
+from kafkalog_spark.source.coalesce_batches import KERNELS, MOST_BYTES, SPARK_ASKS, PrefetchingReader, rows_of
 from kafkalog_spark.source.data_loss import created_again, deleted
 from kafkalog_spark.source.filters import RowFilter
+from kafkalog_spark.source.offsets import JsonOffsets, json_of, offsets_of
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split, tasks_of
-from kafkalog_spark.source.prefetch import KERNELS, MOST_BYTES, SPARK_ASKS, PrefetchingReader, rows_of
-from kafkalog_spark.source.settled_formats import with_settled_formats
-from kafkalog_spark.source.stream_offsets import JsonOffsets, json_of, offsets_of
-from kafkalog_spark.source.stream_planner import StreamPlanner
-from kafkalog_spark.source.typed_columns import shape_of
-from kafkalog_spark.spark_errors import first_line, first_line_of
+from kafkalog_spark.source.schema import shape_of, with_settled_formats
+from kafkalog_spark.source.stream_planner import Limits, StreamPlanner
+from kafkalog_spark.spark.errors import first_line, first_line_of, raise_first_line
 
 if TYPE_CHECKING:
-    from kafkalog_spark.source.group_commit import GroupCommitter
+    from kafkalog_spark.source.progress import GroupCommitter
+
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Of the option commitGroup; None without it. Raises OptionError for settings that its client does not take."""
         wanted = self._options.commit_group
         if self._committer is None and wanted is not None:
-            from kafkalog_spark.source.group_commit import AdminGroupClient, GroupCommitter
+            from kafkalog_spark.source.progress import AdminGroupClient, GroupCommitter
 
             self._committer = GroupCommitter(wanted, AdminGroupClient(wanted.settings))
         return self._committer
@@ -213,3 +212,38 @@ def _check_topic(split: Split) -> None:
     found = topic_id_of(split.place)
     if split.topic_id is not None and found is not None and found != split.topic_id:
         raise created_again(split.range.topic_partition)
+
+
+# A stream whose options cannot be used.
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Raises `error` when the query starts.
+
+    Spark replaces what creating a reader raises by a NameError of its own (python_streaming_source_runner.py
+    stops the reader that it does not have).
+    """
+
+    def __init__(self, error: KafkalogError) -> None:
+        self._error = error
+
+    def _refuse(self) -> NoReturn:
+        raise_first_line(self._error)
+
+    def getDefaultReadLimit(self) -> Any:
+        self._refuse()
+
+    def initialOffset(self) -> Any:
+        self._refuse()
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> Any:  # Spark 4.1 and 4.0 give neither
+        self._refuse()
+
+    def reportLatestOffset(self) -> Any:
+        self._refuse()
+
+    def partitions(self, start: Any, end: Any) -> Any:
+        self._refuse()
+
+    def read(self, partition: Any) -> Any:
+        self._refuse()

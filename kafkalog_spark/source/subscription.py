@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError, UnknownPartition
-from kafkalog_spark.log.format.names import is_internal
-from kafkalog_spark.source.offset_range_limit import TopicPartition, cut_text
+from kafkalog_spark.format.names import is_internal
+from kafkalog_spark.source.offsets import TopicPartition, cut_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.small_files import Checkpoints
-from kafkalog_spark.log.tables.columns import FINDINGS
-from kafkalog_spark.log.tables.work import (
+from kafkalog_spark.log.tables.table import FINDINGS
+from kafkalog_spark.log.tables.table_query import (
     Surroundings,
     TableQuery,
     TableUnit,
@@ -22,19 +23,65 @@ from kafkalog_spark.log.tables.work import (
     surroundings_of,
     units_of,
 )
-from kafkalog_spark.source.assigned_places import open_log_dirs, places_to_read
-from kafkalog_spark.source.bounds import resolve_bounds
-from kafkalog_spark.source.log_view import opened_view
-from kafkalog_spark.source.offset_range_limit import Earliest, Latest, TopicPartition
+from kafkalog_spark.source.load_options import check_scan_bytes
+from kafkalog_spark.source.offsets import Earliest, Latest, TopicPartition
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.packing import packed
-from kafkalog_spark.source.planning import cores
-from kafkalog_spark.source.request_log import requests_logged
-from kafkalog_spark.source.scan_limit import check_scan_bytes
+from kafkalog_spark.source.partition_bounds import resolve_bounds
+from kafkalog_spark.source.planning import cores, packed
+from kafkalog_spark.source.resolve_partitions import open_log_dirs, opened_view, places_to_read
+from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.source.subscription import NotSaid, assigned_partitions
-from kafkalog_spark.source.table_schema import TableShape, narrowed
-from kafkalog_spark.spark_errors import first_line, first_line_of
-from kafkalog_spark.worker_process import until_spark_has_enough
+from kafkalog_spark.spark.errors import first_line, first_line_of
+from kafkalog_spark.spark.types import arrow_schema
+from kafkalog_spark.spark.worker_process import until_spark_has_enough
+
+# The schema of a table other than `records` in Spark's types, and what a user's own `.schema(...)` may ask for.
+
+
+def table_schema(query: TableQuery) -> StructType:
+    """Of the query's columns, in their order; all of them nullable."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(query.of.schema(query.columns))
+
+
+def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
+    """The query of the columns that a schema names, in any case; of a schema without any, of one that costs little.
+
+    Raises OptionError for a name that is no column, a column that is named twice, and for another type.
+    """
+    known = {column.name.lower(): column.name for column in query.of.columns}
+    names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
+    if len(set(names)) < len(names):
+        raise OptionError(f"the schema names a column twice: {', '.join(names)}")
+    query = replace(query, columns=names or query.of.default_columns[:1])
+    for asked, ours in zip(schema.fields, table_schema(query).fields, strict=bool(names)):
+        if asked.dataType.simpleString() != ours.dataType.simpleString():
+            raise OptionError(
+                f"the schema's column '{asked.name}' is {asked.dataType.simpleString()}, "
+                f"expected {ours.dataType.simpleString()}"
+            )
+        if not asked.nullable:
+            raise OptionError(f"the schema's column '{asked.name}' is NOT NULL, but it may be null in a table of a log")
+    return query
+
+
+class TableShape:
+    """Brings batches of a table into the Arrow schema that Spark expects of a StructType."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._target: pa.Schema = arrow_schema(schema)
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows under Spark's schema, which names the elements of lists differently."""
+        if not len(self._target):
+            return batch.select([])  # nothing but a number of rows
+        arrays = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, self._target, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
 
 Task = tuple[tuple[TableUnit, ...], Surroundings]
 

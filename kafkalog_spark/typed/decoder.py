@@ -16,17 +16,18 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 
 FORMATS = {
-    "json": "kafkalog_spark.typed.json_format",
-    "string": "kafkalog_spark.typed.string_format",
-    "avro": "kafkalog_spark.typed.avro_format",
-    "confluent-avro": "kafkalog_spark.typed.confluent_avro_format",
-    "confluent-json": "kafkalog_spark.typed.confluent_json_format",
-    "protobuf": "kafkalog_spark.typed.protobuf_format",
-    "confluent-protobuf": "kafkalog_spark.typed.confluent_protobuf_format",
+    "json": "kafkalog_spark.typed.json.format",
+    "string": "kafkalog_spark.typed.decoder",
+    "avro": "kafkalog_spark.typed.avro.format",
+    "confluent-avro": "kafkalog_spark.typed.registry.confluent_avro",
+    "confluent-json": "kafkalog_spark.typed.registry.confluent_json",
+    "protobuf": "kafkalog_spark.typed.protobuf.format",
+    "confluent-protobuf": "kafkalog_spark.typed.registry.confluent_protobuf",
 }
 """Name of a format, and its module, which is imported when it is asked for."""
 _CSV = "Spark's from_csv reads the column `value`, and to_csv makes it before a write"
@@ -136,3 +137,53 @@ def decoder_of(name: str, options: Mapping[str, str], wanted: pa.Schema) -> Valu
 def encoder_of(name: str, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     """An encoder of rows with those columns."""
     return format_of(name).encoder(options, given)
+
+
+# The format `string`: values that are UTF-8 texts, taken as they are, as in Spark's cast from binary to string.
+
+OPTIONS: Mapping[str, str] = {}
+
+
+def schema(options: Mapping[str, str]) -> pa.Schema:
+    """One column `value`."""
+    return pa.schema([("value", pa.string())])
+
+
+def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+    """Raises OptionError for another number of columns than one, and for one that is no string."""
+    if len(wanted) != 1 or wanted.field(0).type != pa.string():
+        raise OptionError(
+            "the format string gives one column of type string", hint="ask for it as `value string`, or `key string`"
+        )
+    return StringDecoder(wanted)
+
+
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """Raises OptionError for another number of columns than one, and for one that is no string."""
+    if len(given) != 1 or given.field(0).type not in (pa.string(), pa.large_string()):
+        raise OptionError(f"the format string writes one column of type string, not {', '.join(given.names) or 'none'}")
+    return StringEncoder()
+
+
+class StringDecoder:
+    """The same bytes as a column of texts, which are not checked."""
+
+    def __init__(self, wanted: pa.Schema) -> None:
+        self.schema = wanted
+
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
+        """As ValueDecoder.decode; no value is bad."""
+        values = values.cast(pa.binary())
+        texts = pa.Array.from_buffers(
+            pa.string(), len(values), values.buffers(), null_count=values.null_count, offset=values.offset
+        )
+        columns = pa.StructArray.from_arrays([texts], fields=list(self.schema), mask=pc.is_null(values))
+        return Decoded(columns, None, lambda i: "")
+
+
+class StringEncoder:
+    """The way back."""
+
+    def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
+        """As ValueEncoder.encode."""
+        return columns.flatten()[0].cast(pa.binary())

@@ -9,7 +9,9 @@ import pytest
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
 from kafkalog_broker.protocol.client_codec import create_topic_request, plain_login_requests
-from kafkalog_broker.testing import RunningBroker, allow, ask, deny, running_broker
+from kafkalog_broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing_support.control import allow, deny
+from kafkalog_broker.testing_support.remote import ask
 
 USERS = {"alice": "a", "bob": "b"}
 
@@ -33,6 +35,7 @@ def seen(broker: RunningBroker, user: str, topic: str = "orders") -> str:
         return str(ask(connection, request).topics[0].error_code.name)
 
 
+@pytest.mark.end_to_end
 def test_acls_hold_after_a_restart_and_a_denied_request_changes_nothing() -> None:
     acls = [
         allow("alice", "read", topic="ord*"),
@@ -55,6 +58,7 @@ def test_acls_hold_after_a_restart_and_a_denied_request_changes_nothing() -> Non
         assert "'ledger' for request = CreateTopics" in denied[-1]
 
 
+@pytest.mark.end_to_end
 def test_the_principal_of_a_certificate() -> None:
     acls = [allow("alice", "READ", topic="orders")]
     with running_broker(topics={"orders": 1}, security="SSL", users=USERS, acls=acls) as broker:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from kafkalog_broker.log_rate import LogRate
+from kafkalog_broker.runtime.process import LogRate
 
 
 def test_lines_above_the_rate_are_counted_and_their_number_is_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -113,7 +113,7 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
 ) -> None:
     from kafkalog_broker.admin.topic_changes import create_topic, delete_topics
     from kafkalog_broker.admin.topic_checks import NewTopic
-    from kafkalog_broker.storage.departure import Departure
+    from kafkalog_broker.storage.log_loading import Departure
 
     may_go_on = threading.Event()
     finish = Departure.finish
@@ -145,7 +145,7 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the loop only a list of them is made; a snapshot of them takes 0.3 s."""
-    from kafkalog_broker.storage.partition.producer import ProducerPicture
+    from kafkalog_broker.storage.partition.producer_state import ProducerPicture
 
     ask(broker, admin.create(admin.new_topic("orders")))
     produce(broker, "orders")

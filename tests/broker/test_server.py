@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.internal_topics import internal_topic_configs
-from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
-from kafkalog_broker.net.limits import network_limits
+from kafkalog_broker.config.log_config import internal_topic_configs
+from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.net.acceptor import network_limits
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.log_directory import open_log_dirs
@@ -26,7 +26,7 @@ from kafkalog_broker.storage.log_loading import LogLoading
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.names import CLEAN_SHUTDOWN_FILE, OFFSETS_TOPIC
+from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE, OFFSETS_TOPIC
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 
 SECONDS = 30

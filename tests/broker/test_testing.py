@@ -97,6 +97,7 @@ def test_a_signal_stops_the_broker_cleanly(tmp_path, number):
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("security", "users"),
     [

@@ -14,8 +14,11 @@ from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from kafkalog_broker.security.authority import Issued
-from kafkalog_broker.testing import BrokerDied, RunningBroker, ask, running_broker
+from kafkalog_broker.testing import BrokerDied, RunningBroker, running_broker
+from kafkalog_broker.testing_support.remote import ask
 from tests.broker.security.stores import authority, der, inline, pem_file, pkcs12_file, server
+
+pytestmark = pytest.mark.end_to_end
 
 LISTENERS = {"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}
 

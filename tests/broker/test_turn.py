@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from kafkalog_broker import turn
-from kafkalog_broker.turn import FIRST_S, SLICE_S, SLICES, STALE_S, TURN_S, Line, Turn, line
+from kafkalog_broker.runtime import turn
+from kafkalog_broker.runtime.turn import FIRST_S, SLICE_S, SLICES, STALE_S, TURN_S, Line, Turn, line
 from tests.broker.net.helpers.fakes import in_a_loop
 
 STEP_S = 0.0001

@@ -12,7 +12,9 @@ import pytest
 from pyarrow.fs import copy_files
 
 from kafkalog_broker.testing import RunningBroker
-from tests.object_store.s3_server import S3Server
+from tests.store.s3_server import S3Server
+
+pytestmark = pytest.mark.end_to_end
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 

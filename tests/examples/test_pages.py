@@ -11,10 +11,13 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from confluent_kafka import Producer
 
 from kafkalog_broker.testing import running_broker
 from tests.spark_session import JVM_FOR_TESTS
+
+pytestmark = pytest.mark.end_to_end
 
 ROOT = Path(__file__).parent.parent.parent
 LISTING = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

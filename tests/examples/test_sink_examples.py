@@ -11,7 +11,7 @@ from tests import golden_data
 from tests.examples.test_examples import run
 from tests.sink.helpers.written_logs import read, values, write
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.end_to_end]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker
-from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from tests.broker.mirror.helpers.mirrors import MirrorProcess, findings, log_data, mirror_once, same_logs
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_mirror import WAIT, until

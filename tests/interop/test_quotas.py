@@ -12,7 +12,8 @@ from kio.schema.alter_client_quotas.v1 import request as alter
 from kio.schema.describe_client_quotas.v1 import request as describe
 from kio.static.primitive import f64, i8
 
-from kafkalog_broker.testing import RunningBroker, ask
+from kafkalog_broker.testing import RunningBroker
+from kafkalog_broker.testing_support.remote import ask
 from tests.interop.real_kafka import RealKafka, available, run_tool
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))

@@ -20,10 +20,10 @@ from tests.interop.test_real_kafka_reads_the_sink import (
     produce,
     rows,
 )
-from tests.object_store import s3_server
-from tests.object_store.s3_server import S3Server
 from tests.sink.helpers.written_buckets import Place, kill_at, killed, write
 from tests.sink.helpers.written_logs import table
+from tests.store import s3_server
+from tests.store.s3_server import S3Server
 
 pytestmark = [
     pytest.mark.skipif(available() is not None, reason=str(available())),

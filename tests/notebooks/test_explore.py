@@ -9,6 +9,8 @@ from typing import Any
 import nbformat
 import pytest
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
 

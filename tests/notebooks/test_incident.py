@@ -12,6 +12,8 @@ import pytest
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "incident.ipynb"
 

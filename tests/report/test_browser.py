@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.commands.report import main
-from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.cli.report import main
+from kafkalog_spark.format.names import segment_name
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.report.shop_directory import START, write_shop
 
 _BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    _BROWSER is None or _DRIVER is None, reason="needs Chromium (Debian: apt-get install chromium chromium-driver)"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        _BROWSER is None or _DRIVER is None, reason="needs Chromium (Debian: apt-get install chromium chromium-driver)"
+    ),
+    pytest.mark.end_to_end,
+]
 
 DESK, PHONE = (1200, 900, False), (390, 844, True)
 _PATIENCE = 60

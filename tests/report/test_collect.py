@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from kafkalog_spark.errors import UnknownPartition
-from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.report import batch_totals
 from kafkalog_spark.report import collect as collect_module

@@ -14,16 +14,14 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.commands.output_file import write_whole
-from kafkalog_spark.commands.report import main
-from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.cli.common import write_whole
+from kafkalog_spark.cli.report import main
+from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.report import charts as charts_module
 from kafkalog_spark.report import page as page_module
-from kafkalog_spark.report.facts import Facts, LagFacts, TopKeys
-from kafkalog_spark.report.html_table import MOST_ROWS, html_table, number
-from kafkalog_spark.report.key_counts import KeyCount
-from kafkalog_spark.report.lag_totals import MOST_LAGS, MOST_TOPICS, LagTotals
-from kafkalog_spark.report.page import page
+from kafkalog_spark.report.batch_totals import MOST_LAGS, MOST_TOPICS, LagTotals
+from kafkalog_spark.report.facts import Facts, KeyCount, LagFacts, TopKeys
+from kafkalog_spark.report.page import MOST_ROWS, html_table, number, page
 from kafkalog_spark.report.words import bytes_text, count_text, duration_text, short_count, size_text, time_text
 from tests.golden_data import KAFKA_4_3
 from tests.log.helpers.batch_builder import V2Record, batch

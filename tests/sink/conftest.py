@@ -1,5 +1,5 @@
 """The S3 server and the proxy before it, for what is written to a bucket."""
 
-from tests.object_store.conftest import proxy, s3
+from tests.store.conftest import proxy, s3
 
 __all__ = ["proxy", "s3"]

@@ -23,8 +23,8 @@ from kafkalog_spark.errors import (
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.sink_record import RECORD_FILE
-from kafkalog_spark.sink.writers import WriteJob
-from kafkalog_spark.source.option_names import ONLY_OF_READS
+from kafkalog_spark.sink.writer import WriteJob
+from kafkalog_spark.source.option_spec import ONLY_OF_READS
 from tests.sink.helpers.crashing_disk import in_child
 from tests.sink.helpers.written_logs import check_log, everything, open_job, stage, staged_files, texts, values, write
 

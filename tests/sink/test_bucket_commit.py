@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError, UnknownPartition
+from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
+from kafkalog_spark.format.partition_metadata import parse_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.format.checkpoint import EpochEntry, parse_leader_epochs
-from kafkalog_spark.log.format.partition_metadata import parse_partition_metadata
 from kafkalog_spark.sink import commit_log
+from kafkalog_spark.sink.bucket import record_name
 from kafkalog_spark.sink.bucket_commit import BucketCommitter
-from kafkalog_spark.sink.bucket_names import record_name
-from kafkalog_spark.sink.bucket_stage import BucketStage
+from kafkalog_spark.sink.bucket_target import BucketStage
 from kafkalog_spark.sink.commit_log import KEPT_SECONDS, CommitLog
 from tests.log.helpers.log_writer import LogWriter
-from tests.object_store.fault_proxy import Fault, FaultKind, FaultProxy, Request, at_random
-from tests.object_store.s3_server import S3Server
 from tests.sink.helpers import written_logs
 from tests.sink.helpers.written_buckets import Place, kill_at, killed, stage, write
 from tests.sink.helpers.written_logs import table, values
 from tests.sink.test_commit import appended
+from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, Request, at_random
+from tests.store.s3_server import S3Server
 
 BIG = 60  # bytes of a row that fill segments of 500
 

@@ -10,10 +10,10 @@ import pytest
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.sink.bucket import Bucket
 from kafkalog_spark.sink.bucket_commit import BucketCommitter
-from tests.object_store.s3_server import S3Server
 from tests.sink.helpers.written_buckets import OnStep, Place, StepBucket, kill_at, killed, stage, write
 from tests.sink.helpers.written_logs import options, table
 from tests.sink.test_commit import appended
+from tests.store.s3_server import S3Server
 
 COUNT = 12
 SETTINGS: dict[str, Any] = {"numPartitions": 2, "segment_bytes": "500", "batch_size": "300"}

@@ -14,19 +14,18 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, OptionError, UnsupportedFormat
-from kafkalog_spark.log.store.object_writer import ObjectWriter
-from kafkalog_spark.sink.bucket import Bucket
+from kafkalog_spark.sink.bucket import Bucket, record_name
 from kafkalog_spark.sink.bucket_commit import BucketCommitter
-from kafkalog_spark.sink.bucket_names import record_name
-from kafkalog_spark.sink.bucket_place import BucketPlace
-from kafkalog_spark.sink.bucket_record import BucketRecord, parse_bucket_record
+from kafkalog_spark.sink.commit_log import BucketRecord, parse_bucket_record
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.sink.writers import WriteJob
-from tests.object_store.buckets import s3_options, s3_store
-from tests.object_store.fault_proxy import FaultProxy
-from tests.object_store.s3_server import S3Server
+from kafkalog_spark.sink.write_place import BucketPlace
+from kafkalog_spark.sink.writer import WriteJob
+from kafkalog_spark.store.object_writer import ObjectWriter
 from tests.sink.helpers.written_buckets import Place, stage, write
 from tests.sink.helpers.written_logs import values
+from tests.store.buckets import s3_options, s3_store
+from tests.store.fault_proxy import FaultProxy
+from tests.store.s3_server import S3Server
 
 SCHEMA = StructType([StructField("value", StringType())])
 DOCUMENT = Path(__file__).parents[2] / "docs" / "sink.md"

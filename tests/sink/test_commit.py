@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord, UnknownPartition
-from kafkalog_spark.log.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
-from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
+from kafkalog_spark.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
+from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
+from kafkalog_spark.sink.staging import TaskManifest
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.log.helpers.log_writer import LogWriter
@@ -275,7 +275,7 @@ TURNS, WRITERS = 8, 3
 WRITER = """
 import sys
 from pathlib import Path
-from kafkalog_spark.sink.target import check_no_broker
+from kafkalog_spark.sink.local_target import check_no_broker
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.sink.helpers.written_logs import *
 for turn in range(int(sys.argv[3])):
@@ -285,6 +285,7 @@ for turn in range(int(sys.argv[3])):
 """
 
 
+@pytest.mark.end_to_end
 def test_writers_in_several_processes_take_turns(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", WRITER, str(tmp_path)]

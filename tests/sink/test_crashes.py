@@ -10,12 +10,12 @@ import pytest
 
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
-from kafkalog_spark.log.format.durable import replace_file
+from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.disk import Disk
-from kafkalog_spark.sink.manifest import TaskManifest
 from kafkalog_spark.sink.sink_record import read_record
+from kafkalog_spark.sink.staging import TaskManifest
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers.crashing_disk import KILLED, CountingDisk, FailingDisk, KillingDisk, in_child
 from tests.sink.helpers.written_logs import (

@@ -14,6 +14,8 @@ from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.errors import BrokerOwnsDirectory
 from tests.sink.helpers.written_logs import check_log, read, table, texts, values, write
 
+pytestmark = pytest.mark.end_to_end
+
 PARTITIONS = 3
 
 

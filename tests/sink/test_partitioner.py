@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
-from kafkalog_spark.log.kernels.partition import choose_slots
+from kafkalog_spark.kernels.partition import choose_slots
 from kafkalog_spark.log.write.encoder_columns import key_column
 from kafkalog_spark.sink.partitioner import Partitioner
 

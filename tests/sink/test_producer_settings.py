@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.sink.producer_settings import RENAMED, WITHOUT_EFFECT, librdkafka_settings
+from kafkalog_spark.sink.options import RENAMED, WITHOUT_EFFECT, librdkafka_settings, parse_write_options
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="se;c\\"ret";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  username=me\n  password='x' ;"

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql.types import DataType, IntegerType, LongType, NullType, StringType, StructField, StructType
 
 from kafkalog_spark.errors import InvalidRecord, KafkalogError, OptionError
-from kafkalog_spark.log.format.layout import MAX_TIMESTAMP_MS
+from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
-from kafkalog_spark.sink.bootstrap import ProduceTask
 from kafkalog_spark.sink.columns import sink_columns
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.sink.writers import WriteJob
+from kafkalog_spark.sink.producer import ProduceTask
+from kafkalog_spark.sink.writer import WriteJob
 from tests.sink.helpers.written_logs import everything, table, values, write
 
 STRING, INT, LONG = StringType(), IntegerType(), LongType()

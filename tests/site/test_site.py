@@ -21,6 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parent.parent.parent
 PLATFORMS = ("local", "cluster", "emr", "databricks", "kubernetes")
 DESK, PHONE = (1280, 900, False), (390, 844, True)
@@ -119,7 +121,7 @@ def test_every_page_is_in_the_navigation_or_in_a_list_of_it(site: Path, pages: d
 def test_the_python_api_has_signatures_and_docstrings(site: Path) -> None:
     text = (site / "api.html").read_text(encoding="utf-8")
     for name in ("kafkalog_spark.register", "kafkalog_spark.log.log_dir.LogDirs.scan",
-                 "kafkalog_broker.testing.running_broker", "kafkalog_spark.source.lag.LagListener"):  # fmt: skip
+                 "kafkalog_broker.testing.running_broker", "kafkalog_spark.source.progress.LagListener"):  # fmt: skip
         assert f'id="{name}"' in text, name
     assert ":::" not in text
     assert "read_committed" in text, "a parameter of scan"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
-from kafkalog_spark.source.bounds import LogView, OffsetRange, resolve_bounds
-from kafkalog_spark.source.offset_range_limit import (
+from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
     Bound,
@@ -16,6 +15,7 @@ from kafkalog_spark.source.offset_range_limit import (
     SpecificTimestamps,
     check_bounds_agree,
 )
+from kafkalog_spark.source.partition_bounds import LogView, OffsetRange, resolve_bounds
 from tests.source.helpers.bound_logs import T0, T1, T2, edges, log, offsets
 
 # Both ends without a log

@@ -10,11 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange
-from kafkalog_spark.source.bounds import OffsetRange, cut_range, rebind, resolve_bounds
-from kafkalog_spark.source.offset_range_limit import (
-    Earliest,
-    Latest,
-)
+from kafkalog_spark.source.offsets import Earliest, Latest
+from kafkalog_spark.source.partition_bounds import OffsetRange, cut_range, rebind, resolve_bounds
 from tests.source.helpers.bound_logs import LOST, T0, edges, log, offsets
 
 # Data loss

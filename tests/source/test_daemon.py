@@ -34,7 +34,7 @@ def test_a_task_worker_has_the_kernels_loaded_and_its_fork_reads_with_them(tmp_p
         "from kafkalog_spark.daemon import preload\n"
         "preload('pyspark.worker')\n"
         f"assert not set({NEEDED!r}) - set(sys.modules), sys.modules\n"
-        "from kafkalog_spark.log.kernels.decode_v2 import decode_v2\n"
+        "from kafkalog_spark.kernels.decode_v2 import decode_v2\n"
         "assert decode_v2.overloads\n"
         "before = set(sys.modules)\n"
         "pid = os.fork()\n"

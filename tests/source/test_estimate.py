@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.check import CLEAN, main
-from kafkalog_spark.commands.exits import WRONG_USAGE
+from kafkalog_spark.cli.check import CLEAN, main
+from kafkalog_spark.cli.common import WRONG_USAGE
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.estimate import estimate
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs

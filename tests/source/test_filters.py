@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from tests.source.helpers.filters import OFFSET, PARTITION, TIMESTAMP, TOPIC, accepted, at
 

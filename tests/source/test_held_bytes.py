@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.log.read import scan_space
-from kafkalog_spark.log.read.row_buffers import RowBuffers
-from kafkalog_spark.source import joined, prefetch
+from kafkalog_spark.log.decode import batch_contents
+from kafkalog_spark.log.decode.row_buffers import RowBuffers
+from kafkalog_spark.source import coalesce_batches
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append
 from tests.source.helpers.stream_driver import Query
@@ -31,11 +31,11 @@ def held(batches: list[pa.RecordBatch]) -> int:
 
 
 def test_prefetched_rows_are_kept_in_memory_of_their_size(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefetch.KERNELS.load()
+    coalesce_batches.KERNELS.load()
     kept: list[list[pa.RecordBatch]] = []
 
     def watched(batches: Any) -> list[pa.RecordBatch] | None:
-        rows = prefetch.rows_of(batches)
+        rows = coalesce_batches.rows_of(batches)
         assert rows is not None
         kept.append(rows)
         return rows
@@ -53,19 +53,19 @@ def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
     data = pa.py_buffer(bytes(10 << 20))
     array = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(3) + b"\x00" + b"\x00\x00\x02\x00"), data])
     view = pa.record_batch({"value": array})
-    assert view.nbytes < joined.SMALL_BATCH * 3
+    assert view.nbytes < coalesce_batches.SMALL_BATCH * 3
     assert held([view]) > 10 << 20
-    rows = prefetch.rows_of([view])
+    rows = coalesce_batches.rows_of([view])
     assert rows == [view]
     assert held(rows or []) < 200 << 10
 
 
 def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spaces: list[scan_space.ScanSpace] = []
+    spaces: list[batch_contents.ScanSpace] = []
     made: list[int] = []
     buffers = RowBuffers
 
-    class Watched(scan_space.ScanSpace):
+    class Watched(batch_contents.ScanSpace):
         def __init__(self) -> None:
             super().__init__()
             spaces.append(self)
@@ -74,8 +74,8 @@ def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch
         made.append(1)
         return buffers(*args, **named)
 
-    monkeypatch.setattr(scan_space, "ScanSpace", Watched)
-    monkeypatch.setattr(scan_space, "RowBuffers", counted)
+    monkeypatch.setattr(batch_contents, "ScanSpace", Watched)
+    monkeypatch.setattr(batch_contents, "RowBuffers", counted)
     scan = Load(many, subscribe="t").scan()
     tasks = len(scan.shared)
     assert tasks < PARTITIONS

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.source.live_logs import LiveLogs
+from kafkalog_spark.source.live_logs import COARSE_NS, LiveLogs
 from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.watch import COARSE_NS
 from tests.source.helpers.made_logs import append, delete_first_segment, delete_partition, numbers
 
 PARTITIONS = 200

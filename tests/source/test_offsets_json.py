@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.offset_range_limit import EARLIEST, LATEST, SpecificOffsets
-from kafkalog_spark.source.offsets_json import (
+from kafkalog_spark.source.offsets import (
+    EARLIEST,
+    LATEST,
+    SpecificOffsets,
     offsets_by_topic,
     parse_offsets,
     parse_partitions,

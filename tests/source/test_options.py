@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, COLUMNS
-from kafkalog_spark.log.read.wanted_records import EVERY_RECORD
-from kafkalog_spark.log.store.storage_options import StorageOptions
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY_RECORD
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.source.offset_range_limit import (
+from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
     Bound,
@@ -27,10 +25,17 @@ from kafkalog_spark.source.offset_range_limit import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from kafkalog_spark.source.option_names import CONNECTOR_ONLY, OF_MANY_NAMES, OF_SPARK, READ_OPTIONS, REFUSED
-from kafkalog_spark.source.options import ReadOptions, options_table, parse_read_options
+from kafkalog_spark.source.option_spec import (
+    CONNECTOR_ONLY,
+    OF_MANY_NAMES,
+    OF_SPARK,
+    READ_OPTIONS,
+    REFUSED,
+    options_table,
+)
+from kafkalog_spark.source.options import ReadOptions, TypedOptions, parse_read_options
 from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern
-from kafkalog_spark.source.typed_options import TypedOptions
+from kafkalog_spark.store.storage_options import StorageOptions
 from tests.source.helpers.given_options import read, read_stream, refused
 
 
@@ -289,7 +294,7 @@ def test_options_cross_to_another_process(options: dict[str, str]) -> None:
 
 def test_parsing_and_splitting_need_neither_numba_nor_pyspark() -> None:
     program = (
-        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.range_calculator, "
+        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.partition_bounds, "
         "kafkalog_spark.source.filters\n"
         "print([name for name in ('numba', 'pyspark') if name in sys.modules])"
     )

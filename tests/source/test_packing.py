@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.source import planning, prefetch
-from kafkalog_spark.source.packing import OPEN_COST, SMALL_SPLIT, TASKS_A_CORE, TASKS_WISHED, packed
+from kafkalog_spark.source import coalesce_batches, planning
+from kafkalog_spark.source.planning import OPEN_COST, SMALL_SPLIT, TASKS_A_CORE, TASKS_WISHED, packed
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, delete_first_segment, numbers
 from tests.source.helpers.stream_driver import Query
@@ -155,7 +155,7 @@ def test_retention_between_planning_and_reading_moves_one_partition_of_a_task(tm
 
 
 def test_a_stream_packs_its_tasks_too(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetch.KERNELS, "ready", lambda: False)
+    monkeypatch.setattr(coalesce_batches.KERNELS, "ready", lambda: False)
     query = Query(many, startingOffsets="earliest")
     assert query.trigger() == [sorted(numbers(0, 400))]
     assert not query.prefetched

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.source.planning import pack_segments
-from kafkalog_spark.source.segment_facts import Cut, SegmentFacts
+from kafkalog_spark.source.planning import Cut, SegmentFacts, pack_segments
 from tests.source.helpers.made_logs import append, numbers, segment_offsets
 from tests.source.helpers.planned import RECORDS, SEGMENT_BYTES, edges, planned
 

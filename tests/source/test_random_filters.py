@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from kafkalog_spark.log.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.source.filters import split_filters
 from tests.source.helpers.filters import EPOCH, OFFSET, PARTITION, TIMESTAMP, TOPIC, accepted, at
 

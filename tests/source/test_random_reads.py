@@ -19,7 +19,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, Not
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
-from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.format.layout import Codec
 from tests.searches import examples
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import (

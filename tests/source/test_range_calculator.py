@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.bounds import OffsetRange
-from kafkalog_spark.source.range_calculator import split_ranges
+from kafkalog_spark.source.partition_bounds import OffsetRange, split_ranges
 
 Triple = tuple[str, int, int]
 

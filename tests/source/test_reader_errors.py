@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar, KafkalogError, NotALogDirectory
-from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.format.layout import Codec
 from tests.source.helpers.driver import Load, read
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, numbers, write_batches
 

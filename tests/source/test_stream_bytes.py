@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.source.batch_walk import bytes_of, end_of_bytes, holds_records
+from kafkalog_spark.source.stream_planner import bytes_of, end_of_bytes, holds_records
 from tests.source.helpers.made_logs import MadeBatch, append, write_batches
 from tests.source.helpers.stream_driver import Query
 

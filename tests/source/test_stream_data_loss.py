@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, MalformedOffsets, NotALogDirectory
-from kafkalog_spark.log.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
-from kafkalog_spark.log.format.partition_metadata import (
+from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
+from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
     write_partition_metadata,

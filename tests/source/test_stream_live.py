@@ -15,6 +15,8 @@ from kafkalog_broker.testing import RunningBroker
 from tests.source.helpers.live_load import PARTITIONS, TOPIC, Load
 from tests.source.helpers.stream_driver import Checkpoint, Query
 
+pytestmark = pytest.mark.end_to_end
+
 RATE = 4_000  # records a second
 TRIGGERS = 24
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import KafkalogError, MalformedOffsets
-from kafkalog_spark.source.stream_offsets import json_of, offsets_of, parse_offsets_text
+from kafkalog_spark.source.offsets import json_of, offsets_of, parse_offsets_text
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b.c", "a-1", "Z_9"]), st.integers(0, 2**31 - 1))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=20)

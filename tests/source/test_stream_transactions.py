@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog

@@ -13,6 +13,8 @@ from tests.broker.clients.helpers import bank
 from tests.broker.clients.helpers.bank_crashes import audit, opened, rounds_of_crashes
 from tests.spark.helpers.streams import frame_of, ran, running
 
+pytestmark = pytest.mark.end_to_end
+
 
 def read_with_spark(spark: Any, log_dir: Path) -> list[bank.Visible]:
     table = spark.read.format("kafkalog").option("path", str(log_dir)).option("subscribe", bank.TOPIC)

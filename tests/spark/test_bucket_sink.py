@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from kafkalog_spark.sink.bucket_names import STAGED
-from tests.object_store.buckets import s3_options
-from tests.object_store.s3_server import S3Server, available
+from kafkalog_spark.sink.bucket import STAGED
 from tests.sink.helpers.written_buckets import Place
 from tests.spark.helpers.streams import start_query
 from tests.spark.test_streaming_sink import add
+from tests.store.buckets import s3_options
+from tests.store.s3_server import S3Server, available
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 

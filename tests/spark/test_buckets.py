@@ -12,10 +12,10 @@ from pyarrow.fs import copy_files
 
 import kafkalog_spark
 from kafkalog_spark.datasource import KafkaLogDataSource
-from tests.object_store.s3_server import S3Server
 from tests.source.helpers.made_logs import append, numbers
 from tests.spark.helpers.loads import values
 from tests.spark.helpers.streams import start_query
+from tests.store.s3_server import S3Server
 
 HADOOPS = "spark.hadoop."
 

@@ -20,7 +20,7 @@ from tests.source.helpers.made_logs import append, numbers
 from tests.spark.helpers.loads import fails, load, values
 from tests.spark.helpers.streams import start_query
 
-pytestmark = pytest.mark.matrix
+pytestmark = [pytest.mark.matrix, pytest.mark.end_to_end]
 
 SPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
 WRITES_STREAMS, READS_STREAMS = SPARK >= (4, 1), SPARK >= (4, 2)

@@ -17,6 +17,8 @@ from pyspark.sql.streaming.query import StreamingQueryManager
 
 from tests.source.helpers.made_logs import append, numbers
 
+pytestmark = pytest.mark.end_to_end
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

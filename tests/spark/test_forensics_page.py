@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.forensics_page import QUERIES, check_answers, setup_lines
 from tests.report.shop_directory import write_shop
+
+pytestmark = pytest.mark.end_to_end
 
 
 def test_the_seven_questions_are_answered(spark: Any, tmp_path: Path) -> None:

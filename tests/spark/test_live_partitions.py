@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from kafkalog_broker.testing import RunningBroker
 
+pytestmark = pytest.mark.end_to_end
+
 TOPIC, PARTITIONS, READS = "live", 2, 5
 ROUND = 8_000  # records that are written while one read is under way
 

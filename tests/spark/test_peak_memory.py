@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.format.layout import Codec
 from tests.spark.helpers.large_segment import write_segment
 
 pytestmark = [

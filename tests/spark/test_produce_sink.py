@@ -14,6 +14,8 @@ from tests.sink.helpers.written_logs import read
 from tests.spark.helpers.loads import fails
 from tests.spark.test_batch_sink import save
 
+pytestmark = pytest.mark.end_to_end
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:

@@ -12,11 +12,11 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
-from kafkalog_spark import worker_process
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.load_options import LoadOptions
-from kafkalog_spark.source.typed_columns import shape_of
-from kafkalog_spark.worker_process import session_time_zone
+from kafkalog_spark.source.schema import shape_of
+from kafkalog_spark.spark import worker_process
+from kafkalog_spark.spark.worker_process import session_time_zone
 from tests.source.helpers.made_logs import append
 from tests.spark.helpers.loads import load
 from tests.spark.helpers.spark_functions import comparable

@@ -19,6 +19,8 @@ from tests.sink.helpers.written_logs import check_log, texts
 from tests.spark.helpers.stream_to_log import SEVERAL_TASKS, started
 from tests.spark.test_streaming_sink import add
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parents[2]
 LINES = 100  # of a file, which is a micro-batch
 START_SECONDS = 300  # a JVM, a session, a first batch: 20 s, on a busy machine minutes

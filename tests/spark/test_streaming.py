@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.format.layout import Codec
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, delete_partition, numbers, write_batches
 from tests.spark.helpers.streams import failure, frame_of, offsets_of, ran, running, start_query
 
@@ -143,6 +143,7 @@ def test_what_is_wrong_with_the_options_is_the_first_thing_said(spark: Any, logs
         assert failure(frame_of(spark, logs, **options), tmp_path / f"checkpoint{number}").startswith(message)
 
 
+@pytest.mark.end_to_end
 def test_a_query_that_lost_its_topic_fails_and_goes_on_when_it_is_back(spark: Any, logs: Path, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     frame = frame_of(spark, logs, startingOffsets="earliest")
@@ -156,6 +157,7 @@ def test_a_query_that_lost_its_topic_fails_and_goes_on_when_it_is_back(spark: An
     assert ran(frame, checkpoint).batches == {1: numbers(20, 23)}
 
 
+@pytest.mark.end_to_end
 def test_a_damaged_batch_fails_the_task_and_the_fixed_query_goes_on(spark: Any, logs: Path, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     frame = frame_of(spark, logs, startingOffsets="earliest")
@@ -174,6 +176,7 @@ def test_a_damaged_batch_fails_the_task_and_the_fixed_query_goes_on(spark: Any, 
     assert ran(frame, checkpoint).values == numbers(20, 30)
 
 
+@pytest.mark.end_to_end
 def test_malformed_offsets_in_the_checkpoint(spark: Any, logs: Path, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     frame = frame_of(spark, logs, startingOffsets="earliest")

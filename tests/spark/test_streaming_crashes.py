@@ -22,6 +22,8 @@ from kafkalog_broker.testing import RunningBroker
 from tests.source.helpers.live_load import PARTITIONS, TOPIC, Load
 from tests.spark.helpers.streams import frame_of, start_query
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parents[2]
 RATE = 1_000  # records a second
 SEGMENT_BYTES = 20_000  # some 300 records

@@ -134,6 +134,7 @@ def test_output_mode_update_is_not_in_sparks_api(spark: Any, tmp_path: Path) -> 
         query.awaitTermination(300)
 
 
+@pytest.mark.end_to_end
 def test_two_queries_with_the_same_options_do_not_touch_each_other(spark: Any, tmp_path: Path) -> None:
     """Their checkpoints come from a setting, so only Spark can tell them apart."""
     for name in ("one", "two"):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.log.helpers.rows import plain_rows
+from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
+from tests.log.tiered.golden_tiered import CLEAN
+from tests.log.tiered.reading import aiven_tree, consumed
 from tests.spark.helpers.streams import start_query
-from tests.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
-from tests.tiered.golden_tiered import CLEAN
-from tests.tiered.reading import aiven_tree, consumed
 
 KEY_OPTION = f"tiered.encryption.key.{KEY_ID}"
 

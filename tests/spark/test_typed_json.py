@@ -62,6 +62,7 @@ def assert_decoded_as_by_from_json(spark: Any, values: Sequence[bytes | None], o
     assert_same(by_us("json", values, WITH_CORRUPT, options), theirs, values)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", OPTIONS)
 def test_random_values_are_decoded_as_by_from_json(spark: Any, name: str) -> None:
     assert_decoded_as_by_from_json(spark, random_values(examples(900), seed=len(name)), OPTIONS[name])

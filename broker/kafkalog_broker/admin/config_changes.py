@@ -13,25 +13,36 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalog_broker.admin.config_listing import (
+    ALL_BROKERS,
+    ConfigResourceType,
+    check_broker,
+    known_topic,
+    resource_type,
+)
 from kafkalog_broker.admin.loggers import ROOT, check_level, set_level
-from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic, resource_type
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
-from kafkalog_broker.config.broker_properties import note_of_unserved
-from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, Update
+from kafkalog_broker.config.definition import (
+    BROKER_PROPERTIES,
+    TOPIC_PROPERTIES,
+    ConfigError,
+    Property,
+    PropertyType,
+    Update,
+)
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
-from kafkalog_broker.config.group_properties import GROUP_PROPERTIES, check_group_properties
-from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
-from kafkalog_broker.config.listener_security import LISTENER_PREFIX, listener_property
+from kafkalog_broker.config.group_properties import GROUP_PROPERTIES, check_group_properties, check_share_properties
+from kafkalog_broker.config.listeners import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
-from kafkalog_broker.config.share_properties import check_share_properties
+from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.runtime.turn import Turn, in_turns
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.telemetry.subscription import check_subscription
-from kafkalog_broker.turn import Turn, in_turns
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.listener_tls import ListenerTls
+    from kafkalog_broker.security.tls_context import ListenerTls
 
 _log = logging.getLogger(__name__)
 
@@ -52,26 +63,26 @@ Change = tuple[str, Operation, str | None]
 class Plan:
     """The overrides that a resource is to have; None for loggers, where `levels` says it."""
 
-    kind: ResourceType
+    kind: ConfigResourceType
     name: str
     overrides: Mapping[str, str]
     levels: Mapping[str, int]
 
 
 async def plan(
-    broker: Broker, kind: ResourceType, name: str, changes: Iterable[Change], turn: Turn, *, replace: bool
+    broker: Broker, kind: ConfigResourceType, name: str, changes: Iterable[Change], turn: Turn, *, replace: bool
 ) -> Plan:
     """What the resource's overrides become. `replace`: all that is not set is removed (AlterConfigs).
 
     Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST.
     """
     listed = list(changes)
-    if kind is ResourceType.BROKER_LOGGER:
+    if kind is ConfigResourceType.BROKER_LOGGER:
         check_broker(broker, name)
         if replace:
             raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
         return Plan(kind, name, {}, _levels(listed))
-    if kind is ResourceType.TOPIC:
+    if kind is ConfigResourceType.TOPIC:
         topic = known_topic(broker, name)
         overrides = _changed({} if replace else topic.configs, listed, TOPIC_PROPERTIES)
         try:
@@ -79,7 +90,7 @@ async def plan(
         except ConfigError as error:
             raise BrokerError(ErrorCode.invalid_config, error.what) from None
         return Plan(kind, name, overrides, {})
-    if kind is ResourceType.BROKER:
+    if kind is ConfigResourceType.BROKER:
         if name != ALL_BROKERS:
             check_broker(broker, name, kind="Node id", or_all=",")
         own = broker.config.dynamic_default if name == ALL_BROKERS else broker.config.dynamic_broker
@@ -90,7 +101,7 @@ async def plan(
         _check_min_isr(overrides, listed, for_all=name == ALL_BROKERS)
         _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
         return Plan(kind, name, overrides, {})
-    if kind is ResourceType.GROUP:
+    if kind is ConfigResourceType.GROUP:
         if not name:
             raise BrokerError(ErrorCode.invalid_request, "Default group resources are not allowed.")
         own = broker.dynamic_configs.of_group(name)
@@ -110,12 +121,12 @@ async def plan(
     return Plan(kind, name, overrides, {})
 
 
-_KEPT_AS = {ResourceType.GROUP: GROUPS, ResourceType.CLIENT_METRICS: CLIENT_METRICS}
+_KEPT_AS = {ConfigResourceType.GROUP: GROUPS, ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS}
 
 
 async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
     """Make it so, for anything but a topic. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
-    if planned.kind is ResourceType.BROKER_LOGGER:
+    if planned.kind is ConfigResourceType.BROKER_LOGGER:
         for name, level in planned.levels.items():
             set_level(name, level)
     elif planned.kind in _KEPT_AS:
@@ -169,7 +180,7 @@ async def alter_each(
     *,
     replace: bool,
     validate_only: bool,
-    check: Callable[[ResourceType, str], None] = lambda kind, name: None,
+    check: Callable[[ConfigResourceType, str], None] = lambda kind, name: None,
 ) -> list[Outcome]:
     """Plan and apply resource by resource; what happened to each, in order. One that fails says nothing of the others.
     All topics are changed together, at the end.
@@ -194,7 +205,7 @@ async def alter_each(
                     raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {number}")
                 check(kind, name)
                 planned = await plan(broker, kind, name, changes_of(resource), turn, replace=replace)
-                if kind is ResourceType.TOPIC and not validate_only:
+                if kind is ConfigResourceType.TOPIC and not validate_only:
                     topics[name] = planned.overrides
                     places.append(len(outcomes))
                 elif not validate_only:

@@ -2,22 +2,70 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kafkalog_broker.admin.loggers import kafka_level, loggers
-from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, check_broker, known_topic
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.client_metrics_properties import CLIENT_METRICS_PROPERTIES, client_metrics_text
-from kafkalog_broker.config.definition import Property, Source
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, TOPIC_PROPERTIES, Property, Source
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS
-from kafkalog_broker.config.group_properties import BROKERS_OWN, GROUP_PROPERTIES
-from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES, TOPIC_PROPERTIES
-from kafkalog_broker.config.listener_security import listener_property
+from kafkalog_broker.config.group_properties import (
+    BROKERS_OWN,
+    CLIENT_METRICS_PROPERTIES,
+    GROUP_PROPERTIES,
+    client_metrics_text,
+)
+from kafkalog_broker.config.listeners import listener_property
 from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig, topic_sources, topic_text
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.storage.topic_registry import check_topic_name
+from kafkalog_broker.storage.topics_file import Topic
+
+# Resources that configuration belongs to: a topic, this broker, all brokers, the loggers.
+
+ALL_BROKERS = ""
+
+
+class ConfigResourceType(enum.IntEnum):
+    """ConfigResource.Type."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def resource_type(number: int) -> ConfigResourceType | None:
+    """None for a number that no release up to 4.3 knows."""
+    return ConfigResourceType(number) if number in ConfigResourceType._value2member_map_ else None
+
+
+def known_topic(broker: Broker, name: str, what: str = "") -> Topic:
+    """Raises BrokerError: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION with the text `what`."""
+    check_topic_name(name)
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise BrokerError(ErrorCode.unknown_topic_or_partition, what or f"The topic '{name}' does not exist.")
+    return topic
+
+
+def check_broker(broker: Broker, name: str, *, kind: str = "Broker id", or_all: str = "") -> None:
+    """Raises BrokerError (INVALID_REQUEST) for a name that is not this broker's."""
+    try:
+        node = int(name)
+    except ValueError:
+        raise BrokerError(ErrorCode.invalid_request, f"{kind} must be an integer, but it is: {name}") from None
+    if node != broker.node_id:
+        raise BrokerError(
+            ErrorCode.invalid_request, f"Unexpected broker id, expected {broker.node_id}{or_all} but received {name}"
+        )
+
 
 DYNAMIC_LOGGER_SOURCE = 6
 UNKNOWN_TYPE = 0
@@ -113,20 +161,20 @@ def logger_entries() -> list[ConfigEntry]:
     ]
 
 
-def resource_entries(broker: Broker, kind: ResourceType, name: str) -> list[ConfigEntry]:
+def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> list[ConfigEntry]:
     """Raises BrokerError for a resource that does not exist."""
-    if kind is ResourceType.TOPIC:
+    if kind is ConfigResourceType.TOPIC:
         # Kafka gives no text here, other than in the AlterConfigs APIs.
         return topic_entries(broker, known_topic(broker, name, " ").configs)
-    if kind is ResourceType.BROKER:
+    if kind is ConfigResourceType.BROKER:
         if name == ALL_BROKERS:
             return all_brokers_entries(broker)
         check_broker(broker, name, or_all=" or empty string,")
         return broker_entries(broker)
-    if kind is ResourceType.BROKER_LOGGER:
+    if kind is ConfigResourceType.BROKER_LOGGER:
         check_broker(broker, name)
         return logger_entries()
-    if kind is ResourceType.GROUP:
+    if kind is ConfigResourceType.GROUP:
         if not name:
             raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")
         return group_entries(broker, broker.dynamic_configs.of_group(name))
@@ -159,3 +207,25 @@ def _entry(
         entry.doc,
         tuple((name, hidden(value), int(source)) for name, value, source in sources),
     )
+
+
+# Who may describe and alter the configuration of a resource.
+
+_RESOURCES = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
+"""What is none of these belongs to the cluster."""
+
+
+def check_altering(request: Request, kind: ConfigResourceType, name: str) -> None:
+    """Raises BrokerError with Kafka's text where the sender may not alter it."""
+    _check(request, Operation.ALTER_CONFIGS, kind, name)
+
+
+def check_describing(request: Request, kind: ConfigResourceType, name: str) -> None:
+    """Raises BrokerError with Kafka's text where the sender may not have it described."""
+    _check(request, Operation.DESCRIBE_CONFIGS, kind, name)
+
+
+def _check(request: Request, operation: Operation, kind: ConfigResourceType, name: str) -> None:
+    resource = _RESOURCES.get(kind, ResourceType.CLUSTER)
+    if not request.may(operation, resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else name):
+        raise BrokerError(*REFUSALS[resource])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
+from kafkalog_broker.protocol.metadata_response import NodeEndpoint
 
 
 def cluster_operations(request: Request) -> int:

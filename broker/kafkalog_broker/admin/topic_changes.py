@@ -14,16 +14,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_topic, check_totals
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.broker_properties import note_of_unserved
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
+from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.departure import together
-from kafkalog_broker.storage.new_partitions import NewPartitions
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.storage.log_loading import NewPartitions, together
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.names import TRANSACTION_TOPIC, is_internal, metrics_name
-from kafkalog_spark.log.format.partition_metadata import new_uuid
+from kafkalog_spark.format.names import TRANSACTION_TOPIC, is_internal, metrics_name
+from kafkalog_spark.format.partition_metadata import new_uuid
 
 _log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.answers import fenced_before
+from kafkalog_broker.admin.responses import fenced_before
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, ProducerIdAndEpoch, TopicPartition
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC
+from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 
 @api(25, 0, 4)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.answers import fenced_before, per_partition
+from kafkalog_broker.admin.responses import fenced_before, per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch, TopicPartition
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.names import is_internal
+from kafkalog_spark.format.names import is_internal
 
 _SEVERAL_FROM = 4
 

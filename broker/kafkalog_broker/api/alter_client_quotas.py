@@ -15,8 +15,8 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.quotas.quota_changes import Operation, altered
 from kafkalog_broker.quotas.throttled_handlers import throttled
-from kafkalog_broker.served_apis import Layer
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.traffic import Layer
+from kafkalog_broker.runtime.turn import Turn
 
 _logger = logging.getLogger(__name__)
 

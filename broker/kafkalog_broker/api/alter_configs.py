@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from kafkalog_broker.admin.config_changes import Change, Operation, alter_each
-from kafkalog_broker.admin.config_rights import check_altering
+from kafkalog_broker.admin.config_listing import check_altering
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module

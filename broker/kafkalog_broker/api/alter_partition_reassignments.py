@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkalog_broker.admin.responses import needs_text, per_partition
 from kafkalog_broker.admin.topic_checks import check_assignment
-from kafkalog_broker.answers import needs_text, per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
 
 
 @api(45, 0, 1)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from kafkalog_broker.answers import per_partition
+from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.turn import Turn
 
 _logger = logging.getLogger(__name__)
 _refused = LogRate(_logger)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.admin import share_changes
+from kafkalog_broker.admin import share_groups
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.state.state_shard import UNKNOWN_PARTITION
-from kafkalog_broker.turn import Turn
 
 
 @api(91, 0, 0)
@@ -35,7 +35,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             if 0 <= one.partition_index < known.partitions
         }
     try:
-        failed_partitions = await share_changes.alter_offsets(broker, asked.group_id, wanted, turn)
+        failed_partitions = await share_groups.alter_offsets(broker, asked.group_id, wanted, turn)
     except BrokerError as error:
         return _failed(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)

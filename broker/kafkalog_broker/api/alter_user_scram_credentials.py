@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from kafkalog_broker.answers import needs_text
+from kafkalog_broker.admin.responses import needs_text
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.security.scram_changes import Deletion, Outcome, Upsertion, changed
+from kafkalog_broker.security.scram_users import Deletion, Outcome, Upsertion, changed
 
 _logger = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.modern.heartbeat_messages import DescribedConsumer, DescribedConsumerGroup, DescribedTopic
+from kafkalog_broker.groups.consumer.heartbeat_messages import DescribedConsumer, DescribedConsumerGroup, DescribedTopic
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
 
 
 @api(69, 0, 1)

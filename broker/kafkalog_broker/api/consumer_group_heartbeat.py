@@ -13,14 +13,13 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinators.subscription_bounds import MOST_NAMES
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.shards import MOST_NAMES, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.heartbeat_messages import ConsumerHeartbeat, HeartbeatAnswer
+from kafkalog_broker.groups.consumer.heartbeat_messages import ConsumerHeartbeat, HeartbeatAnswer
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import duration, entity, response_module
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
 
 _CLIENTS_MAKE_IDS_FROM = 1
 _MS = timedelta(milliseconds=1)

@@ -14,7 +14,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
-from kafkalog_broker.protocol.wire import compact_string, legacy_string
+from kafkalog_broker.protocol.frames import compact_string, legacy_string
 
 USER = "User"
 _FLEXIBLE_FROM = 2

@@ -15,14 +15,14 @@ from kafkalog_broker.admin.topic_changes import create_topics
 from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_topic, check_totals
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.partition_metadata import new_uuid
+from kafkalog_spark.format.partition_metadata import new_uuid
 
 _refused = LogRate(logging.getLogger(__name__))
 

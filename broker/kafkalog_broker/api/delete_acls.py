@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from kafkalog_broker.answers import authorizer_of, needs_text
+from kafkalog_broker.admin.responses import authorizer_of, needs_text
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.security.acl import Acl
-from kafkalog_broker.security.acl_changes import check_deletion, filter_of, has_zero
-from kafkalog_broker.turn import Turn, in_turns
+from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.security.acl import Acl, check_deletion, filter_of, has_zero
 
 _logger = logging.getLogger(__name__)
 Outcome = tuple[ErrorCode, str | None, list[Acl]]

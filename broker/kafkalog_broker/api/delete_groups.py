@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin import share_changes
+from kafkalog_broker.admin import share_groups
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
@@ -21,7 +21,7 @@ async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     if not broker.share_groups.has(group_id):
         return broker.groups.delete(group_id)
     try:
-        await share_changes.delete_group(broker, group_id)
+        await share_groups.delete_group(broker, group_id)
     except BrokerError as error:
         return error.code
     return ErrorCode.none

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.answers import per_partition
+from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.names import is_internal
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_spark.format.names import is_internal
 
 NO_LOW_WATERMARK = -1
 

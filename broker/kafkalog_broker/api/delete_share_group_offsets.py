@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.admin import share_changes
+from kafkalog_broker.admin import share_groups
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.state.state_shard import UNKNOWN_PARTITION
-from kafkalog_broker.turn import Turn
 
 _NOTHING_TO_DELETE = "There is no offset information to delete."
 _TOPIC_REFUSED = "Topic authorization failed."
@@ -34,7 +34,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         else:
             named[known.id] = name
     try:
-        outcomes = await share_changes.delete_offsets(broker, asked.group_id, named, turn)
+        outcomes = await share_groups.delete_offsets(broker, asked.group_id, named, turn)
     except BrokerError as error:
         return _answer(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafkalog_broker.answers import authorizer_of, needs_text
+from kafkalog_broker.admin.responses import authorizer_of, needs_text
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.security.acl import Acl, Pattern
-from kafkalog_broker.security.acl_changes import filter_of, has_zero
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.security.acl import Acl, Pattern, filter_of, has_zero
 
 
 @api(29, 1, 3)

@@ -10,7 +10,7 @@ from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.quotas.quota_changes import Component, described
-from kafkalog_broker.turn import Turn, in_turns
+from kafkalog_broker.runtime.turn import Turn, in_turns
 
 
 @api(48, 0, 1)

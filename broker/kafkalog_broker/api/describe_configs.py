@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafkalog_broker.admin.config_listing import ConfigEntry, chosen, resource_entries
-from kafkalog_broker.admin.config_rights import check_describing
-from kafkalog_broker.admin.resources import ALL_BROKERS, ResourceType, resource_type
+from kafkalog_broker.admin.config_listing import (
+    ALL_BROKERS,
+    ConfigEntry,
+    ConfigResourceType,
+    check_describing,
+    chosen,
+    resource_entries,
+    resource_type,
+)
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
@@ -21,7 +27,7 @@ from kafkalog_broker.protocol.describe_configs_response import (
     encode_configs,
     encode_describe_configs_response,
 )
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
 
 UNKNOWN_KIND = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
@@ -81,14 +87,14 @@ class _Texts:
         self._kept: dict[Any, bytes] = kept
         self.nothing = encode_configs(self._version, ())
 
-    def of(self, kind: ResourceType, name: str, keys: Keys) -> bytes:
+    def of(self, kind: ConfigResourceType, name: str, keys: Keys) -> bytes:
         """Raises BrokerError for a resource that does not exist."""
         overrides: Mapping[str, str] = {}
-        if kind is ResourceType.TOPIC:
+        if kind is ConfigResourceType.TOPIC:
             topic = self._broker.topics.get(name)
             overrides = {} if topic is None else topic.configs
-        is_broker = kind is ResourceType.BROKER and name in (ALL_BROKERS, str(self._broker.node_id))
-        is_known = is_broker or (kind is ResourceType.TOPIC and name in self._broker.topics)
+        is_broker = kind is ConfigResourceType.BROKER and name in (ALL_BROKERS, str(self._broker.node_id))
+        is_known = is_broker or (kind is ConfigResourceType.TOPIC and name in self._broker.topics)
         if not is_known:
             return self._encoded(kind, name, keys, (kind, name))
         what = name if is_broker else tuple(overrides.items())
@@ -99,7 +105,7 @@ class _Texts:
             found = kept[key] = self._encoded(kind, name, keys, (kind, what))
         return found
 
-    def _encoded(self, kind: ResourceType, name: str, keys: Keys, like: Any) -> bytes:
+    def _encoded(self, kind: ConfigResourceType, name: str, keys: Keys, like: Any) -> bytes:
         """like: names all resources with the same properties."""
         entries = self._entries.get(like)
         if entries is None:

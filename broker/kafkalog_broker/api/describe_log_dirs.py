@@ -8,7 +8,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.storage.log_dir_usage import LogDirUsage, PartitionUsage
+from kafkalog_broker.storage.log_directory import LogDirUsage, PartitionUsage
 
 
 @api(35, 1, 5)

@@ -9,8 +9,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.topic_registry import check_topic_name
-from kafkalog_broker.turn import Turn
 
 MAX_PRODUCERS = 100_000
 """After so many, each of about 400 bytes while the answer is put together, the partitions left in a request are refused

@@ -18,7 +18,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
 
 METADATA_TOPIC = "__cluster_metadata"
 _EPOCH = 1  # of a node that was never voted for again

@@ -14,10 +14,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.share.state.state_batches import NO_START_OFFSET
-from kafkalog_broker.share.state.state_records import NOT_COUNTED, SharePartitionKey
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.share.state.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
 from kafkalog_broker.share.state.state_shard import Summary
-from kafkalog_broker.turn import Turn
 
 _NO_LAG = -1
 _TOPIC_REFUSED = "Topic authorization failed."

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
+from kafkalog_broker.admin.topic_checks import learn_leader_epochs, missing_topic, topic_metadata
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.topic_registry import check_topic_name
-from kafkalog_broker.turn import Turn
 
 
 @api(75, 0, 0)

@@ -9,7 +9,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
-from kafkalog_broker.protocol.wire import compact_string, uvarint
+from kafkalog_broker.protocol.frames import compact_string, uvarint
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
 
 _HEAD = struct.Struct(">h")

@@ -9,8 +9,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.security.scram_changes import number_of
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.security.scram_users import number_of
 
 
 @api(50, 0, 0)

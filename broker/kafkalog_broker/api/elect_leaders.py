@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kafkalog_broker.answers import needs_text, per_partition
+from kafkalog_broker.admin.responses import needs_text, per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
 
 PREFERRED, UNCLEAN = 0, 1  # election types
 Outcome = tuple[ErrorCode, str | None]

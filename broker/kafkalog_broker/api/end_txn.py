@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.answers import fenced_before
+from kafkalog_broker.admin.responses import fenced_before
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch
-from kafkalog_spark.log.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 _EPOCH_BUMP_FROM = 5
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.converted_read import CONVERTED_BYTES, read_converted
+from kafkalog_broker.fetching.down_conversion import CONVERTED_BYTES, read_converted
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, TURN_EVERY, Fetched, FetchedPartition, read_all
 from kafkalog_broker.fetching.fetch_session import (
     FINAL_EPOCH,
@@ -47,9 +47,9 @@ from kafkalog_broker.protocol.fetch_response import (
 )
 from kafkalog_broker.protocol.request_steps import taken
 from kafkalog_broker.quotas.client_quotas import Client
+from kafkalog_broker.runtime.turn import Turn, in_turns
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.turn import Turn, in_turns
-from kafkalog_spark.log.format import layout
+from kafkalog_spark.format import layout
 
 FIRST_BATCH_VERSION = 4
 _FIRST_SESSION_VERSION = 7

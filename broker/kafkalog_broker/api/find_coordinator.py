@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, cast
 
 from kafkalog_broker.admin.nodes import this_node
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.internal_topics import internal_topic_configs
+from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 _SEVERAL_KEYS_FROM = 4
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2

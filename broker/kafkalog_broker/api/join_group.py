@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest
+from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 

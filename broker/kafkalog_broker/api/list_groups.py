@@ -11,11 +11,11 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.messages import ListedGroup
+from kafkalog_broker.groups.classic.messages import ListedGroup
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.membership.share_group_coordinator import Listed
-from kafkalog_broker.turn import Turn
 
 
 @api(16, 0, 5)

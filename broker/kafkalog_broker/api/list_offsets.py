@@ -26,18 +26,12 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.storage.partition.file_handles import FileSlice
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.storage.partition.local_log import EARLIEST, LATEST, Place, listed_offsets, segment_places
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_segment import FileSlice
 from kafkalog_broker.storage.partition.log_time import MAX_TIMESTAMP
-from kafkalog_broker.storage.partition.segment_starts import (
-    EARLIEST,
-    LATEST,
-    Place,
-    listed_offsets,
-    segment_places,
-)
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format import layout
+from kafkalog_spark.format import layout
 
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}

@@ -13,9 +13,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
-from kafkalog_broker.transactions.transaction_state import BY_LABEL
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, TransactionMetadata
 
 
 @api(66, 0, 2)

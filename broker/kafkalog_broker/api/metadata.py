@@ -15,11 +15,15 @@ from typing import Any
 
 from kafkalog_broker.admin.nodes import cluster_operations, this_node
 from kafkalog_broker.admin.topic_changes import create_topics
-from kafkalog_broker.admin.topic_checks import NewTopic, check_totals
-from kafkalog_broker.admin.topic_listing import learn_leader_epochs, missing_topic, topic_metadata
+from kafkalog_broker.admin.topic_checks import (
+    NewTopic,
+    check_totals,
+    learn_leader_epochs,
+    missing_topic,
+    topic_metadata,
+)
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.metadata_response import (
@@ -27,10 +31,11 @@ from kafkalog_broker.protocol.metadata_response import (
     TopicMetadata,
     encode_metadata_response,
 )
+from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.names import is_internal
+from kafkalog_spark.format.names import is_internal
 
 _ENCODE_AT_ONCE = 1_000
 """Topics and partitions of an answer that is put together in the loop: they take 2 ms."""

@@ -19,14 +19,14 @@ from datetime import timedelta
 from itertools import repeat
 from typing import Any
 
-from kafkalog_broker.answers import per_partition
+from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.shards import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
+from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn, in_turns
+from kafkalog_broker.runtime.turn import Turn, in_turns
 
 _GROUP_ID_NOT_FOUND_FROM = 9
 _TOPIC_IDS_FROM = 10

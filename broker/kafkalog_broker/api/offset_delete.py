@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from kafkalog_broker.answers import per_partition
+from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.shards import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
 
 AT_ONCE = 200
 """Partitions of which a group is made to forget the offsets before others may have their turn: some 2 ms."""

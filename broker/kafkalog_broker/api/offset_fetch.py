@@ -20,10 +20,9 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinators.write_error import write_error
-from kafkalog_broker.distinct import distinct
+from kafkalog_broker.coordinator.shards import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.messages import NO_OFFSET, FetchedOffset, FetchedTopic
+from kafkalog_broker.groups.classic.messages import NO_OFFSET, FetchedOffset, FetchedTopic
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.offset_fetch_response import (
@@ -35,7 +34,8 @@ from kafkalog_broker.protocol.offset_fetch_response import (
     TopicOffsets,
     encode_offset_fetch_response,
 )
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.process import distinct
+from kafkalog_broker.runtime.turn import Turn
 
 AT_ONCE = 500
 """Partitions that are looked up before others may have their turn: about 1 ms."""

@@ -29,23 +29,22 @@ from uuid import UUID
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.log_rate import LogRate
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.produce_request import ProduceRequest
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
-from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, validate_batch
+from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
-from kafkalog_broker.storage.append.validation_cost import bytes_at_once
-from kafkalog_broker.storage.partition.append_info import AppendInfo
+from kafkalog_broker.storage.partition.availability import AppendInfo
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader
-from kafkalog_spark.log.format.names import is_internal
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 
 _refused = LogRate(logging.getLogger(__name__))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkalog_broker.admin.responses import Fields, StateResponse, answered, refused
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.share.state.state_records import SharePartitionKey
-from kafkalog_broker.share_state_answers import Fields, StateResponse, answered, refused
 
 _RESPONSE = StateResponse(
     "ReadShareGroupStateResponse", "ReadStateResult", {"state_epoch": 0, "start_offset": 0, "state_batches": ()}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkalog_broker.admin.responses import Fields, StateResponse, answered, refused
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.share.state.state_records import SharePartitionKey
 from kafkalog_broker.share.state.state_shard import Summary
-from kafkalog_broker.share_state_answers import Fields, StateResponse, answered, refused
 
 _RESPONSE = StateResponse("ReadShareGroupStateSummaryResponse", "ReadStateSummaryResult", Summary(0, 0, 0, 0)._asdict())
 

@@ -12,7 +12,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.security.refusal import Refused
+from kafkalog_broker.security.sasl import Refused
 
 
 @api(36, 0, 2)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from kafkalog_broker.admin.share_acknowledgements import acknowledge_all, check_member_id
+from kafkalog_broker.admin.share_groups import acknowledge_all, check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.fetching.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 from kafkalog_broker.share.state.state_records import NO_TOPIC
-from kafkalog_broker.turn import Turn
 
 
 @api(79, 1, 2)

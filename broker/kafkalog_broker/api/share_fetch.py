@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.admin.share_acknowledgements import (
+from kafkalog_broker.admin.share_groups import (
     FIRST_RENEWING_VERSION,
     Said,
     acknowledge_all,
@@ -22,8 +22,9 @@ from kafkalog_broker.admin.share_acknowledgements import (
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
-from kafkalog_broker.protocol.share_fetch_response import ShareFetchPartition, encode_share_fetch
+from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_share_fetch
 from kafkalog_broker.quotas.client_quotas import Client
+from kafkalog_broker.runtime.turn import Turn, in_turns
 from kafkalog_broker.share.fetching.share_fetch import Answers, Asked, Given, share_fetch
 from kafkalog_broker.share.fetching.share_sessions import (
     FINAL_EPOCH,
@@ -33,7 +34,6 @@ from kafkalog_broker.share.fetching.share_sessions import (
     ShareSession,
 )
 from kafkalog_broker.share.state.state_records import NO_TOPIC, SharePartitionKey
-from kafkalog_broker.turn import Turn, in_turns
 
 _RECORD_LIMIT = 1  # ShareAcquireMode
 

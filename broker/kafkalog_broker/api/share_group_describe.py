@@ -9,9 +9,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.share.membership.share_group import Member
-from kafkalog_broker.share.membership.simple_assignor import NAME
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.share.membership.share_group import NAME, Member
 
 _NO_OPERATIONS = -(2**31)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from kafkalog_broker.admin.share_acknowledgements import check_member_id
+from kafkalog_broker.admin.share_groups import check_member_id
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinators.subscription_bounds import MOST_NAMES
+from kafkalog_broker.coordinator.shards import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.membership.heartbeat import Heartbeat
-from kafkalog_broker.turn import Turn
 
 
 @api(76, 1, 1)

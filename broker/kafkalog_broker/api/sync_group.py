@@ -14,7 +14,7 @@ from typing import Any
 from kafkalog_broker.api.join_group import answer_to
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.messages import SyncAnswer, SyncRequest
+from kafkalog_broker.groups.classic.messages import SyncAnswer, SyncRequest
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
-from kafkalog_broker.answers import per_partition
+from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.api.offset_commit import asked_offsets
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.shards import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.messages import CommittedPartition, TransactionalCommit
+from kafkalog_broker.groups.classic.messages import CommittedPartition, TransactionalCommit
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn, in_turns
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, verify
-from kafkalog_broker.turn import Turn, in_turns
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC
+from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _LOAD_IN_PROGRESS_FROM = 2
 """Before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""

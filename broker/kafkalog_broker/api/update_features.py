@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.answers import needs_text
+from kafkalog_broker.admin.responses import needs_text
 from kafkalog_broker.api.api_versions import FEATURES, METADATA_VERSION
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 

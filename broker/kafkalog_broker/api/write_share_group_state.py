@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkalog_broker.admin.responses import StateResponse, answered, refused
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.share.state.state_batches import StateBatch
-from kafkalog_broker.share.state.state_records import NOT_COUNTED, SharePartitionKey
+from kafkalog_broker.share.state.state_records import NOT_COUNTED, SharePartitionKey, StateBatch
 from kafkalog_broker.share.state.state_shard import WriteState
-from kafkalog_broker.share_state_answers import StateResponse, answered, refused
 
 _RESPONSE = StateResponse("WriteShareGroupStateResponse", "WriteStateResult")
 

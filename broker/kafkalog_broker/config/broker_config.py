@@ -14,23 +14,57 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from kafkalog_broker.config.authorizer_settings import AUTHORIZER_PROPERTIES, AuthorizerSettings
-from kafkalog_broker.config.broker_properties import REFUSED, listed_relatives, relatives
-from kafkalog_broker.config.combined_properties import PARTS, combined_properties, first_value
-from kafkalog_broker.config.consumer_group_limits import check_consumer_groups
-from kafkalog_broker.config.definition import ConfigError, Property, Source
-from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
-from kafkalog_broker.config.listener_security import (
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Property, Source
+from kafkalog_broker.config.listeners import (
     LISTENER_PREFIX,
     LISTENER_PROPERTIES,
+    Listener,
     ListenerSecurity,
     listener_property,
 )
-from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.config.properties import (
+    AUTHORIZER_PROPERTIES,
+    PARTS,
+    REFUSED,
+    AuthorizerSettings,
+    combined_properties,
+    first_value,
+    listed_relatives,
+    relatives,
+)
+
+# Rules between the properties of consumer groups (GroupCoordinatorConfig), and assignors that are not served.
+
+ASSIGNORS = ("uniform", "range")
+_LIMITED = ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
+
+
+def check_consumer_groups(number: Callable[[str], int], assignors: tuple[str, ...]) -> None:
+    """number: the value of a property. Raises ConfigError, in Kafka's words."""
+    for what in _LIMITED:
+        name, lowest, highest = (f"group.consumer.{prefix}{what}" for prefix in ("", "min.", "max."))
+        value, low, high = map(number, (name, lowest, highest))
+        _require(high >= low, highest, f"greater than or equal to {lowest}")
+        _require(value >= low, name, f"greater than or equal to {lowest}")
+        _require(value <= high, name, f"less than or equal to {highest}")
+    heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
+    _require(number(heartbeat) < number(session), heartbeat, f"less than {session}")
+    if not assignors or not set(assignors) <= set(ASSIGNORS):
+        raise ConfigError(
+            f"Invalid value {','.join(assignors)[:200]} for configuration "
+            f"group.consumer.assignors: this broker has {' and '.join(ASSIGNORS)}",
+            name="group.consumer.assignors",
+        )
+
+
+def _require(holds: bool, name: str, what: str) -> None:
+    if not holds:
+        raise ConfigError(f"{name} must be {what}", name=name)
+
 
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
 CLEANER_MAP_ENTRY_BYTES = 24

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format.durable import read_whole, replace_files
+from kafkalog_spark.format.atomic_file import read_whole, replace_files
 
 FILE = "kafkalog.broker-configs.json"
 GROUPS, CLIENT_METRICS = "groups", "client-metrics"

@@ -5,11 +5,20 @@ The broker acts on those of consumer groups (KIP-848). All others are known by n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import Between, ConfigError, OneOf, Property, PropertyType
-from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
+from kafkalog_broker.config.definition import (
+    BROKER_PROPERTIES,
+    Between,
+    ConfigError,
+    OneOf,
+    Property,
+    PropertyType,
+    Value,
+    format_value,
+)
 
 _NUMBERS = {
     "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
@@ -90,3 +99,91 @@ def _check_limits(name: str, value: int, config: BrokerConfig) -> None:
         text = config.text(limit) if limit in BROKER_PROPERTIES else None
         if text is not None and is_wrong(value, int(text)):
             raise ConfigError(f"{name} must be {words} {limit}", name=name)
+
+
+# Values of the share.* properties of a group that the broker's own properties bound, or that have a grammar.
+
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
+_RESET = "share.auto.offset.reset"
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?", re.I
+)
+
+
+def check_share_properties(overrides: Mapping[str, str], config: BrokerConfig) -> None:
+    """Raises ConfigError, in Kafka's words (GroupConfig.validate)."""
+    bounds = {
+        "record.lock.duration.ms": (
+            config.group_share_min_record_lock_duration_ms, config.group_share_max_record_lock_duration_ms
+        ),
+        "delivery.count.limit": (
+            config.group_share_min_delivery_count_limit, config.group_share_max_delivery_count_limit
+        ),
+        "partition.max.record.locks": (
+            config.group_share_min_partition_max_record_locks, config.group_share_max_partition_max_record_locks
+        ),
+    }  # fmt: skip
+    for what, (least, most) in bounds.items():
+        name = f"share.{what}"
+        value = int(overrides.get(name, least))
+        if value < least:
+            raise ConfigError(f"{name} must be greater than or equal to group.share.min.{what}", name=name)
+        if value > most and name in overrides:
+            raise ConfigError(f"{name} must be less than or equal to group.share.max.{what}", name=name)
+    reset = overrides.get(_RESET, LATEST)
+    if reset.lower() not in (EARLIEST, LATEST) and reset_duration_ms(reset) is None:
+        raise ConfigError(
+            f"Invalid value {reset} for configuration {_RESET}: Invalid value `{reset}` for configuration {_RESET}. "
+            "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
+            name=_RESET,
+        )
+
+
+def reset_duration_ms(reset: str) -> int | None:
+    """How far back share.auto.offset.reset goes; None where it is no duration."""
+    if not reset.lower().startswith(BY_DURATION):
+        return None
+    text = reset[len(BY_DURATION) :]
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()) or text.upper().endswith("T"):
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+# Properties of subscriptions to client metrics, the resource CLIENT_METRICS (ClientMetricsConfigs, KIP-714).
+
+METRICS, INTERVAL_MS, MATCH = "metrics", "interval.ms", "match"
+ALL_METRICS = "*"
+DEFAULT_INTERVAL_MS = 300_000
+INTERVALS_MS = range(100, 3_600_001)
+
+CLIENT_METRICS_PROPERTIES: Mapping[str, Property] = {
+    entry.name: entry
+    for entry in (
+        Property(
+            INTERVAL_MS,
+            PropertyType.INT,
+            str(DEFAULT_INTERVAL_MS),
+            None,
+            "medium",
+            "How often clients push metrics, in ms.",
+        ),
+        Property(
+            MATCH, PropertyType.LIST, "", None, "medium", "Clients that push: what=expression, all of which match."
+        ),
+        Property(METRICS, PropertyType.LIST, "", None, "medium", "Prefixes of the names of metrics that are pushed."),
+    )
+}
+
+
+def client_metrics_value(name: str, overrides: Mapping[str, str]) -> Value:
+    """What a property of a subscription means; what a list has twice counts once. Raises ConfigError."""
+    entry = CLIENT_METRICS_PROPERTIES[name]
+    value = entry.parse(overrides.get(name, entry.default))
+    return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
+
+
+def client_metrics_text(name: str, overrides: Mapping[str, str]) -> str | None:
+    """The same as it is described."""
+    return format_value(client_metrics_value(name, overrides))

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import ConfigError, Source, format_value
-from kafkalog_broker.config.kafka_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from kafkalog_broker.config.definition import BROKER_DEFAULTS, TOPIC_PROPERTIES, ConfigError, Source, format_value
+from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 MAX_INDEX_ENTRY_BYTES = 1 << 20
@@ -145,3 +145,33 @@ def _defaults() -> tuple[tuple[str, Callable[[BrokerConfig], Any]], ...]:
     return tuple(
         (_attribute(name), operator.attrgetter(BROKER_DEFAULTS[name].replace(".", "_"))) for name in sorted(served)
     )
+
+
+# The topics that coordinators keep their state in, and the overrides that brokers create them with.
+
+
+def internal_topic_configs(broker_config: Any) -> Mapping[str, Mapping[str, str]]:
+    """Name to overrides (GroupCoordinator.groupMetadataTopicConfigs, TransactionStateManager,
+    ShareCoordinator.shareGroupStateTopicConfigs).
+
+    broker_config: a BrokerConfig; of it the segment sizes.
+    """
+    return {
+        OFFSETS_TOPIC: {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(broker_config.offsets_topic_segment_bytes),
+        },
+        TRANSACTION_TOPIC: {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "segment.bytes": str(broker_config.transaction_state_log_segment_bytes),
+        },
+        SHARE_STATE_TOPIC: {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": "1",  # Kafka's share.coordinator.state.topic.min.isr; there is one replica here
+            "segment.bytes": str(broker_config.share_coordinator_state_topic_segment_bytes),
+            "retention.ms": "-1",
+        },
+    }

@@ -2,15 +2,148 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
+from urllib.parse import urlsplit
 
-from kafkalog_broker.config.definition import ConfigError, Value
-from kafkalog_broker.config.jaas import parse_jaas
-from kafkalog_broker.config.kafka_properties import BROKER_PROPERTIES
-from kafkalog_broker.config.oauth_settings import MODULE as OAUTH_MODULE
-from kafkalog_broker.config.oauth_settings import OAuthSettings
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
+
+# What Kafka's sasl.oauthbearer.* properties say about the tokens that a listener takes: text to values.
+
+PREFIX = "sasl.oauthbearer."
+URL = f"{PREFIX}jwks.endpoint.url"
+OAUTH_PROPERTIES = frozenset(
+    PREFIX + name
+    for name in (
+        "clock.skew.seconds", "expected.audience", "expected.issuer", "jwks.endpoint.refresh.ms",
+        "jwks.endpoint.retry.backoff.max.ms", "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.url",
+        "scope.claim.name", "sub.claim.name",
+    )
+)  # fmt: skip
+
+_PACKAGE = "org.apache.kafka.common.security.oauthbearer."
+MODULE = f"{_PACKAGE}OAuthBearerLoginModule"
+SECURED = (
+    f"{_PACKAGE}OAuthBearerValidatorCallbackHandler",
+    f"{_PACKAGE}secured.OAuthBearerValidatorCallbackHandler",  # its name before Kafka 4
+)
+UNSECURED = f"{_PACKAGE}internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+
+_OPTION = "unsecuredValidator"
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """Of tokens that are signed with a key of `jwks_url` (http, https or file); where that is None, of unsecured ones.
+
+    audiences: one of them must be in the token, none: the token must name none. Claims are named as in the token.
+    scopes: all must be in an unsecured token. refresh_ms: how often the keys are read again.
+    """
+
+    jwks_url: str | None
+    issuer: str | None = None
+    audiences: frozenset[str] = frozenset()
+    clock_skew_ms: int = 30_000
+    scope_claim: str = "scope"
+    subject_claim: str = "sub"
+    scopes: tuple[str, ...] = ()
+    refresh_ms: int = 3_600_000
+    retry_ms: int = 100
+    max_retry_ms: int = 10_000
+
+    @classmethod
+    def of(cls, value: Callable[[str], Value], handler: str | None, options: dict[str, str]) -> Self:
+        """value: the parsed value of a property for this mechanism and listener. handler: the class that is to check
+        tokens. options: of the JAAS entry. Raises ConfigError."""
+        if handler == UNSECURED:
+            return cls._unsecured(options)
+        if handler and handler not in SECURED:
+            raise ConfigError(
+                f"Invalid value {handler[:200]} for configuration sasl.server.callback.handler.class: classes of Java "
+                "cannot be loaded",
+                name="sasl.server.callback.handler.class",
+                hint=f"for OAUTHBEARER {SECURED[0]} and {UNSECURED} are served",
+            )
+        url = value(URL)
+        if not url:
+            raise ConfigError(
+                "the mechanism OAUTHBEARER needs keys that tokens are signed with",
+                name=URL,
+                hint=f"set {URL}, https or file; tokens that nobody has signed, for tests, are taken where "
+                f"listener.name.LISTENER.oauthbearer.sasl.server.callback.handler.class={UNSECURED}",
+            )
+        if urlsplit(str(url)).scheme not in ("http", "https", "file"):
+            raise ConfigError(
+                f"Invalid value {str(url)[:200]} for configuration {URL}: expected a URL of https, http or file",
+                name=URL,
+            )
+        issuer, audiences = value(f"{PREFIX}expected.issuer"), value(f"{PREFIX}expected.audience")
+        assert isinstance(audiences, tuple)
+        return cls(
+            str(url),
+            None if issuer is None else str(issuer),
+            frozenset(filter(None, audiences)),
+            _number(value(f"{PREFIX}clock.skew.seconds")) * 1000,
+            str(value(f"{PREFIX}scope.claim.name")),
+            str(value(f"{PREFIX}sub.claim.name")),
+            refresh_ms=_number(value(f"{PREFIX}jwks.endpoint.refresh.ms")),
+            retry_ms=_number(value(f"{PREFIX}jwks.endpoint.retry.backoff.ms")),
+            max_retry_ms=_number(value(f"{PREFIX}jwks.endpoint.retry.backoff.max.ms")),
+        )
+
+    @classmethod
+    def _unsecured(cls, options: dict[str, str]) -> Self:
+        skew = options.get(f"{_OPTION}AllowableClockSkewMs", "").strip() or "0"
+        if not skew.isdecimal():
+            raise ConfigError(f"Allowable clock skew millis must not be negative: {skew[:20]}", name="sasl.jaas.config")
+        return cls(
+            None,
+            clock_skew_ms=int(skew),
+            scope_claim=options.get(f"{_OPTION}ScopeClaimName", "").strip() or "scope",
+            subject_claim=options.get(f"{_OPTION}PrincipalClaimName", "").strip() or "sub",
+            scopes=tuple(options.get(f"{_OPTION}RequiredScope", "").split()),
+        )
+
+
+# JAAS entries as Kafka's properties hold them: `a.b.PlainLoginModule required user_alice="secret";`.
+
+_TOKEN = re.compile(r'\s*(?:"(?P<quoted>(?:\\.|[^"\\])*)"|(?P<mark>[=;])|(?P<word>[^\s"=;]+))', re.DOTALL)
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+
+
+def parse_jaas(text: str, name: str) -> tuple[str, dict[str, str]]:
+    """The class of the login module, and its options. `name`: the property, for errors, which show nothing of the text.
+    Raises ConfigError."""
+    tokens: list[tuple[str, str]] = []
+    position = 0
+    while text[position:].strip():
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise _wrong(name, f"a quotation mark is not closed, after {len(tokens)} words")
+        kind = str(found.lastgroup)
+        value = found[kind]
+        tokens.append((kind, re.sub(r"\\(.)", r"\1", value) if kind == "quoted" else value))
+        position = found.end()
+    if not tokens or tokens[-1] != ("mark", ";"):
+        raise _wrong(name, "it does not end with a semicolon")
+    head, options = tokens[:2], tokens[2:-1]
+    if len(head) < 2 or head[0][0] != "word" or head[1][0] != "word" or head[1][1].lower() not in _FLAGS:
+        raise _wrong(name, "it does not begin with a class and `required`")
+    if len(options) % 3 or any(mark != ("mark", "=") for mark in options[1::3]):
+        raise _wrong(name, "its options are not of the form name=value")
+    return head[0][1], {key: value for (_, key), (_, value) in zip(options[::3], options[2::3], strict=True)}
+
+
+def _wrong(name: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"Invalid value [hidden] for configuration {name}: {why}",
+        name=name,
+        hint="expected one entry: org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'user_NAME="PASSWORD";',
+    )
+
 
 MECHANISMS = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
@@ -100,8 +233,8 @@ def _oauth(value: Callable[[str], Value], own: Callable[[str], str | None]) -> O
     text = own(name)
     if text is not None:
         module, options = parse_jaas(text, name)
-        if module != OAUTH_MODULE:
-            raise ConfigError(f"Invalid value [hidden] for configuration {name}: expected {OAUTH_MODULE}", name=name)
+        if module != MODULE:
+            raise ConfigError(f"Invalid value [hidden] for configuration {name}: expected {MODULE}", name=name)
     handler = own(f"{OAUTHBEARER.lower()}.{HANDLER}") or value(HANDLER)
     return OAuthSettings.of(of_mechanism, None if handler is None else str(handler), options)
 

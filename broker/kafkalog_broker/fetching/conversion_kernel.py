@@ -8,19 +8,11 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_broker.fetching.conversion_fields import C, Outcome, U, W
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.records import RecordFault
-from kafkalog_spark.log.kernels.primitives import (
-    copy_bytes,
-    crc_of,
-    kernel_for,
-    read_i32,
-    read_i64,
-    write_i32,
-    write_i64,
-)
-from kafkalog_spark.log.kernels.record_fields import record_fields
-from kafkalog_spark.log.kernels.sweep import sweep
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.records import RecordFault
+from kafkalog_spark.kernels.primitives import copy_bytes, crc_of, kernel_for, read_i32, read_i64, write_i32, write_i64
+from kafkalog_spark.kernels.rows import record_fields
+from kafkalog_spark.kernels.sweep import sweep
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")

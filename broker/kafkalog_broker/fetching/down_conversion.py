@@ -13,33 +13,153 @@ taken AT_ONCE_S: then it is another request's turn there.
 
 from __future__ import annotations
 
+import struct
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from enum import IntEnum
 from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.conversion_fields import C, Outcome, U, W
-from kafkalog_broker.fetching.conversion_window import (
-    I64,
-    U8,
-    Asked,
-    Kind,
-    as_array,
-    headers_of,
-    kinds_of,
-    runs,
-    say_what_is_wrong,
-)
-from kafkalog_broker.fetching.wrapped_messages import OVERHEAD, wrapped
-from kafkalog_broker.storage.append.recompression import unpacked
+from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
+from kafkalog_broker.fetching.fetch_session import FetchPartition
+from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.storage.append.recompression import checksum, unpacked
+from kafkalog_broker.storage.append.record_walk import load_kernel
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.layout import Codec, H
-from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
-from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import computed_crc, crc_text, parse_prefix
+from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.decode.scratch import Scratch
+from kafkalog_spark.log.read.transactions import AbortedRanges
+from kafkalog_spark.log.write.compress import compress
+
+# A window of a log that is to be converted: which batches lie there, whole and undamaged, and what becomes of each.
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+
+class Asked(NamedTuple):
+    """One window. until: no batch from there on. room: bytes. What a first message may be that has no room: `whole`, or
+    `cut` off at it; else it stays away."""
+
+    offset: int
+    until: int
+    magic: int
+    room: int
+    whole: bool
+    cut: bool
+
+
+class Kind(IntEnum):
+    HIDDEN = 0
+    READABLE = 1  # goes out as it lies there
+    RECORDS = 2  # v2, not compressed
+    PACKED_RECORDS = 3
+    MESSAGES = 4  # v1 that must become v0
+    PACKED_MESSAGES = 5
+
+
+def headers_of(data: memoryview) -> I64:
+    """The header table (layout.H) of the batches before the first wrong one. Raises CorruptBatch without any."""
+    load_kernel()  # in its way: nobody waits for LLVM
+    from kafkalog_broker.fetching.conversion_kernel import headers
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+
+    table = np.empty((len(data) // layout.LEGACY_MIN_SIZE[0] + 1, len(H)), np.int64)
+    rows, _, _ = headers(as_array(data), 0, len(data), table, CRC32C_TABLE, CRC32_TABLE)
+    table = table[:rows]
+    for row in np.flatnonzero(table[:, H.CRC_SEEN] == 0).tolist():
+        position, size, magic = (int(table[row, column]) for column in (H.POSITION, H.SIZE, H.MAGIC))
+        if computed_crc(data[position : position + size], magic) != table[row, H.CRC]:
+            table = table[:row]
+            break
+    if not len(table):
+        say_what_is_wrong(data, 0)
+    return table
+
+
+def say_what_is_wrong(data: memoryview, position: int) -> None:
+    if len(data) - position <= layout.MAGIC_AT:
+        raise CorruptBatch(f"{len(data) - position} bytes come after a batch and are none")
+    size, magic = parse_prefix(data, position, position)
+    crc_at = layout.CRC_AT if magic == 2 else layout.LEGACY_CRC_AT
+    expected = int.from_bytes(data[position + crc_at : position + crc_at + 4], "big")
+    raise CorruptBatch(crc_text(magic, expected, computed_crc(data[position : position + size], magic)))
+
+
+def kinds_of(table: I64, reader: LogReader, asked: Asked, up_to: int) -> I64:
+    """int64[n]: the Kind of each batch."""
+    magic, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
+    packed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
+    kinds = np.where(magic == 2, Kind.RECORDS, Kind.MESSAGES) + packed
+    kinds[magic <= asked.magic] = Kind.READABLE
+    is_v2 = magic == 2
+    kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Kind.HIDDEN
+    if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
+        kinds[AbortedRanges(reader.aborted_between(asked.offset, up_to)).hides(table)] = Kind.HIDDEN
+    found: I64 = kinds.astype(np.int64)
+    return found
+
+
+def runs(kinds: I64) -> Iterator[tuple[int, int]]:
+    """(first, end) of neighbours of the same kind."""
+    return pairwise([0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)])
+
+
+def as_array(data: memoryview) -> U8:
+    found: U8 = np.frombuffer(data.toreadonly(), np.uint8) if len(data) else _NOTHING
+    return found
+
+
+_NOTHING = np.empty(0, np.uint8)
+_NOTHING.flags.writeable = False
+
+
+# A compressed message set v0 or v1 in its wrapper, as brokers wrote it.
+
+OVERHEAD = layout.LEGACY_MIN_SIZE[1]
+"""Bytes that a wrapper has more than its value."""
+
+_HEAD = struct.Struct(">qiI")
+_NULL_KEY = -1
+
+_LZ4_CHECKSUM_AT = 6  # in a frame that tells neither its size nor a dictionary: `compress` makes no other
+
+
+def wrapped(
+    magic: int, codec: int, messages: memoryview, last_offset: int, timestamp: int, *, append_time: bool
+) -> bytes:
+    """The wrapper of `messages`, whose offsets are relative in v1. timestamp: ms, of v1 only; append_time: it is that
+    of LogAppendTime. lz4 frames of v0 have the header checksum that Kafka wrote before 0.10 (KAFKA-3160), which clients
+    of that time ask for."""
+    value = compress(Codec(codec), messages)
+    if codec == Codec.LZ4 and magic == 0:
+        value = _with_old_checksum(value)
+    if magic == 1:
+        attributes = codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
+        body = struct.pack(">bbqii", magic, attributes, timestamp, _NULL_KEY, len(value))
+    else:
+        body = struct.pack(">bbii", magic, codec, _NULL_KEY, len(value))
+    crc = zlib.crc32(value, zlib.crc32(body))
+    return _HEAD.pack(last_offset, 4 + len(body) + len(value), crc) + body + value
+
+
+def _with_old_checksum(frame: bytes) -> bytes:
+    """The checksum of an lz4 frame's header, over the magic number too."""
+    made = checksum(frame[:_LZ4_CHECKSUM_AT])
+    return frame[:_LZ4_CHECKSUM_AT] + bytes((made,)) + frame[_LZ4_CHECKSUM_AT + 1 :]
+
 
 READ_BYTES = 256 << 10
 WRAPPED_BYTES = 1 << 20
@@ -169,7 +289,7 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
 
 def _packed(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
     """One compressed batch or wrapper, as wrappers of what there is room for."""
-    from kafkalog_spark.log.read.batch_contents import open_wrapper  # with Numba: not when a broker starts
+    from kafkalog_spark.log.decode.batch_contents import open_wrapper  # with Numba: not when a broker starts
 
     row = rows[0]
     position, size = int(row[H.POSITION]), int(row[H.SIZE])
@@ -259,7 +379,7 @@ def _wanted(magic: int, from_offset: int, relative: int, room: int) -> I64:
 
 def _run(kind: Kind, payload: U8, units: I64, wanted: I64, cursor: I64, target: U8) -> int:
     from kafkalog_broker.fetching import conversion_kernel
-    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     kernel = conversion_kernel.from_records if kind in _OF_RECORDS else conversion_kernel.from_messages
     return int(kernel(payload, units, wanted, cursor, CRC32_TABLE, target))
@@ -279,3 +399,105 @@ _ADD = {
     Kind.MESSAGES: _plain,
     Kind.PACKED_MESSAGES: _packed,
 }
+
+
+# One pass over the partitions of a Fetch of versions 0 to 3, whose answer holds messages v0 or v1.
+#
+# As `fetch_read`, with three differences. What is read is converted, in threads (`down_conversion`), so it is in
+# memory until the client has taken it: CONVERTED_BYTES in all. Batches that a client of that time does not see are
+# passed over until there is something it does see, or until the end. Up to version 2 the limits are hard: a message
+# that is larger than what was asked for comes cut off, and the client asks for more.
+
+CONVERTED_BYTES = 4 << 20
+"""Of a response. Kafka converts while it sends; here clients of that time get less at once, and ask again."""
+
+LAST_HARD_VERSION = 2
+LAST_VERSION_OF_V0 = 1
+
+Run = Callable[..., Awaitable[Any]]
+"""As Broker.run_computing."""
+
+
+async def read_converted(
+    partitions: Sequence[FetchPartition],
+    find_log: Callable[[FetchPartition], Log],
+    run: Run,
+    *,
+    version: int,
+    max_bytes: int,
+    begin: int,
+    turn: Turn,
+    is_over: Callable[[], bool],
+) -> Fetched:
+    """Read each partition from its fetch offset to the high watermark.
+
+    begin: a number that changes from one request to the next: these clients always name their partitions in the same
+    order, and the one that is read first must not be the same each time. is_over: nobody waits for the answer any more.
+    """
+    reading = _Reading(run, version, min(max_bytes, CONVERTED_BYTES), is_over)
+    fetched: dict[int, FetchedPartition] = {}
+    errors = False
+    count = len(partitions)
+    for number in range(count):
+        place = (begin + number) % count
+        asked = partitions[place]
+        if turn.over:
+            await turn.next()
+        try:
+            fetched[place] = await reading.partition(asked, find_log(asked))
+        except BrokerError as error:
+            errors = True
+            code = error.code
+            if code is ErrorCode.kafka_storage_error:  # which these clients do not know: they look for the leader
+                code = ErrorCode.not_leader_or_follower
+            fetched[place] = FetchedPartition(asked, PartitionFetchResponse(asked.partition, code))
+    in_order = [fetched[place] for place in range(count)]
+    # What keeps back more than there was room for is not waited for.
+    size = reading.size if reading.left > 0 else max(reading.size, max_bytes)
+    return Fetched(in_order, size, errors)
+
+
+class _Reading:
+    """The limits of one pass."""
+
+    def __init__(self, run: Run, version: int, max_bytes: int, is_over: Callable[[], bool]) -> None:
+        self._run = run
+        self._magic = 0 if version <= LAST_VERSION_OF_V0 else 1
+        self._is_hard = version <= LAST_HARD_VERSION
+        self._is_over = is_over
+        self.left = max_bytes
+        self.size = 0
+
+    async def partition(self, asked: FetchPartition, log: Log) -> FetchedPartition:
+        """Raises BrokerError where there is nothing to give in front of what is wrong."""
+        log.reader.check_fetch_offset(asked.fetch_offset)
+        until = log.high_watermark
+        answer = PartitionFetchResponse(asked.partition, 0, until, log.last_stable_offset, log.log_start_offset)
+        one = FetchedPartition(asked, answer, 0, log, log.appended_bytes)
+        pieces: list[Any] = []
+        offset = asked.fetch_offset
+        is_full = False
+        while offset < until and not is_full and not self._is_over():
+            room = min(asked.max_bytes - one.size, self.left)
+            whole = not self._is_hard and not self.size
+            if room <= 0 and not whole:
+                is_full = True
+                break
+            cut = self._is_hard and not pieces and (room == asked.max_bytes or not self.size)
+            try:
+                found: Converted = await self._run(
+                    convert, log.reader, Asked(offset, until, self._magic, max(room, 0), whole, cut)
+                )
+            except BrokerError:
+                if not pieces:
+                    raise
+                is_full = True
+                break
+            pieces += found.pieces
+            one.size += found.size
+            self.size += found.size
+            self.left -= found.size
+            offset, is_full = found.next_offset, found.is_full
+        answer.records = pieces
+        one.is_full = offset < until
+        return one

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
-from kafkalog_broker.storage.partition.file_handles import MANY_OPEN, FileHandle
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.storage.partition.log_segment import MANY_OPEN, FileHandle
 
 READ_COMMITTED = 1
 

@@ -10,18 +10,14 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinators.partition_for import partition_for
-from kafkalog_broker.coordinators.record_batches import OffsetsBatch, ProducerEpoch, Record
-from kafkalog_broker.coordinators.shards import Shards
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.coordinator_log import partition_for
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.coordinator.shards import Shards, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group_shard import GroupShard
-from kafkalog_broker.groups.group_state import GroupState
-from kafkalog_broker.groups.loading import LoadedPartition, load
-from kafkalog_broker.groups.membership import new_member_id
-from kafkalog_broker.groups.messages import (
+from kafkalog_broker.groups.classic.classic_group import GroupState
+from kafkalog_broker.groups.classic.membership import new_member_id
+from kafkalog_broker.groups.classic.messages import (
     CommitRequest,
     DescribedGroup,
     FetchedOffset,
@@ -36,19 +32,20 @@ from kafkalog_broker.groups.messages import (
     SyncRequest,
     TransactionalCommit,
 )
-from kafkalog_broker.groups.modern.group_settings import group_settings
-from kafkalog_broker.groups.modern.group_store import Background, GroupSettings
-from kafkalog_broker.groups.modern.heartbeat_checks import check_request
-from kafkalog_broker.groups.modern.heartbeat_messages import (
+from kafkalog_broker.groups.classic.timers import Scheduler
+from kafkalog_broker.groups.consumer.group_store import Background, GroupSettings
+from kafkalog_broker.groups.consumer.heartbeat_messages import (
     ConsumerHeartbeat,
     DescribedConsumerGroup,
     HeartbeatAnswer,
+    check_request,
 )
-from kafkalog_broker.groups.modern.registry_topics import NoTopics
-from kafkalog_broker.groups.modern.topics_view import TopicsView
-from kafkalog_broker.groups.prepared_commit import PreparedCommit, PreparingCommit, prepare_commit
-from kafkalog_broker.groups.timers import Scheduler
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC
+from kafkalog_broker.groups.consumer.registry_topics import NoTopics, group_settings
+from kafkalog_broker.groups.consumer.topics_view import TopicsView
+from kafkalog_broker.groups.group_shard import GroupShard, LoadedPartition, load
+from kafkalog_broker.groups.offset_store import PreparedCommit, PreparingCommit, prepare_commit
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)

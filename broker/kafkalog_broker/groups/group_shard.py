@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinators.record_batches import TOMBSTONES_A_WRITE, ProducerEpoch, Record
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.coordinator.shards import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer_protocol import PROTOCOL_TYPE
-from kafkalog_broker.groups.group import Group
-from kafkalog_broker.groups.group_state import GroupState
-from kafkalog_broker.groups.loading import LoadedPartition
-from kafkalog_broker.groups.membership import Membership, check_generation, new_member_id
-from kafkalog_broker.groups.messages import (
+from kafkalog_broker.groups.classic.classic_group import Group, GroupState
+from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
+from kafkalog_broker.groups.classic.membership import Membership, check_generation, new_member_id
+from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
     CommitRequest,
     DescribedGroup,
@@ -34,17 +33,150 @@ from kafkalog_broker.groups.messages import (
     SyncRequest,
     TransactionalCommit,
 )
-from kafkalog_broker.groups.modern.consumer_commits import check_fetch
-from kafkalog_broker.groups.modern.consumer_group import ConsumerGroup, ConsumerGroupState
-from kafkalog_broker.groups.modern.consumer_groups import ConsumerGroups
-from kafkalog_broker.groups.modern.group_store import Background, GroupSettings, GroupStore
-from kafkalog_broker.groups.modern.topics_view import TopicsView
-from kafkalog_broker.groups.offset_expiry import expired_offsets
-from kafkalog_broker.groups.offset_records import OffsetKey, group_key, offset_key
-from kafkalog_broker.groups.offset_store import OffsetStore
-from kafkalog_broker.groups.prepared_commit import PreparedCommit, prepare_commit, prepared_at_once
-from kafkalog_broker.groups.rebalance import Rebalances, Write
-from kafkalog_broker.groups.timers import Scheduler, Timers
+from kafkalog_broker.groups.classic.offset_records import (
+    GroupKey,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+    group_key,
+    offset_key,
+)
+from kafkalog_broker.groups.classic.rebalance import Rebalances, Write
+from kafkalog_broker.groups.classic.timers import Scheduler, Timers
+from kafkalog_broker.groups.consumer.changes import Change, decode
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
+from kafkalog_broker.groups.consumer.consumer_groups import ConsumerGroups, check_fetch
+from kafkalog_broker.groups.consumer.group_store import Background, GroupSettings, GroupStore
+from kafkalog_broker.groups.consumer.topics_view import TopicsView
+from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit, prepare_commit, prepared_at_once
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format.layout import ControlType
+
+# When a committed offset is too old (Kafka's OffsetExpirationCondition).
+
+
+def expired_offsets(
+    group: Group | ConsumerGroup, offsets: OffsetStore, now_ms: int, retention_ms: int
+) -> list[OffsetKey]:
+    """The offsets of a group that go now.
+
+    - A group without members: all of them, when it has been empty for `retention_ms` (KIP-211).
+    - A stable group of consumers: those of topics that no member subscribes to, that long after their commit.
+    - A consumer group (KIP-848): those of topics that no member subscribes to, that long after their commit.
+    - A simple group (it only commits): that long after their commit.
+    - An offset that brought its own expiry (OffsetCommit v2-4) goes by that.
+    """
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
+        counts_from_empty = False
+    elif group.state is GroupState.EMPTY:
+        counts_from_empty = group.state_timestamp_ms != -1
+    elif group.state is GroupState.STABLE and group.protocol_type == PROTOCOL_TYPE and group.topics is not None:
+        counts_from_empty = False
+    else:
+        return []
+    found = []
+    for topic, partitions in offsets.of_group(group.group_id).items():
+        if group.is_subscribed_to(topic):
+            continue
+        for partition, committed in partitions.items():
+            since = committed.commit_timestamp_ms
+            if counts_from_empty and isinstance(group, Group):
+                since = group.state_timestamp_ms
+            key = OffsetKey(group.group_id, topic, partition)
+            if _is_expired(committed, since, now_ms, retention_ms) and not offsets.is_pending(key):
+                found.append(key)
+    return found
+
+
+def _is_expired(committed: OffsetAndMetadata, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    if committed.expire_timestamp_ms != -1:
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - since_ms >= retention_ms
+
+
+# A partition of __consumer_offsets, read from its beginning: groups and offsets as they were. Runs in any thread.
+
+FIRST_SHARE_KEY, LAST_SHARE_KEY = 10, 15
+"""Key types of share groups (KIP-932)."""
+
+
+@dataclass(slots=True)
+class LoadedPartition:
+    """What a partition holds. `changes`: of consumer groups (KIP-848). `skipped`: keys of protocols that are not served
+    here."""
+
+    groups: dict[str, GroupMetadata] = field(default_factory=dict)
+    offsets: OffsetStore = field(default_factory=OffsetStore)
+    changes: list[Change] = field(default_factory=list)
+    share: dict[bytes, bytes] = field(default_factory=dict)
+    """The last records of keys of share groups (types 10 to 15), not decoded."""
+    skipped: int = 0
+
+
+def load(batches: Iterable[OffsetsBatch]) -> LoadedPartition:
+    """Replay a partition. A record that cannot be read is logged and left out: the other groups must not suffer.
+
+    The last record of a key wins, so only that one is decoded: a log never compacted loads as fast as it is read.
+    """
+    latest: dict[bytes, tuple[int, bytes | None]] = {}
+    open_transactions: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
+    for batch in batches:
+        if batch.control is not None:
+            ended = open_transactions.pop(batch.producer_id, {})
+            if batch.control is ControlType.COMMIT:
+                for key, found in ended.items():
+                    if found[0] > latest.get(key, (-1, None))[0]:
+                        latest[key] = found
+            continue
+        into = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
+        for delta, (key, value) in enumerate(batch.records):
+            into[key] = (batch.base_offset + delta, value)
+            if value is None and into is latest:  # a plain tombstone also ends what is pending
+                for pending in open_transactions.values():
+                    pending.pop(key, None)
+    loaded = LoadedPartition()
+    for key, (_, value) in latest.items():
+        if value is not None:
+            _replay(loaded, key, value)
+    for producer_id, pending_records in open_transactions.items():
+        for key, (position, value) in pending_records.items():
+            if value is not None:
+                superseded = position < latest.get(key, (-1, None))[0]
+                _replay_pending(loaded, producer_id, key, None if superseded else value, position)
+    if loaded.skipped:
+        log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
+    return loaded
+
+
+def _replay(loaded: LoadedPartition, key: bytes, value: bytes) -> None:
+    try:
+        about = decode_key(key)
+        if isinstance(about, GroupKey):
+            loaded.groups[about.group_id] = decode_group_value(value)
+        elif isinstance(about, OffsetKey):
+            loaded.offsets.put(about, decode_offset_value(value))
+        elif FIRST_SHARE_KEY <= int.from_bytes(key[:2], "big") <= LAST_SHARE_KEY:
+            loaded.share[key] = value
+        elif (change := decode(key, value)) is not None:
+            loaded.changes.append(change)
+        else:
+            loaded.skipped += 1
+    except KafkalogError as error:
+        log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
+
+
+def _replay_pending(loaded: LoadedPartition, producer_id: int, key: bytes, value: bytes | None, position: int) -> None:
+    try:
+        about = decode_key(key)
+        if isinstance(about, OffsetKey):
+            committed = None if value is None else decode_offset_value(value)
+            loaded.offsets.put_pending(producer_id, about, committed, position)
+    except KafkalogError as error:
+        log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
+
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from itertools import islice
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.metrics.definitions import MAX_CLIENT_SERIES, MAX_SERIES_OF_A_CLIENT
+from kafkalog_broker.metrics.exposition import MAX_CLIENT_SERIES, MAX_SERIES_OF_A_CLIENT
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.telemetry.client_instances import ClientInstance, java_uuid
-from kafkalog_broker.workers import Workers
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.layout import Codec
-from kafkalog_spark.log.read.decompress import Output, decompress
-from kafkalog_spark.log.read.scratch import Scratch
+from kafkalog_spark.format.layout import Codec
+from kafkalog_spark.log.decode.decompress import Output, decompress
+from kafkalog_spark.log.decode.scratch import Scratch
 
 MAX_DECOMPRESSED = 2 << 20
 """Bytes of one push: Kafka's clients push some 50 kB when they push everything."""

@@ -9,21 +9,20 @@ from importlib import metadata
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.group import Group
+from kafkalog_broker.groups.classic.classic_group import Group
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.group_shard import GroupShard
-from kafkalog_broker.groups.modern.consumer_group import ConsumerGroup
 from kafkalog_broker.metrics.client_metrics import ClientMetrics
-from kafkalog_broker.metrics.definitions import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS
-from kafkalog_broker.metrics.exposition import Samples
+from kafkalog_broker.metrics.exposition import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS, Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.protocol.codec import api_name
-from kafkalog_broker.quotas.entities import CLIENT_KEYS, IP_KEYS
+from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
+from kafkalog_broker.runtime.traffic import Traffic
+from kafkalog_broker.runtime.turn import Turn, in_turns
 from kafkalog_broker.share.membership.share_group import EMPTY, STABLE
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.traffic import Traffic
-from kafkalog_broker.transactions.transaction_state import TransactionState
-from kafkalog_broker.turn import Turn, in_turns
+from kafkalog_broker.transactions.transaction_metadata import TransactionState
 
 
 class Collector:

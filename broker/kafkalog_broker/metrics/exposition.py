@@ -3,11 +3,119 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
 
 from prometheus_client import Metric as Family
 from prometheus_client import generate_latest
 
-from kafkalog_broker.metrics.definitions import BUCKETS_S, METRICS, Kind
+# Every metric: name, kind, labels, meaning. docs/metrics.md and the dashboard are held to this table.
+#
+# Bounded: no label takes a value that a client makes up, but for topics and groups, of which MAX_TOPICS and
+# MAX_GROUPS are shown, and for what clients push, of which there are at most MAX_CLIENT_SERIES.
+
+MAX_TOPICS = 1000
+"""Topics with series of their own, the first by name; `kafkalog_topics_left_out` says how many have none."""
+
+MAX_GROUPS = 500
+"""The same of groups, with MAX_GROUP_TOPICS topics each."""
+
+MAX_GROUP_TOPICS = 20
+
+MAX_CLIENT_SERIES = 5000
+"""Series of metrics that clients push (KIP-714), in all; some 500 bytes each."""
+
+MAX_SERIES_OF_A_CLIENT = 500
+"""The same of one client. A producer of Java's that pushes everything has some 150."""
+
+BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Bounds of latencies: what small requests take, to the longest time for which clients wait by default."""
+
+
+class Kind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+
+
+def _table() -> tuple[Metric, ...]:
+    counter, gauge, histogram = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+    api, topic, group = ("api",), ("topic",), ("group",)
+    return (
+        Metric("kafkalog_build_info", gauge, ("version",), "Always 1; the label is the release"),
+        Metric("kafkalog_ready", gauge, (), "1 while /readyz says yes"),
+        Metric("kafkalog_request_seconds", histogram, api, "From a request's frame to its response, waiting included"),
+        Metric("kafkalog_request_bytes_total", counter, api, "Bytes of requests"),
+        Metric("kafkalog_response_bytes_total", counter, api, "Bytes of responses, records included"),
+        Metric("kafkalog_errors_total", counter, ("api", "error"),
+               "Error codes in answers, one for each entry that has one"),
+        Metric("kafkalog_requests_closed_total", counter, api,
+               "Requests that ended their connection instead of being answered"),
+        Metric("kafkalog_topics", gauge, (), "Topics"),
+        Metric("kafkalog_topics_left_out", gauge, (), "Topics without series of their own, as there are too many"),
+        Metric("kafkalog_partitions", gauge, (), "Partitions"),
+        Metric("kafkalog_partitions_open", gauge, (), "Partitions whose log is open: it was asked for since the start"),
+        Metric("kafkalog_partitions_offline", gauge, (), "Partitions that cannot be served"),
+        Metric("kafkalog_topic_partitions", gauge, topic, "Partitions of a topic"),
+        Metric("kafkalog_topic_bytes_in_total", counter, topic, "Bytes of batches appended to open logs"),
+        Metric("kafkalog_topic_records_in_total", counter, topic, "Offsets given to records appended to open logs"),
+        Metric("kafkalog_topic_bytes_out_total", counter, topic, "Bytes of batches that consumers were sent"),
+        Metric("kafkalog_topic_log_size_bytes", gauge, topic, "Bytes of .log files of open logs"),
+        Metric("kafkalog_topic_segments", gauge, topic, "Segments of open logs"),
+        Metric("kafkalog_topic_lso_lag", gauge, topic,
+               "Offsets from last stable offset to high watermark, the largest of the partitions"),
+        Metric("kafkalog_topic_unflushed_records", gauge, topic, "Offsets above the recovery point of open logs"),
+        Metric("kafkalog_topic_flushes_total", counter, topic, "Flushes of open logs"),
+        Metric("kafkalog_topic_flush_seconds_total", counter, topic, "Time that they took"),
+        Metric("kafkalog_log_dir_online", gauge, ("directory",), "1 while the log directory works"),
+        Metric("kafkalog_log_dir_usable_bytes", gauge, ("directory",), "Free bytes of its file system"),
+        Metric("kafkalog_cleaner_runs_total", counter, (), "Logs compacted"),
+        Metric("kafkalog_cleaner_read_bytes_total", counter, (), "Bytes that compaction read"),
+        Metric("kafkalog_cleaner_written_bytes_total", counter, (), "Bytes that it kept of them"),
+        Metric("kafkalog_cleaner_seconds_total", counter, (), "Time that it took"),
+        Metric("kafkalog_cleaner_uncleanable_partitions", gauge, (),
+               "Logs that are not compacted any more, as something is wrong with them"),
+        Metric("kafkalog_event_loop_longest_hold_seconds", gauge, ("what",),
+               "The longest that a step of a request held the event loop since the start, if above 1 ms"),
+        Metric("kafkalog_connections", gauge, ("listener",), "Open connections"),
+        Metric("kafkalog_connections_opened_total", counter, (), "Connections that were let in"),
+        Metric("kafkalog_connections_refused_total", counter, (), "Connections closed at once by a limit"),
+        Metric("kafkalog_tls_handshakes_total", counter, ("outcome",), "TLS handshakes, done or failed"),
+        Metric("kafkalog_queued_request_bytes", gauge, (),
+               "Bytes of requests in memory; counted where queued.max.request.bytes is set"),
+        Metric("kafkalog_fetch_sessions", gauge, (), "Fetch sessions"),
+        Metric("kafkalog_groups", gauge, ("state",), "Consumer groups"),
+        Metric("kafkalog_groups_left_out", gauge, (), "Groups without series of their own, as there are too many"),
+        Metric("kafkalog_group_members", gauge, group, "Members of a group"),
+        Metric("kafkalog_group_lag", gauge, ("group", "topic"),
+               "Offsets from what a group committed to the high watermark, of open logs"),
+        Metric("kafkalog_share_groups", gauge, ("state",), "Share groups"),
+        Metric("kafkalog_share_sessions", gauge, (), "Share sessions"),
+        Metric("kafkalog_share_partitions", gauge, (), "Share partitions in use"),
+        Metric("kafkalog_share_in_flight_offsets", gauge, (), "Offsets in flight in share partitions in use"),
+        Metric("kafkalog_client_instances", gauge, (), "Clients that push metrics or asked what to push"),
+        Metric("kafkalog_client_pushes_total", counter, (), "Pushes of metrics by clients"),
+        Metric("kafkalog_client_push_bytes_total", counter, (), "Bytes of them, as they came"),
+        Metric("kafkalog_client_metrics_left_out_total", counter, (), "Numbers in them that were too many or too long"),
+        Metric("kafkalog_client_metric", gauge, ("client_id", "client_instance_id", "metric", "attributes"),
+               "A number that a client pushed last; the sum of them, where it pushes what was added"),
+        Metric("kafkalog_quotas", gauge, (), "Entities that have quotas"),
+        Metric("kafkalog_throttled_requests_total", counter, ("quota",), "Requests, or connections, that had to wait"),
+        Metric("kafkalog_throttle_seconds_total", counter, ("quota",), "Time that they had to wait"),
+        Metric("kafkalog_transactions", gauge, ("state",), "Transactional ids"),
+        Metric("kafkalog_transaction_oldest_seconds", gauge, (), "Age of the oldest transaction that has not ended"),
+    )  # fmt: skip
+
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _table()}
+
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LINES_A_STEP = 100

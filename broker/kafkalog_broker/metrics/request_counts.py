@@ -10,11 +10,11 @@ from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
-from kafkalog_broker.metrics.definitions import BUCKETS_S
+from kafkalog_broker.metrics.exposition import BUCKETS_S
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame
 from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Encoded, Request, registry
 from kafkalog_broker.protocol.codec import api_name
-from kafkalog_broker.traffic import Traffic
+from kafkalog_broker.runtime.traffic import Traffic
 
 HOT = (0, 1)
 """Produce and Fetch count their own errors: their answers are bytes already."""

@@ -16,26 +16,155 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
+import re
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TextIO
 
-from kafkalog_broker.clock import SystemClock
+from tqdm import tqdm
+
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
-from kafkalog_broker.mirror.arguments import parse_bytes, parse_topics, settings_of
+from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.mirror.client_properties import ClientSettings, client_settings
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
-from kafkalog_broker.mirror.progress import TICK_S, Progress
 from kafkalog_broker.mirror.source import parse_bootstrap
-from kafkalog_broker.net.event_loop import new_event_loop
+from kafkalog_broker.net.loop_watch import new_event_loop
+from kafkalog_broker.runtime.clock import SystemClock
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.workers import Workers
-from kafkalog_spark.commands.exits import Parser
+from kafkalog_spark.cli.common import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
+
+# What a command line says of a mirror: the same for kafkalog-mirror and for kafkalog-broker --mirror-of.
+
+_FROM_ENVIRONMENT = "env:"
+
+
+def parse_bytes(text: str) -> int:
+    """`500k`, `50M`. Raises argparse.ArgumentTypeError."""
+    found = re.fullmatch(r"(\d+)([kMG]?)", text)
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes, such as 500k or 50M")
+    return int(found[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[found[2]]
+
+
+def parse_topics(option: str, text: str) -> re.Pattern[str]:
+    """The pattern that whole names are to match. Raises OptionError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise OptionError(f"{option} {text!r} is no regular expression: {error}") from None
+
+
+def settings_of(properties: Iterable[str]) -> ClientSettings:
+    """Of -X NAME=VALUE; values env:NAME are taken from the environment. Raises OptionError, also for files of
+    certificates that cannot be read."""
+    settings = client_settings(map(_from_environment, properties))
+    settings.tls_context()
+    return settings
+
+
+def _from_environment(text: str) -> str:
+    name, separator, value = text.partition("=")
+    if not value.startswith(_FROM_ENVIRONMENT):
+        return text
+    variable = value.removeprefix(_FROM_ENVIRONMENT)
+    if variable not in os.environ:
+        raise OptionError(f"-X {name}: there is no environment variable {variable}")
+    return name + separator + os.environ[variable]
+
+
+def serving_options(
+    bootstrap: str, topics: str, properties: Iterable[str], max_bytes_per_second: int | None, directories: Iterable[str]
+) -> MirrorOptions:
+    """Of a broker that mirrors while it serves. Raises OptionError."""
+    paths = [Path(directory) for directory in directories]
+    if len(paths) != 1:
+        raise OptionError(
+            f"--mirror-of with {len(paths)} log directories", hint="a mirror lies in one log directory: give one"
+        )
+    return MirrorOptions(
+        bootstrap=parse_bootstrap(bootstrap),
+        directory=paths[0],
+        topics=parse_topics("--mirror-topics", topics),
+        max_bytes_per_second=max_bytes_per_second,
+        settings=settings_of(properties),
+        own_internal_topics=True,
+    )
+
+
+# How far a mirror is: a bar with --once, a line that is written over on a terminal, a line a minute elsewhere.
+
+_EVERY_S = 60.0
+TICK_S = 1.0
+"""How often `show` is to be called."""
+
+
+def summary(mirror: Mirror, received_before: int, seconds: float) -> str:
+    """One line: partitions, lag, MB a second, what stands still."""
+    rate = (mirror.received_bytes - received_before) / max(seconds, 1e-9) / 1e6
+    still = sorted(one.name for one in mirror.partitions.values() if one.trouble is not None)
+    waiting = f", {len(still)} stand still: {', '.join(still[:3])}{' ...' if len(still) > 3 else ''}" if still else ""
+    return f"{len(mirror.partitions)} partitions, lag {mirror.lag:,} offsets, {rate:.1f} MB/s{waiting}"
+
+
+class Progress:
+    """Of one run. stream: where a bar or a line is drawn, if that is a terminal."""
+
+    def __init__(self, mirror: Mirror, *, once: bool, stream: TextIO = sys.stderr) -> None:
+        self._mirror = mirror
+        self._stream = stream
+        self._once = once
+        self._is_terminal = stream.isatty()
+        self._bar: tqdm[None] | None = None
+        self._told_at = self._shown_at = time.monotonic()
+        self._told_bytes = self._shown_bytes = 0
+
+    def show(self) -> None:
+        """Bring it up to date."""
+        now = time.monotonic()
+        if self._is_terminal and self._once:
+            self._draw_bar()
+        elif self._is_terminal:
+            line = summary(self._mirror, self._shown_bytes, now - self._shown_at)
+            print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
+            self._shown_at, self._shown_bytes = now, self._mirror.received_bytes
+        elif now - self._told_at >= _EVERY_S:
+            _log.info("%s", summary(self._mirror, self._told_bytes, now - self._told_at))
+            self._told_at, self._told_bytes = now, self._mirror.received_bytes
+
+    def _draw_bar(self) -> None:
+        targets = self._mirror.targets
+        if targets is None:
+            return
+        partitions = self._mirror.partitions
+        starts = {key: partitions[key].log.log_start_offset if key in partitions else 0 for key in targets}
+        total = sum(max(end - starts[key], 0) for key, end in targets.items())
+        done = sum(
+            max(min(partitions[key].log.log_end_offset, end) - starts[key], 0)
+            for key, end in targets.items()
+            if key in partitions
+        )
+        if self._bar is None:
+            self._bar = tqdm(total=total, unit=" offsets", unit_scale=True, file=self._stream)
+        self._bar.total = total
+        self._bar.n = done
+        self._bar.refresh()
+
+    def close(self) -> None:
+        """Leave the terminal as it should be."""
+        if self._bar is not None:
+            self._draw_bar()
+            self._bar.close()
+        elif self._is_terminal and not self._once:
+            print(file=self._stream)
+
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 _LEVELS = ("debug", "info", "warning", "error")

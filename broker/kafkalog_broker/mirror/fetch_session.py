@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
-from kafkalog_broker.protocol.fetch_client import FetchFrom, Key
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.protocol.fetch_client import Fetched, FetchFrom, Key
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 
 _FINAL_EPOCH, _FIRST_EPOCH = -1, 0
 _MAX_EPOCH = 2**31 - 1
@@ -57,3 +66,248 @@ class ClientSession:
     def reset(self) -> None:
         """Begin anew with the next request: the server does not know the session, or nothing is known of it."""
         self._epoch = _FIRST_EPOCH
+
+
+# What a partition's part of a Fetch response means for its mirror: a table.
+
+
+class Outcome(Enum):
+    """What is to be done."""
+
+    APPEND = "append what came"
+    PARTED = "the leader's log is another one from some offset on: find it, truncate"
+    OUT_OF_RANGE = "the leader has no such offset: ask where its log begins and ends"
+    ASK_AGAIN = "the leader is another one, or not ready: look at the metadata"
+    REFUSED = "it will not be answered until somebody changes something"
+
+
+_OF_ERROR = {
+    ErrorCode.none: Outcome.APPEND,
+    ErrorCode.offset_out_of_range: Outcome.OUT_OF_RANGE,
+    ErrorCode.unknown_topic_or_partition: Outcome.ASK_AGAIN,
+    ErrorCode.leader_not_available: Outcome.ASK_AGAIN,
+    ErrorCode.not_leader_or_follower: Outcome.ASK_AGAIN,
+    ErrorCode.replica_not_available: Outcome.ASK_AGAIN,
+    ErrorCode.fenced_leader_epoch: Outcome.ASK_AGAIN,
+    ErrorCode.unknown_leader_epoch: Outcome.ASK_AGAIN,
+    ErrorCode.offset_not_available: Outcome.ASK_AGAIN,
+    ErrorCode.unknown_topic_id: Outcome.ASK_AGAIN,
+    ErrorCode.inconsistent_topic_id: Outcome.ASK_AGAIN,
+    ErrorCode.kafka_storage_error: Outcome.ASK_AGAIN,
+    ErrorCode.unknown_server_error: Outcome.ASK_AGAIN,
+}
+
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    }
+)
+"""Of a whole response: begin a new session."""
+
+
+def outcome_of_error(number: int) -> Outcome:
+    """The table's entry of Kafka's code."""
+    code = error_code(number)
+    return Outcome.REFUSED if code is None else _OF_ERROR.get(code, Outcome.REFUSED)
+
+
+def outcome_of(fetched: Fetched) -> Outcome:
+    """What is to be done about a partition's part."""
+    found = outcome_of_error(fetched.error)
+    return Outcome.PARTED if found is Outcome.APPEND and fetched.diverging is not None else found
+
+
+def error_code(number: int) -> ErrorCode | None:
+    """None for a code of a later release."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return None
+
+
+def error_text(number: int) -> str:
+    """Kafka's name of the code."""
+    code = error_code(number)
+    return f"error code {number}" if code is None else code.name.upper()
+
+
+# Responses as they come off a connection: read from the socket into the memory that they stay in, handed out in
+# order.
+#
+# StreamReader would copy each byte three times. Large responses lie in buffers that are used again: fresh memory of
+# 16 MB costs the system more than its checksum.
+
+_SIZE_BYTES = 4
+_POOLED_FROM = 256 << 10
+"""Bytes from which on a response gets one of the buffers: below, the allocator has memory at hand."""
+_KEPT = 3
+"""Buffers that are kept: one that is read, one that is checked, one that is appended."""
+MAX_RESPONSE = 1 << 30
+"""Bytes: what claims to be larger is no response of Kafka's. A batch larger than all limits comes whole (KIP-74)."""
+
+
+Buffer = bytearray | npt.NDArray[np.uint8]
+
+
+class ResponseFrames(asyncio.BufferedProtocol):
+    """The protocol of one connection, once it is logged in. before: the one that it had, which learns what happens to
+    the connection.
+
+    `expect` a response for each request, in order; `give_back` a large one that nobody looks at any more.
+    """
+
+    def __init__(self, before: asyncio.BaseProtocol) -> None:
+        self._before = before
+        self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
+        self._free: list[Buffer] = []
+        self._lent: dict[int, Buffer] = {}
+        self._head = bytearray(_SIZE_BYTES)
+        self._begin(self._head, _SIZE_BYTES)
+        self._reads_head = True
+        self._transport: asyncio.BaseTransport | None = None
+        self.is_over = False
+
+    def _begin(self, buffer: Buffer, size: int) -> None:
+        self._buffer, self._size, self._have = buffer, size, 0
+        self._rest = _view(buffer)[:size]
+
+    # ---- for the connection
+
+    def take_over(self, transport: asyncio.Transport) -> None:
+        """From now on what comes on it comes here."""
+        self._transport = transport
+        transport.set_protocol(self)
+
+    def expect(self, most: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
+        """The next response but for those that are expected already, from its header on; ConnectionError when the
+        connection ends before, or the response has more than `most` bytes."""
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        if self.is_over:
+            future.set_exception(ConnectionError("the connection is closed"))
+        else:
+            self._waiting.append((future, most))
+        return future
+
+    def give_back(self, body: memoryview) -> None:
+        """Nobody looks at this response any more, nor at a part of it. Harmless twice, and where it is left out."""
+        buffer = self._lent.pop(id(body.obj), None)
+        if buffer is not None and len(self._free) < _KEPT:
+            self._free.append(buffer)
+
+    # ---- as a protocol
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._rest
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._have += nbytes
+        if self._have < self._size:
+            self._rest = self._rest[nbytes:]
+        elif self._reads_head:
+            size = int.from_bytes(self._head, "big", signed=True)
+            if not self._waiting or not 0 < size <= self._waiting[0][1]:
+                self._fail(ConnectionError(f"{size} bytes come that are no response to a request"))
+                return
+            self._reads_head = False
+            self._begin(self._memory(size), size)
+        else:
+            body = _view(self._buffer)[: self._size]
+            future, _ = self._waiting.popleft()
+            self._reads_head = True
+            self._begin(self._head, _SIZE_BYTES)
+            if not future.done():
+                future.set_result(body)
+            else:
+                self.give_back(body)
+
+    def _memory(self, size: int) -> Buffer:
+        if size < _POOLED_FROM:
+            return bytearray(size)
+        place = next((place for place, buffer in enumerate(self._free) if len(buffer) >= size), None)
+        if place is not None:
+            fitting = self._free.pop(place)
+        else:
+            if self._free:
+                self._free.pop(0)  # too small: the larger one takes its place
+            fitting = np.empty(size, np.uint8)  # the system gives memory as bytes come, not as they are announced
+        self._lent[id(fitting)] = fitting
+        if len(self._lent) > _KEPT:  # one that was not given back is not waited for
+            del self._lent[next(iter(self._lent))]
+        return fitting
+
+    def _fail(self, error: Exception) -> None:
+        self.is_over = True
+        while self._waiting:
+            future, _ = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)
+        self._free.clear()
+        self._lent.clear()
+        if self._transport is not None:
+            self._transport.close()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(exc if isinstance(exc, OSError) else ConnectionError("the source closed the connection"))
+        self._before.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._before.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._before.resume_writing()
+
+
+def _view(buffer: Buffer) -> memoryview:
+    return memoryview(buffer)  # type: ignore[arg-type]  # before 3.12 no type says that an array is a buffer
+
+
+# Bounds of the offsets and leader epochs in a source's answers: what lies outside is in no log.
+
+MAX_OFFSET = MAX_INT64 - 1
+"""A log that ends at 2^63-1 takes no record any more."""
+MAX_EPOCH = MAX_INT32 - 1
+"""Whoever takes the copy over writes with a higher one, which is an int32 too."""
+UNKNOWN = -1
+"""In place of an offset or an epoch that the source does not know."""
+
+
+class ImpossibleAnswer(KafkalogError):
+    """What the source says of a partition is true of no log."""
+
+
+def check_offset(what: str, offset: int, lowest: int = 0) -> int:
+    """The offset. Raises ImpossibleAnswer."""
+    if not lowest <= offset <= MAX_OFFSET:
+        raise ImpossibleAnswer(f"the source says that {what} is {offset}, expected {lowest} to 2^63-2")
+    return offset
+
+
+def check_epoch(what: str, epoch: int) -> int:
+    """The leader epoch, or UNKNOWN. Raises ImpossibleAnswer."""
+    if not UNKNOWN <= epoch <= MAX_EPOCH:
+        raise ImpossibleAnswer(f"the source says that {what} is {epoch}, expected {UNKNOWN} to 2^31-2")
+    return epoch
+
+
+def check_log_bounds(start: int, high_watermark: int) -> None:
+    """Raises ImpossibleAnswer. Both may be UNKNOWN."""
+    check_offset("its log start offset", start, UNKNOWN)
+    check_offset("its high watermark", high_watermark, UNKNOWN)
+    if start > high_watermark > UNKNOWN:
+        raise ImpossibleAnswer(
+            f"the source says that its log starts at {start}, above its high watermark {high_watermark}"
+        )
+
+
+def check_fetched(fetched: Fetched) -> None:
+    """All but the batches, of an answer without an error. Raises ImpossibleAnswer."""
+    check_log_bounds(fetched.log_start_offset, fetched.high_watermark)
+    if fetched.diverging is not None:
+        epoch, end_offset = fetched.diverging
+        check_epoch("the leader epoch after which the logs part", epoch)
+        check_offset("the end offset of that epoch", end_offset, UNKNOWN)

@@ -15,30 +15,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.mirror.backoff import Backoff
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.ends import find_ends
-from kafkalog_broker.mirror.mirror_file import check_source
-from kafkalog_broker.mirror.mirrored_topics import MirroredTopics
-from kafkalog_broker.mirror.node_fetcher import NodeFetcher
+from kafkalog_broker.mirror.mirror_file import MirroredTopics, check_source, is_same, is_wanted, plan_topics
+from kafkalog_broker.mirror.node_fetcher import Backoff, NodeFetcher, RateLimit
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
-from kafkalog_broker.mirror.rate_limit import RateLimit
-from kafkalog_broker.mirror.source import Address, Source
+from kafkalog_broker.mirror.source import Address, Source, find_ends
 from kafkalog_broker.mirror.source_connection import SourceUnreachable
-from kafkalog_broker.mirror.topic_plan import is_same, is_wanted, plan_topics
+from kafkalog_broker.protocol.client_codec import SourceCluster, SourceTopic
 from kafkalog_broker.protocol.fetch_client import Key
-from kafkalog_broker.protocol.source_calls import SourceCluster, SourceTopic
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_broker.turn import Turn
-from kafkalog_broker.workers import Workers
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.names import is_internal
+from kafkalog_spark.format.names import is_internal
 
 _log = logging.getLogger(__name__)
 

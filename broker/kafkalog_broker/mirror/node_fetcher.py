@@ -12,21 +12,49 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.mirror.answer_bounds import ImpossibleAnswer, check_fetched
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.fetch_outcome import SESSION_ERRORS, Outcome, error_code, error_text, outcome_of
-from kafkalog_broker.mirror.fetch_session import ClientSession
+from kafkalog_broker.mirror.fetch_session import (
+    SESSION_ERRORS,
+    ClientSession,
+    ImpossibleAnswer,
+    Outcome,
+    check_fetched,
+    error_code,
+    error_text,
+    outcome_of,
+)
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
-from kafkalog_broker.mirror.rate_limit import RateLimit
+from kafkalog_broker.mirror.source import end_of_epoch, log_bounds
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
-from kafkalog_broker.mirror.source_questions import end_of_epoch, log_bounds
 from kafkalog_broker.protocol.fetch_client import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, FetchCall, Fetched, Key
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
-from kafkalog_broker.workers import Workers
 from kafkalog_spark.errors import KafkalogError, printable
-from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
+
+# --max-bytes-per-second.
+
+
+class RateLimit:
+    """Shared by all connections of a mirror. bytes_per_second: None without a limit. Times in s, of one clock."""
+
+    def __init__(self, bytes_per_second: int | None) -> None:
+        self._rate = bytes_per_second
+        self._free_at = 0.0
+
+    def bound(self, max_bytes: int) -> int:
+        """How much to ask for at once: what comes in a second, so that the rate is not a row of bursts."""
+        return max_bytes if self._rate is None else max(min(max_bytes, self._rate), 1)
+
+    def took(self, size: int, now: float) -> float:
+        """So many bytes came: for how long to ask for nothing."""
+        if self._rate is None:
+            return 0.0
+        self._free_at = max(self._free_at, now) + size / self._rate
+        return self._free_at - now
+
 
 _log = logging.getLogger(__name__)
 
@@ -292,3 +320,27 @@ def _check_all(records: list[memoryview]) -> list[Window | Exception]:
         except Exception as error:  # noqa: BLE001 - handed on
             found.append(error)
     return found
+
+
+# Exponential backoff: how long to leave alone what failed.
+
+
+class Backoff:
+    """Pauses from first_ms on, twice as long each time, up to most_ms. until_ms: when the last one ends. Times in ms of
+    one monotonic clock."""
+
+    def __init__(self, first_ms: int, most_ms: int) -> None:
+        self.until_ms = 0
+        self._first_ms = first_ms
+        self._most_ms = most_ms
+        self._pause_ms = 0
+
+    def failed(self, now_ms: int) -> int:
+        """It failed again: the pause from now on."""
+        self._pause_ms = min(self._pause_ms * 2, self._most_ms) or self._first_ms
+        self.until_ms = now_ms + self._pause_ms
+        return self._pause_ms
+
+    def worked(self) -> None:
+        """The next pause is a short one again."""
+        self._pause_ms = 0

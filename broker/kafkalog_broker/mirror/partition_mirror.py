@@ -8,14 +8,14 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.fetch_client import FetchFrom, Key
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.workers import Workers
-from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)

@@ -7,16 +7,16 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.mirror.command import summary
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
 from kafkalog_broker.mirror.mirror_file import check_is_mirror, keep_own_groups
-from kafkalog_broker.mirror.progress import summary
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.workers import Workers
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.names import is_internal
+from kafkalog_spark.format.names import is_internal
 
 _log = logging.getLogger(__name__)
 

@@ -3,13 +3,103 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.client_properties import ClientSettings
+from kafkalog_broker.mirror.fetch_session import (
+    UNKNOWN,
+    ImpossibleAnswer,
+    Outcome,
+    check_epoch,
+    check_log_bounds,
+    check_offset,
+    error_code,
+    error_text,
+    outcome_of_error,
+)
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
-from kafkalog_broker.mirror.source_questions import ask_metadata
-from kafkalog_broker.protocol.source_calls import SourceCluster
+from kafkalog_broker.protocol.client_codec import (
+    EARLIEST,
+    LATEST,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    Asked,
+    SourceCluster,
+    SourceTopic,
+    epoch_ends_body,
+    list_offsets_body,
+    metadata_body,
+    read_epoch_ends,
+    read_list_offsets,
+    read_metadata,
+)
+from kafkalog_broker.protocol.fetch_client import Key
 from kafkalog_spark.errors import OptionError
+
+# What a mirror asks a leader besides its batches.
+
+_NOT_ANSWERED = Asked(ErrorCode.unknown_server_error.value, UNKNOWN)
+
+
+async def ask_metadata(connection: SourceConnection) -> SourceCluster:
+    """All topics. Raises SourceUnreachable."""
+    version = _version(connection, METADATA)
+    return await connection.call(METADATA, version, metadata_body(version), read_metadata)
+
+
+async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
+    """EARLIEST or LATEST of partitions that the node leads, each of `keys`. Raises as ask_metadata."""
+    version = _version(connection, LIST_OFFSETS)
+    body = list_offsets_body(keys, timestamp, version)
+    found = await connection.call(LIST_OFFSETS, version, body, read_list_offsets)
+    return {key: found.get(key, _NOT_ANSWERED) for key in keys}
+
+
+async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
+    """(log start offset, high watermark) of a partition at its leader. Raises as ask_metadata, BrokerError,
+    ImpossibleAnswer."""
+    start, high_watermark = [
+        answered_offset((await ask_offsets(connection, [key], timestamp))[key]) for timestamp in (EARLIEST, LATEST)
+    ]
+    check_log_bounds(start, high_watermark)
+    return start, high_watermark
+
+
+def answered_offset(asked: Asked) -> int:
+    """Raises BrokerError, ImpossibleAnswer."""
+    if asked.error:
+        code = error_code(asked.error) or ErrorCode.unknown_server_error
+        raise BrokerError(code, f"the source answers ListOffsets with {error_text(asked.error)}")
+    return check_offset("one of its offsets", asked.offset)
+
+
+async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
+    """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises as
+    ask_metadata, ImpossibleAnswer."""
+    version = connection.version(OFFSET_FOR_LEADER_EPOCH)
+    if version is None:
+        return None
+    body = epoch_ends_body({key: epoch}, version)
+    asked = (await connection.call(OFFSET_FOR_LEADER_EPOCH, version, body, read_epoch_ends)).get(key)
+    if asked is None or asked.error:
+        return None
+    check_epoch("the leader epoch that was asked for", asked.epoch)
+    check_offset("the end of a leader epoch", asked.offset, UNKNOWN)
+    return asked
+
+
+def _version(connection: SourceConnection, api_key: int) -> int:
+    version = connection.version(api_key)
+    if version is None:
+        raise SourceUnreachable(
+            f"{connection.address} serves no version of API {api_key} that a mirror speaks",
+            hint="the source must be Kafka 0.11 or newer",
+        )
+    return version
+
 
 _DEFAULT_PORT = 9092
 Address = tuple[str, int]
@@ -74,3 +164,38 @@ class Source:
     async def aclose(self) -> None:
         if self._connection is not None:
             await self._connection.aclose()
+
+
+# Ends of the source's logs at one moment: what a mirror with --once is to reach.
+
+_log = logging.getLogger(__name__)
+
+
+async def find_ends(
+    source: Source, cluster: SourceCluster, topics: Mapping[str, SourceTopic]
+) -> tuple[dict[Key, int], dict[str, str]] | None:
+    """The high watermarks there are now, and why there is none, by the partition's name; None while a partition has no
+    leader, or one that is not ready. Raises SourceUnreachable."""
+    ends: dict[Key, int] = {}
+    failed: dict[str, str] = {}
+    by_leader: dict[int, list[Key]] = {}
+    for name, topic in topics.items():
+        for partition, place in topic.partitions.items():
+            by_leader.setdefault(place.leader, []).append((name, partition))
+    for node, keys in by_leader.items():
+        if node not in cluster.nodes:
+            return None
+        connection = await source.connect(cluster.nodes[node])
+        try:
+            answered = await ask_offsets(connection, keys, LATEST)
+        finally:
+            await connection.aclose()
+        for key, asked in answered.items():
+            try:
+                ends[key] = answered_offset(asked)
+            except (BrokerError, ImpossibleAnswer) as error:
+                _log.warning("%s-%d: %s", *key, error)
+                if outcome_of_error(asked.error) is Outcome.ASK_AGAIN:
+                    return None
+                failed["{}-{}".format(*key)] = str(error)
+    return ends, failed

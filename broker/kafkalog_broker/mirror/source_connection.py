@@ -13,7 +13,8 @@ from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.response_frames import MAX_RESPONSE, ResponseFrames
+from kafkalog_broker.mirror.fetch_session import MAX_RESPONSE, ResponseFrames
+from kafkalog_broker.protocol.client_codec import VERSIONS, is_flexible
 from kafkalog_broker.protocol.fetch_client import (
     FETCH,
     MAX_VERSION,
@@ -23,9 +24,8 @@ from kafkalog_broker.protocol.fetch_client import (
     decode_fetch,
     encode_fetch,
 )
-from kafkalog_broker.protocol.source_calls import VERSIONS, is_flexible
-from kafkalog_broker.protocol.wire import skip_tagged_fields
-from kafkalog_broker.security.scram import MIN_ITERATIONS
+from kafkalog_broker.protocol.frames import skip_tagged_fields
+from kafkalog_broker.security.sasl import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, printable
 
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what fails there is said here, and what is done about it

@@ -13,18 +13,79 @@ In this order, so that a crash at any moment leaves something that this can be d
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.log_config import internal_topic_configs
+from kafkalog_broker.coordinator.coordinator_log import TransactionsTopic
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.mirror_file import detach, is_mirror
-from kafkalog_broker.mirror.takeover_record import Taken, TakeoverRecord, read_record, write_record
+from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_spark.log.format.layout import MAX_INT32
+from kafkalog_broker.transactions.transaction_table import load
+from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format.atomic_file import read_state, replace_file
+from kafkalog_spark.format.layout import MAX_INT32
+
+# The file that says what became of a mirror when a broker took it over: `kafkalog.mirror.takeover.json`.
+#
+#     {"version": 0, "done": true, "partitions": [
+#       {"topic": "orders", "partition": 0, "log_end_offset": 90, "cut_end": 120, "leader_epoch": 4}]}
+#
+# Offsets log_end_offset to cut_end - 1 of the source were cut off here; nothing was where both are the same. Whoever
+# goes back to the source begins there. leader_epoch: what this broker writes with.
+
+TAKEOVER_FILE = "kafkalog.mirror.takeover.json"
+VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A partition: its log ends at log_end_offset now, and did at cut_end."""
+
+    topic: str
+    partition: int
+    log_end_offset: int
+    cut_end: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeoverRecord:
+    """is_done: nothing is left to be done."""
+
+    partitions: tuple[Taken, ...]
+    is_done: bool
+
+
+def read_record(directory: Path) -> TakeoverRecord | None:
+    """None where there is none. Raises CorruptFile, UnsupportedFormat, OSError."""
+    return read_state(directory / TAKEOVER_FILE, _parse)
+
+
+def write_record(directory: Path, record: TakeoverRecord) -> None:
+    """On disk on return. Raises OSError."""
+    content = {"version": VERSION, "done": record.is_done, "partitions": [asdict(one) for one in record.partitions]}
+    replace_file(directory / TAKEOVER_FILE, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def _parse(data: bytes) -> TakeoverRecord:
+    try:
+        content = json.loads(data)
+        version = content["version"]
+        if version != VERSION:
+            raise UnsupportedFormat(f"version {version} of {TAKEOVER_FILE}, only {VERSION} is known")
+        return TakeoverRecord(tuple(Taken(**one) for one in content["partitions"]), bool(content["done"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(f"expected a JSON object with version, done and partitions: {error}") from None
+
 
 _log = logging.getLogger(__name__)
 
@@ -95,3 +156,34 @@ def _log_of(logs: LogManager, topic: str, partition: int) -> Log | None:
     except BrokerError as error:
         _log.error("%s-%d is left as the mirror has it: %s", topic, partition, error)
         return None
+
+
+# All mirrors in the directories of a broker become its own, and what that means for its producer ids; the same of
+# directories that Kafka has written.
+
+_logger = logging.getLogger(__name__)
+
+
+def take_mirrors_over(
+    directories: Sequence[Path],
+    config: BrokerConfig,
+    logs: LogManager,
+    topics: TopicRegistry,
+    log: Callable[[str, int], Log],
+    clock: Clock,
+    producer_ids: ProducerIds,
+) -> None:
+    """Nothing where there is no mirror, and producer ids were counted here before. It blocks. Raises what `take_over`
+    raises."""
+    internal = internal_topic_configs(config)
+    taken = [take_over(path, logs, topics, internal) for path in directories]
+    if producer_ids.were_known and not any(taken):
+        return
+    state = TransactionsTopic(config, topics, log, clock)
+    for partition in state.owned():  # those that have written nothing are in no other log
+        try:
+            known = [transaction.producer_id for transaction in load(state.scan(partition)).values()]
+        except KafkalogError as error:
+            _logger.warning("%s-%d cannot be read, producer ids in it are not known: %s", state.name, partition, error)
+        else:
+            producer_ids.stay_above(largest_given(known))

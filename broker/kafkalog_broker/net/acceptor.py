@@ -10,12 +10,124 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import socket
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from kafkalog_broker.log_rate import LogRate
-from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import Source
+from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.tls_transport import TlsTransport
+from kafkalog_broker.runtime.process import LogRate
+
+# Bounds on connections, in Kafka's property names.
+
+UNLIMITED = 2**31 - 1
+"""Kafka's default of properties that limit connections."""
+
+FILES_FOR_LOGS = 0.25
+"""The share of open files that connections leave to segments and everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """`max_connections` counts over all listeners. A buffer size of -1 leaves it to the operating system."""
+
+    max_request_bytes: int = 100 << 20  # socket.request.max.bytes
+    queued_max_request_bytes: int = -1  # queued.max.request.bytes, -1: no limit
+    max_connections: int = UNLIMITED  # max.connections
+    max_connections_per_ip: int = UNLIMITED  # max.connections.per.ip
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = UNLIMITED  # max.connection.creation.rate, per second
+    max_idle_ms: int = 600_000  # connections.max.idle.ms, negative: no limit
+    backlog: int = 50  # socket.listen.backlog.size
+    send_buffer_bytes: int = -1  # socket.send.buffer.bytes
+    receive_buffer_bytes: int = -1  # socket.receive.buffer.bytes
+
+
+class CreationRate:
+    """When new connections may begin under max.connection.creation.rate.
+
+    Those of one second come at once; what comes faster waits its turn. With Kafka it is the acceptor that waits, and
+    connections in the socket's backlog (ConnectionQuotas); so no more than a backlog waits here.
+    """
+
+    def __init__(self) -> None:
+        self._last_turn = 0.0  # in the clock of the caller
+
+    def wait_s(self, rate: int, backlog: int, now_s: float) -> float | None:
+        """How long a connection that comes now has to wait; None, and it takes no turn, when `backlog` of them wait.
+
+        rate: connections a second, at least 1.
+        """
+        if rate >= UNLIMITED:
+            return 0.0
+        turn = max(self._last_turn, now_s - 1.0) + 1.0 / rate
+        wait = turn - now_s
+        if wait * rate > max(backlog, 1):
+            return None
+        self._last_turn = turn
+        return max(0.0, wait)
+
+
+def raise_open_files_limit() -> int:
+    """Allow this process as many open files as the system lets it have, and return that number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):  # the system allows less than it says (macOS): what there is must do
+            return soft
+    return hard
+
+
+def connections_within(open_files: int, configured: int) -> int:
+    """max.connections as configured, or less, so that connections cannot take all open files from the logs.
+
+    Without this bound, a flood of connections makes opening a segment fail, which takes a log directory offline.
+    """
+    if open_files == resource.RLIM_INFINITY:
+        return configured
+    return max(1, min(configured, int(open_files * (1 - FILES_FOR_LOGS))))
+
+
+def network_limits(config: BrokerConfig, open_files: int) -> NetworkLimits:
+    """What the configuration says, and `open_files`, how many files this process may open, allows."""
+    return NetworkLimits(
+        max_request_bytes=config.socket_request_max_bytes,
+        queued_max_request_bytes=config.queued_max_request_bytes,
+        max_connections=connections_within(open_files, config.max_connections),
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connection_creation_rate=config.max_connection_creation_rate,
+        max_idle_ms=config.connections_max_idle_ms,
+        backlog=_backlog(config),
+        max_connections_per_ip_overrides=_per_ip(config.max_connections_per_ip_overrides),
+        send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        receive_buffer_bytes=_buffer(config, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+    )
+
+
+def _backlog(config: BrokerConfig) -> int:
+    """As many as the system allows where nobody chose a number. Kafka has a thread that does nothing but accept, so its
+    default of 50 is never full; here a burst of connections waits for a round of the event loop, and one that finds the
+    backlog full tries again after a second."""
+    chosen = any(layer[2] is not Source.DEFAULT for layer in config.sources("socket.listen.backlog.size"))
+    return config.socket_listen_backlog_size if chosen else max(socket.SOMAXCONN, config.socket_listen_backlog_size)
+
+
+def _buffer(config: BrokerConfig, name: str, size: int) -> int:
+    """A socket buffer's size where somebody chose one; Kafka's default of 100 kB would switch off what Linux does by
+    itself, which is faster."""
+    return size if any(layer[2] is not Source.DEFAULT for layer in config.sources(name)) else -1
+
+
+def _per_ip(text: str) -> dict[str, int]:
+    """max.connections.per.ip.overrides: `host:number,...`."""
+    pairs = (item.rpartition(":") for item in text.split(",") if item.strip())
+    return {host.strip(): int(number) for host, _, number in pairs}
+
 
 ACCEPTED_A_ROUND = 8
 """Connections that one listener takes in a round of the loop: some 2 ms with the first request of each."""
@@ -129,3 +241,85 @@ def bind(host: str, port: int, limits: NetworkLimits) -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+# Which connections may open: bounded in all, for each address, and by how fast they come.
+
+_logger = logging.getLogger(__name__)
+
+WAITING = 1000
+"""Refused connections that are kept for a while, so that trying again at once does not pay: each is an open file."""
+
+
+class Admission:
+    """`open`: the connections that were admitted and have not ended. clock: seconds.
+
+    `limits` may be replaced; what is open stays.
+    """
+
+    def __init__(
+        self, limits: NetworkLimits, clock: Callable[[], float], ip_wait_ms: Callable[[str], int] = lambda ip: 0
+    ) -> None:
+        """ip_wait_ms: told of a connection from an address; what connection_creation_rate has it wait, unserved, until
+        it is closed."""
+        self.limits = limits
+        self.open: set[Connection] = set()
+        self.waiting: set[Connection] = set()
+        """Those that are refused, and closed a while later."""
+        self.stopped = False
+        """Nobody is admitted any more."""
+        self.admitted = self.refused = 0
+        """Connections so far."""
+        self._clock = clock
+        self._ip_wait_ms = ip_wait_ms
+        self._per_ip: Counter[str] = Counter()
+        self._creation_rate = CreationRate()
+        self._refusing: set[str] = set()  # reasons that have been logged and still hold
+
+    def admit(self, connection: Connection) -> str | None:
+        """Count a new connection; the reason when there is no room for it. Each reason is logged once until it ends."""
+        host = connection.info.host
+        limits = self.limits
+        allowed = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
+        reason = None
+        if self.stopped:
+            reason = "the broker is stopping"
+        elif len(self.open) >= limits.max_connections:
+            reason = f"max.connections={limits.max_connections} are open"
+        elif self._per_ip[host] >= allowed:
+            reason = f"max.connections.per.ip={allowed} are open from {host}"
+        elif wait_ms := self._ip_wait_ms(host):
+            reason = f"more come from {host} than its quota connection_creation_rate allows"
+            if len(self.waiting) < WAITING:
+                connection.turn_in_s = wait_ms / 1000
+                self.waiting.add(connection)
+        elif (turn_in_s := self._turn_in_s()) is None:
+            reason = f"more than max.connection.creation.rate={limits.max_connection_creation_rate} come"
+        else:
+            connection.turn_in_s = turn_in_s
+        if reason is None:
+            self.admitted += 1
+            self.open.add(connection)
+            self._per_ip[host] += 1
+            return None
+        self.refused += 1
+        if reason not in self._refusing:
+            self._refusing.add(reason)
+            _logger.warning("connection %s refused: %s; the same for others until one ends", connection.info, reason)
+        return reason
+
+    def gone(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self.waiting.discard(connection)
+        if connection in self.open:
+            self.open.discard(connection)
+            host = connection.info.host
+            self._per_ip[host] -= 1
+            if not self._per_ip[host]:
+                del self._per_ip[host]
+            if self._refusing:
+                self._refusing.clear()
+
+    def _turn_in_s(self) -> float | None:
+        rate = self.limits.max_connection_creation_rate
+        return self._creation_rate.wait_s(rate, self.limits.backlog, self._clock()) if rate else None

@@ -25,7 +25,7 @@ from kafkalog_broker.protocol.codec import (
 from kafkalog_broker.protocol.frames import PRODUCE
 from kafkalog_broker.protocol.request_steps import given_up
 from kafkalog_broker.protocol.response_steps import is_large
-from kafkalog_broker.turn import in_turns
+from kafkalog_broker.runtime.turn import in_turns
 
 _logger = logging.getLogger(__name__)
 

@@ -10,27 +10,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkalog_broker.log_rate import LogRate
-from kafkalog_broker.net.acceptor import Acceptor, bind
-from kafkalog_broker.net.admission import Admission
-from kafkalog_broker.net.connection import Connection, Shared
+from kafkalog_broker.net.acceptor import Acceptor, Admission, NetworkLimits, bind
+from kafkalog_broker.net.connection import Connection, Shared, UnreadResponses
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.large_requests import ReadTurns, Rounds
 from kafkalog_broker.net.loop_watch import LoopWatch
-from kafkalog_broker.net.read_turns import ReadTurns
-from kafkalog_broker.net.response_stream import SendBuffer
-from kafkalog_broker.net.rounds import Rounds
+from kafkalog_broker.net.response_writer import SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
-from kafkalog_broker.net.tls_transport import TlsTransport
-from kafkalog_broker.net.tls_turns import TlsTurns
-from kafkalog_broker.net.unread import UnreadResponses
-from kafkalog_broker.protocol.frames import receive_buffer
-from kafkalog_broker.protocol.memory_pool import MemoryPool
-from kafkalog_broker.turn import line
+from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns
+from kafkalog_broker.protocol.frames import MemoryPool, receive_buffer
+from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.runtime.turn import line
 from kafkalog_spark.errors import KafkalogError
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.listener_tls import ListenerTls
+    from kafkalog_broker.security.tls_context import ListenerTls
 
 _logger = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from kafkalog_broker.net.read_turns import ReadTurns
-from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, PRODUCE, FrameAssembler
-from kafkalog_broker.protocol.memory_pool import MemoryPool
+from kafkalog_broker.net.large_requests import ReadTurns
+from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, PRODUCE, FrameAssembler, MemoryPool
 
 READ_AHEAD_BYTES = 64 << 10
 """Small pipelined requests are read many at a time; of large ones, one waits while one is handled."""

@@ -16,15 +16,212 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kafkalog_broker.net.tls_peer import Peer, name_of, reason
-from kafkalog_broker.net.tls_records import PIECE_BYTES, TlsRecords
-from kafkalog_broker.net.tls_turns import TlsTurns
-from kafkalog_broker.security.refusal import NotAuthenticated
+from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
+from kafkalog_broker.security.sasl import NotAuthenticated
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.listener_tls import ListenerTls
+    from kafkalog_broker.security.tls_context import ListenerTls
+
+
+# What a connection is to the transport with TLS, where it comes from, and in words why its handshake failed.
+
+
+class Peer(Protocol):
+    """What a connection is to this transport (`connection.Connection`)."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+    def buffer_updated(self, nbytes: int) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def secured(self, principal: str) -> None: ...
+    def not_secured(self, why: str) -> None: ...
+
+
+def name_of(ask: Callable[[], Any]) -> Any:
+    """None for a peer that has gone already."""
+    try:
+        return ask()
+    except OSError:
+        return None
+
+
+def reason(error: Exception) -> str:
+    """Why a handshake failed, in one line for the log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        text = (error.reason or str(error)).lower().replace("_", " ")
+        plain = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "BAD_RECORD_TYPE")
+        hint = ": it may speak without TLS (security.protocol)" if plain else ""
+        return f"its TLS handshake failed: {text}{hint}"
+    if isinstance(error, NotAuthenticated):
+        return str(error)
+    return f"its TLS handshake failed: {error}"
+
+
+# TLS of one connection on bytes alone: records that came go in, records to be sent come out. No socket, no clock.
+#
+# OpenSSL on a socket asks the system twice for each record, for its head and for its body, and librdkafka makes a
+# record of each message of a kilobyte: 370,000 calls for 250 MB. Here many records come with one call.
+
+PIECE_BYTES = 32 << 10
+"""What goes into OpenSSL's memory at once, encrypted or to be encrypted. It is kept as long as the connection is, so
+this bounds what a connection holds that once was busy: 40 kB for each direction."""
+
+RECORDS_AT_ONCE = 1024
+"""Records may hold one byte each: so many are decrypted in one step, which takes 2 ms."""
+
+
+class TlsRecords:
+    """The broker's side of one connection. Errors are those of `ssl`."""
+
+    __slots__ = ("_in", "_out", "_read", "closed", "more", "tls")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._read = self.tls.read
+        self.more = False
+        """Whether what came may hold another whole record."""
+        self.closed = False
+        """Nothing more can be read: the peer has said so, or its bytes have ended."""
+
+    def received(self, data: memoryview) -> None:
+        """The peer has sent these bytes, at most PIECE_BYTES of them."""
+        self._in.write(data)
+        self.more = True
+
+    def ended(self) -> None:
+        """The peer sends nothing more."""
+        self._in.write_eof()
+        self.more = True
+
+    def handshake(self) -> bytes | None:
+        """Go on with what has come. Raises ssl.SSLWantReadError where more has to come; else the peer's certificate
+        (DER), None without one."""
+        self.tls.do_handshake()
+        self.more = bool(self._in.pending)
+        return self.tls.getpeercert(binary_form=True)
+
+    def read(self, into: memoryview) -> int:
+        """Decrypt what has come, as much as has room, at most RECORDS_AT_ONCE records; how many bytes there are now.
+        `more`: call it again."""
+        read, came, filled, size = self._read, self._in, 0, len(into)
+        try:
+            for _ in range(RECORDS_AT_ONCE):
+                count: int = read(size - filled, into[filled:])  # type: ignore[arg-type, assignment]  # any buffer
+                if not count:
+                    self.closed = True
+                    break
+                filled += count
+                if filled == size:
+                    self.more = bool(came.pending or self.tls.pending())
+                    return filled
+                if not came.pending and not came.eof:
+                    break
+            else:
+                return filled
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLEOFError:  # without a goodbye, as many clients end
+            self.closed = True
+        self.more = False
+        return filled
+
+    def write(self, data: memoryview) -> None:
+        """Encrypt at most PIECE_BYTES."""
+        self.tls.write(data)
+
+    def goodbye(self) -> None:
+        """Nothing more is written: the peer is to know that nothing is cut."""
+        try:
+            self.tls.unwrap()
+        except (OSError, ValueError):
+            pass  # it is written, and the peer's own is not waited for
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What `to_send` has not given out yet."""
+        return self._out.pending
+
+    def to_send(self) -> bytes:
+        """Records for the peer, also alerts and what the handshake says."""
+        return self._out.read()
+
+
+# What TLS may take of one round of the event loop, over all connections.
+#
+# A handshake is a millisecond of arithmetic with an RSA key of 2,048 bits: of 200 clients that come back together,
+# each takes a step when it is its turn, and requests of others are served between two rounds. What is written is
+# bounded likewise, since encryption of what many consumers read at once is work too.
+
+HANDSHAKES_S = 0.002
+"""Time for steps of handshakes in one round; one step is always taken."""
+
+WRITTEN_BYTES = 4 << 20
+"""What all connections encrypt in one round: 2 to 4 ms."""
+
+
+class TlsTurns:
+    """For one event loop, in its thread. clock: seconds. watch: where it is noted how long handshakes held the loop.
+    done, failed: handshakes so far."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = perf_counter,
+        watch: LoopWatch | None = None,
+    ) -> None:
+        self._loop, self._clock, self._watch = loop, clock, watch
+        self.done = self.failed = 0
+        self.received = memoryview(bytearray(PIECE_BYTES))
+        """Where encrypted bytes are received, one connection after the other."""
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._left_bytes = WRITTEN_BYTES
+        self._moving = False  # `_next_round` is called in the loop's next round
+
+    def handshake(self, step: Callable[[], None]) -> None:
+        """Call `step` in a later round, after those that came before it."""
+        self._waiting.append(step)
+        self._move()
+
+    def written(self, count: int) -> bool:
+        """So many bytes are about to be encrypted; False when that has to wait for another round."""
+        if self._left_bytes <= 0:
+            return False
+        self._left_bytes -= count
+        self._move()
+        return True
+
+    def held(self, what: str, seconds: float) -> None:
+        """TLS has held the loop for so long."""
+        if seconds > NOTED_S and self._watch is not None:
+            self._watch.note_named(what, seconds)
+
+    def _move(self) -> None:
+        if not self._moving:
+            self._moving = True
+            self._loop.call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._moving = False
+        self._left_bytes = WRITTEN_BYTES
+        if not self._waiting:
+            return
+        began = self._clock()
+        now, end = began, began + HANDSHAKES_S
+        while self._waiting and now < end:
+            self._waiting.popleft()()
+            now = self._clock()
+        self.held("TLS handshakes", now - began)
+        if self._waiting:
+            self._move()
+
 
 HANDSHAKE_S = 30.0
 """A handshake takes three messages; a client that is cut off in the middle holds a socket no longer than this. Kafka

@@ -19,10 +19,13 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
+from kio.serial import entity_reader
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field, get_schema_field_type, is_optional
+from kio.serial._parse import get_reader
+from kio.serial.errors import SerialError
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.wire import read_uvarint
+from kafkalog_broker.protocol.frames import read_uvarint, uvarint
 
 Body = bytes | memoryview
 Skip = Callable[[Body, int], int]
@@ -209,3 +212,109 @@ def _short_skip(data: Body, position: int) -> int:
 def _long_skip(data: Body, position: int) -> int:
     (length,) = _I32.unpack_from(data, position)
     return position + _I32.size + max(int(length), 0)
+
+
+# Tagged fields (KIP-482): a count, then tag, size and value of each, in rising order of tags.
+#
+# A peer may send tags that are not known here, and they must be passed over. kio refuses them, so a request that it
+# refuses is rewritten without them and read again. That happens only when a newer client sends a newer field.
+
+
+def without_unknown_tags(data: Body, position: int, entity: type[Any]) -> bytes:
+    """A copy of the encoded `entity` at `position` that has only tags which kio's class knows."""
+    out: list[Body] = []
+    _copy_entity(data, position, entity, out)
+    return b"".join(out)
+
+
+def _copy_entity(data: Body, position: int, entity: type[Any], out: list[Body]) -> int:
+    tagged = {}
+    for field in dataclasses.fields(entity):
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = field
+        else:
+            position = _copy_field(data, position, field, entity.__flexible__, is_optional(field), out)
+    if not entity.__flexible__:
+        return position
+    count, position = read_uvarint(data, position)
+    kept: list[Body] = []
+    known = 0
+    for _ in range(count):
+        tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        end = position + size
+        if end > len(data):
+            raise MalformedRequest(f"tagged field {tag} of {size} bytes ends past the request of {len(data)} bytes")
+        if tag in tagged:
+            value: list[Body] = []
+            # The value of a tagged field is never null by itself: the tag is there or not (see kio's get_field_writer).
+            if _copy_field(data, position, tagged[tag], True, False, value) != end:
+                raise MalformedRequest(f"tagged field {tag} does not fill its {size} bytes")
+            known += 1
+            kept += [uvarint(tag), uvarint(sum(map(len, value))), *value]
+        position = end
+    out += [uvarint(known), *kept]
+    return position
+
+
+def _copy_field(
+    data: Body, position: int, field: dataclasses.Field[Any], flexible: bool, nullable: bool, out: list[Body]
+) -> int:
+    kind = classify_field(field)
+    if isinstance(kind, EntityField):
+        if nullable:  # a nullable struct (KIP-893): one byte says whether it is there
+            out.append(bytes(data[position : position + 1]))
+            position += 1
+            if out[-1][0] == NULL_STRUCT:
+                return position
+        return _copy_entity(data, position, kind.type_, out)
+    if not kind.is_array:
+        return _copy_primitive(data, position, field, flexible, nullable, out)
+    start = position
+    if flexible:
+        count, position = read_uvarint(data, position)
+        count -= 1
+    else:
+        count = int.from_bytes(data[position : position + 4], "big", signed=True)
+        position += 4
+    out.append(data[start:position])
+    for _ in range(count):
+        if position >= len(data):
+            raise MalformedRequest(f"an array of {count} elements ends past the request of {len(data)} bytes")
+        if isinstance(kind, EntityTupleField):
+            position = _copy_entity(data, position, kind.type_, out)
+        else:
+            position = _copy_primitive(data, position, field, flexible, False, out)
+    return position
+
+
+def _copy_primitive(
+    data: Body, position: int, field: dataclasses.Field[Any], flexible: bool, nullable: bool, out: list[Body]
+) -> int:
+    _, size = get_reader(get_schema_field_type(field), flexible, nullable)(data, position)
+    out.append(data[position : position + size])
+    return position + size
+
+
+# Parser of one of kio's entities that trusts nothing of the bytes: of requests as the broker reads them, and of
+# responses as clients of other brokers do.
+
+# kio raises KeyError for an unknown tagged field, ValueError for bad varints and unknown enum values, OverflowError for
+# durations and dates that Python cannot hold, and its own SerialError for the rest.
+DAMAGE = (MalformedRequest, SerialError, ValueError, KeyError, OverflowError, IndexError, struct.error)
+
+
+def entity_parser(entity: type[Any]) -> Callable[[Body, int], Any]:
+    """(bytes, position) to the entity that begins there. Array lengths are held against the bytes that are left before
+    kio makes room for them, and unknown tagged fields are passed over (KIP-482). It raises one of DAMAGE."""
+    read, check = entity_reader(entity), array_check(entity)
+
+    def parse(data: Body, position: int) -> Any:
+        if check is not None:
+            check(data, position)
+        try:
+            return read(data, position)[0]
+        except KeyError:
+            return read(without_unknown_tags(data, position, entity), 0)[0]
+
+    return parse

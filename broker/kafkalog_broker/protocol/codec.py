@@ -11,6 +11,8 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,15 +20,16 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
+from kio.static.primitive import i32Timedelta
 
 from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, registry
-from kafkalog_broker.protocol.entity_parser import DAMAGE, Body, entity_parser
+from kafkalog_broker.protocol.array_lengths import DAMAGE, Body, entity_parser
+from kafkalog_broker.protocol.frames import skip_tagged_fields
 from kafkalog_broker.protocol.guide_schemas import message_class
 from kafkalog_broker.protocol.produce_request import parse_in_steps, parse_one_batch, parse_produce_request
 from kafkalog_broker.protocol.request_steps import prepare_reading, read_in_steps
 from kafkalog_broker.protocol.response_steps import prepare_writing, write_in_steps
-from kafkalog_broker.protocol.wire import skip_tagged_fields
 
 __all__ = [
     "API_VERSIONS",
@@ -278,3 +281,33 @@ def _request_codec(api_key: int, version: int) -> _RequestCodec:
 def _response_codec(api_key: int, version: int) -> _ResponseCodec:
     entity: Any = response_class(api_key, version)
     return _ResponseCodec(entity, entity_writer(entity), entity.__header_schema__.__version__ >= 1)
+
+
+# throttle_time_ms put into a response that is made already.
+
+_I32 = struct.Struct(">i")
+_FIRST_VERSION = {0: 1, 1: 1, 3: 3, 9: 3, 32: 1, 65: 0}
+"""Of APIs whose answers are written by hand: the first version that has the field."""
+_PRODUCE = 0
+_PRODUCE_FLEXIBLE = 9
+
+
+def with_throttle_time(request: Request, response: Any, throttle_ms: int) -> Any:
+    """The same response, a kio entity or Encoded; as it is where its version has no such field. throttle_ms: below
+    2**31, as quotas/rates.py has it."""
+    if not isinstance(response, Encoded):
+        if not hasattr(response, "throttle_time"):
+            return response
+        return replace(response, throttle_time=i32Timedelta.parse(timedelta(milliseconds=throttle_ms)))
+    first = _FIRST_VERSION.get(request.api_key)
+    if first is None or request.version < first:
+        return response
+    field = _I32.pack(throttle_ms)
+    if request.api_key == _PRODUCE:  # at the end, before the tagged fields, of which there are none
+        after = 1 if request.version >= _PRODUCE_FLEXIBLE else 0
+        body = bytearray(response[-1])
+        body[len(body) - 4 - after : len(body) - after] = field
+        return Encoded([*response[:-1], bytes(body)])
+    body = bytearray(response[0])
+    body[:4] = field
+    return Encoded([bytes(body), *response[1:]])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.protocol.api_registry import Encoded
-from kafkalog_broker.protocol.wire import compact_string, legacy_count, legacy_string, uvarint
+from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string, uvarint
 
 FIRST_VERSION_WITH_DOCUMENTATION = 3
 FIRST_FLEXIBLE_VERSION = 4

@@ -12,11 +12,136 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.memory_pool import MemoryPool
+
+# What the flexible versions of the protocol (KIP-482) are made of: varints and tagged fields.
+
+MAX_VARINT_BYTES = 5  # 32 bits, 7 a byte
+
+
+def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint: (value, position after it). MalformedRequest where it is cut short or above 32 bits."""
+    try:
+        byte = data[position]
+        if byte < 0x80:
+            return byte, position + 1
+        value = byte & 0x7F
+        shift = 7
+        for at in range(position + 1, position + MAX_VARINT_BYTES):
+            byte = data[at]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> 32:
+                    break
+                return value, at + 1
+            shift += 7
+    except IndexError:
+        raise MalformedRequest(f"the request ends inside a varint at byte {position} of {len(data)}") from None
+    raise MalformedRequest(f"the varint at byte {position} has more than 32 bits")
+
+
+def uvarint(value: int) -> bytes:
+    """Encode an unsigned varint."""
+    if value < 0x80:
+        return _SHORT[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
+    """The position after the tagged fields that begin at `position`."""
+    if position < len(data) and data[position] == 0:  # no tags: nearly always
+        return position + 1
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        position += size
+        if position > len(data):
+            raise MalformedRequest(f"a tagged field of {size} bytes ends past the request of {len(data)} bytes")
+    return position
+
+
+def compact_string(value: str | None) -> bytes:
+    """Length plus one as a varint, then UTF-8; null is a single zero."""
+    if value is None:
+        return b"\0"
+    encoded = value.encode()
+    return uvarint(len(encoded) + 1) + encoded
+
+
+def legacy_string(value: str | None) -> bytes:
+    """Length as i16, then UTF-8; null is -1. ValueError above 32,767 bytes."""
+    if value is None:
+        return b"\xff\xff"
+    encoded = value.encode()
+    if len(encoded) > 0x7FFF:
+        raise ValueError(f"a string of {len(encoded)} bytes has no i16 length, 32767 is the most")
+    return len(encoded).to_bytes(2, "big") + encoded
+
+
+def legacy_count(count: int) -> bytes:
+    """The length of an array, as i32."""
+    return count.to_bytes(4, "big")
+
+
+_SHORT = [bytes((value,)) for value in range(0x80)]
+
+
+# queued.max.request.bytes: how many bytes of requests may be in memory at once (Kafka's SimpleMemoryPool, KIP-72).
+#
+# As in Kafka a frame takes what its size announces, as soon as it has begun, and may be the one that goes over the
+# limit: a limit that is smaller than a request stops nobody. When nothing is left, no connection begins another
+# frame; those that have begun one read it to its end.
+
+UNLIMITED = -1
+"""Kafka's default."""
+
+
+class MemoryPool:
+    """`limit` in bytes, UNLIMITED or at least 1. Without a limit nothing is taken or given back. For one thread."""
+
+    def __init__(self, limit: int = UNLIMITED) -> None:
+        self.limit = limit
+        self.limited = limit > 0
+        self.used = 0
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.limited and self.used >= self.limit
+
+    def take(self, size: int) -> bool:
+        """Take `size` bytes, unless the pool is used up."""
+        if self.is_used_up:
+            return False
+        self.used += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Those that wait are called when there is memory again, in the order in which they came."""
+        self.used -= size
+        while self._waiting and not self.is_used_up:
+            waiting = next(iter(self._waiting))
+            del self._waiting[waiting]
+            waiting()
+
+    def call_when_free(self, waiting: Callable[[], None]) -> None:
+        """Call `waiting` once when there is memory again."""
+        self._waiting[waiting] = None
+
+    def forget(self, waiting: Callable[[], None]) -> None:
+        """Do not call it any more."""
+        self._waiting.pop(waiting, None)
+
 
 SIZE_BYTES = 4
 _SIZE = struct.Struct(">i")

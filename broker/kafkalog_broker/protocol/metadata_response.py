@@ -15,14 +15,39 @@ v13    error i16 at the end
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.protocol.api_registry import Encoded
-from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
-from kafkalog_broker.protocol.wire import compact_string, legacy_count, legacy_string, uvarint
+from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string, uvarint
+
+# Node endpoints: where the current leaders of KIP-951 are, as tag 0 of Produce and Fetch responses.
+
+
+class NodeEndpoint(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def node_endpoints_tag(endpoints: Iterable[NodeEndpoint]) -> bytes:
+    """The tagged fields of a response: none, or tag 0 with the endpoints."""
+    nodes = [
+        node.node_id.to_bytes(4, "big", signed=True)
+        + compact_string(node.host)
+        + node.port.to_bytes(4, "big", signed=True)
+        + compact_string(node.rack)
+        + b"\0"
+        for node in endpoints
+    ]
+    if not nodes:
+        return b"\0"
+    value = uvarint(len(nodes) + 1) + b"".join(nodes)
+    return b"\1\0" + uvarint(len(value)) + value
+
 
 FIRST_FLEXIBLE_VERSION = 9
 OPERATIONS_NOT_ASKED_FOR = -(2**31)

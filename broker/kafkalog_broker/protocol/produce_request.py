@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.wire import read_uvarint, skip_tagged_fields
+from kafkalog_broker.protocol.frames import read_uvarint, skip_tagged_fields
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _I16 = struct.Struct(">h")

@@ -32,7 +32,7 @@ from kio.serial._parse import get_reader
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.array_lengths import NULL_STRUCT, array_count, smallest_size
-from kafkalog_broker.protocol.wire import read_uvarint
+from kafkalog_broker.protocol.frames import read_uvarint
 
 Body = bytes | memoryview
 Read = Callable[[Body, int], tuple[Any, int]]

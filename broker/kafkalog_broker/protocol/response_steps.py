@@ -16,7 +16,7 @@ from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 from kio.serial._serialize import get_field_writer, get_writer
 from kio.serial.writers import write_tagged_field
 
-from kafkalog_broker.protocol.wire import legacy_count, uvarint
+from kafkalog_broker.protocol.frames import legacy_count, uvarint
 
 _NULL = b"\xff\xff\xff\xff"
 

@@ -2,24 +2,188 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha512
+from typing import Generic, NamedTuple, TypeVar
 
-from kafkalog_broker.quotas.entities import (
-    CONNECTION,
-    CONSUMER,
-    DEFAULT,
-    MUTATION,
-    REQUEST,
-    Entity,
-    Holder,
-    Quotas,
-    candidates,
-)
-from kafkalog_broker.quotas.least_recent import LeastRecent
-from kafkalog_broker.quotas.rates import Rate, TokenBucket, Windows
+# Whom a quota is for, and which of several quotas holds for a client (Kafka's ClientQuotaManager).
+
+DEFAULT = ""
+"""The name that stands for everybody who has no quota of their own: real names are never empty."""
+
+PRODUCER, CONSUMER, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
+MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
+
+CLIENT_KEYS: Mapping[str, str] = {PRODUCER: "LONG", CONSUMER: "LONG", REQUEST: "DOUBLE", MUTATION: "DOUBLE"}
+"""The quotas of users and clients, and Kafka's words for what numbers they may be."""
+
+IP_KEYS: Mapping[str, str] = {CONNECTION: "INT"}
+
+
+class Entity(NamedTuple):
+    """user, client_id, ip: None where the entity does not say anything of it, DEFAULT for its default."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The quotas that it may have."""
+        return CLIENT_KEYS if self.ip is None else IP_KEYS
+
+    def named(self) -> dict[str, str | None]:
+        """As the protocol has it: type to name, None for the default."""
+        names = zip(TYPES, self, strict=True)
+        return {kind: name or None for kind, name in names if name is not None}
+
+
+TYPES = ("user", "client-id", "ip")
+"""The protocol's words for Entity's fields."""
+
+Quotas = Mapping[Entity, Mapping[str, float]]
+Holder = tuple[str | None, str | None]
+"""Who shares what a quota allows: a user, a client id, or a client id of a user."""
+
+
+def entity_of(named: Mapping[str, str | None]) -> Entity:
+    """The reverse of Entity.named."""
+    user, client_id, ip = (DEFAULT if kind in named and named[kind] is None else named.get(kind) for kind in TYPES)
+    return Entity(user, client_id, ip)
+
+
+def candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Holder]]:
+    """The entities that may hold for a client, the one that takes precedence first, and who shares its quota."""
+    for of_user in (user, DEFAULT):
+        for of_client in (client_id, DEFAULT):
+            yield Entity(of_user, of_client), (user, client_id)
+        yield Entity(of_user), (user, None)
+    for of_client in (client_id, DEFAULT):
+        yield Entity(None, of_client), (None, client_id)
+
+
+# What is remembered of many, a bounded number: those that were used last.
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class LeastRecent(Generic[K, V]):
+    """A table that makes what is not in it, and then forgets the one of `bound` that was not used for longest."""
+
+    def __init__(self, bound: int, make: Callable[[], V]) -> None:
+        self._bound, self._make = bound, make
+        self._kept: OrderedDict[K, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, key: K) -> V:
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+            return found
+        if len(self._kept) >= self._bound:
+            self._kept.popitem(last=False)
+        made = self._kept[key] = self._make()
+        return made
+
+
+# How much in which time: Kafka's Rate over samples, its TokenBucket, and the throttle times that follow from them.
+#
+# Times are ms of a clock that only rises. Kafka's org.apache.kafka.common.metrics.stats and QuotaUtils are what the
+# figures are held to.
+
+MAX_THROTTLE_MS = 2**31 - 1
+"""What throttle_time_ms can say. Nobody has to wait longer, however small the limit is: 25 days."""
+
+
+def _whole_ms(wait_ms: float) -> int:
+    """Rounded as Kafka does it, and no more than can be said: it may be infinite."""
+    return math.floor(min(wait_ms, MAX_THROTTLE_MS) + 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """quota.window.num and quota.window.size.seconds, or those of controller.quota."""
+
+    count: int
+    ms: int
+
+
+class Rate:
+    """What was recorded in the last windows, a second. (Kafka's Rate over a WindowedSum.)"""
+
+    __slots__ = ("_samples", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._samples: deque[list[float]] = deque(maxlen=windows.count + 1)  # start, last event, sum
+
+    def record(self, value: float, now_ms: int) -> None:
+        """A negative value takes back what was recorded."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1][0] >= self._windows.ms:
+            samples.append([now_ms, now_ms, 0.0])
+        last = samples[-1]
+        last[1] = now_ms
+        last[2] += value
+
+    def measure(self, now_ms: int) -> tuple[float, int]:
+        """The rate, and over how many ms: of windows that are not there yet, but for the current one, all count."""
+        samples, windows = self._samples, self._windows
+        while samples and now_ms - samples[0][1] >= windows.count * windows.ms:
+            samples.popleft()
+        elapsed = now_ms - int(samples[0][0]) if samples else 0
+        missing = windows.count - 1 - elapsed // windows.ms
+        if missing > 0:
+            elapsed += missing * windows.ms
+        elapsed = max(elapsed, 1)
+        return sum(sample[2] for sample in samples) / (elapsed / 1000), elapsed
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """How long to wait until the rate is at `limit` when nothing comes; 0 while it is not above it."""
+        rate, over_ms = self.measure(now_ms)
+        return _whole_ms((rate - limit) / limit * over_ms) if rate > limit else 0
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether forgetting it changes nothing."""
+        self.measure(now_ms)
+        return not self._samples
+
+
+class TokenBucket:
+    """Tokens come at the rate of the limit, up to those of all windows; what is done takes some, also more than there
+    are (KIP-599)."""
+
+    __slots__ = ("_at_ms", "_tokens", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._at_ms: int | None = None
+        self._tokens = 0.0
+
+    def tokens(self, limit: float, now_ms: int) -> float:
+        """What there is now; below 0 more was done than allowed."""
+        full = limit * self._windows.count * self._windows.ms / 1000
+        if self._at_ms is None:
+            self._tokens = full
+        else:
+            self._tokens = min(full, self._tokens + (now_ms - self._at_ms) * limit / 1000)
+        self._at_ms = now_ms
+        return self._tokens
+
+    def record(self, value: float, limit: float, now_ms: int) -> None:
+        self.tokens(limit, now_ms)
+        self._tokens = min(limit * self._windows.count * self._windows.ms / 1000, self._tokens - value)
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        tokens = self.tokens(limit, now_ms)
+        return _whole_ms(-tokens / limit * 1000) if tokens < 0 else 0
+
 
 KNOWN = 10_000
 """Clients, and what they have done, that are remembered: any client can make up ids. When there are more, the one that

@@ -7,17 +7,48 @@ and the connection is muted for that time (KIP-219). Fetch looks for itself whet
 from __future__ import annotations
 
 import types
-from collections.abc import Coroutine, Generator
-from dataclasses import replace
+from collections.abc import Coroutine, Generator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
 
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Api, Request
-from kafkalog_broker.protocol.throttle_time import with_throttle_time
-from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
-from kafkalog_broker.quotas.entities import MUTATION, PRODUCER, REQUEST
-from kafkalog_broker.quotas.mutations import STRICT_FROM, charged
+from kafkalog_broker.protocol.codec import with_throttle_time
+from kafkalog_broker.quotas.client_quotas import MUTATION, PRODUCER, REQUEST, Client, ClientQuotas
+
+# controller_mutation_rate (KIP-599): partitions that are made and removed.
+#
+# Clients that know THROTTLING_QUOTA_EXCEEDED are refused what goes beyond, topic by topic; others are served, and
+# wait. A topic is charged once its name, the rights and all else were checked, as in ReplicationControlManager: what
+# is refused for another reason costs nothing, and the quota gives nothing away.
+
+EXCEEDED = "The throttling quota has been exceeded."
+
+STRICT_FROM: Mapping[int, int] = {19: 6, 20: 5, 37: 3}
+"""CreateTopics, DeleteTopics, CreatePartitions: the first version whose clients are refused."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ChargedRequest(Request):
+    """A request of one of these APIs from a client that may have a quota."""
+
+    quotas: ClientQuotas
+    client: Client
+
+    def charge(self, partitions: int) -> None:
+        if self.version < STRICT_FROM[self.api_key]:
+            self.quotas.mutate(self.client, partitions)
+        elif not self.quotas.may_mutate(self.client, partitions):
+            raise BrokerError(ErrorCode.throttling_quota_exceeded, EXCEEDED)
+
+
+def charged(quotas: ClientQuotas, client: Client, request: Request) -> ChargedRequest:
+    """The same request, which costs its client what it changes."""
+    same = {field.name: getattr(request, field.name) for field in fields(Request)}
+    return ChargedRequest(quotas=quotas, client=client, **same)
+
 
 PRODUCE = 0
 UNTHROTTLED = frozenset({17, 36})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from typing import Any
 from weakref import WeakValueDictionary
 
-from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
-from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.log_rate import LogRate
+from kafkalog_broker.config.properties import AuthorizerSettings
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import (
     OPERATIONS,
     REFUSALS,
@@ -18,10 +19,10 @@ from kafkalog_broker.protocol.acls import (
     ResourceType,
     operation_bits,
 )
-from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.api_registry import Api, Request
 from kafkalog_broker.protocol.codec import api_name
-from kafkalog_broker.security.acl import EVERYBODY, Acl
-from kafkalog_broker.security.acl_store import AclStore
+from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.security.acl import EVERYBODY, Acl, AclStore
 from kafkalog_broker.security.api_rights import RIGHTS, Right
 
 _log = logging.getLogger(__name__)
@@ -182,3 +183,29 @@ class Access:
         """Bit n: the operation n is allowed (KIP-430)."""
         may = self._decisions.may
         return operation_bits(tuple(one for one in OPERATIONS[resource] if may(one, resource, name)))
+
+
+# A request before its handler, where there is an authorizer: what it needs as a whole is looked at here.
+
+
+def admit(request: Request, authorizer: Authorizer) -> None:
+    """Raises BrokerError where a right to the whole is missing. The handler asks `request.access` about each thing that
+    is named."""
+    access = request.access = authorizer.access(request)
+    if request.entity is None:  # ApiVersions of a version that nobody knows
+        return
+    for right in RIGHTS[request.api_key].of(request):
+        code = access.refusal(right, right.name_in(request.entity))
+        if code is not ErrorCode.none:
+            raise BrokerError(code)
+
+
+def guarded(authorizer: Authorizer, api: Api) -> Api:
+    """The same API, for those who may."""
+    handle = api.handler
+
+    def handle_admitted(request: Request, broker: Any) -> Any:
+        admit(request, authorizer)
+        return handle(request, broker)
+
+    return replace(api, handler=handle_admitted)

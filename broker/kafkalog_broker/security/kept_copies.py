@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.log.format.durable import read_state, replace_files
+from kafkalog_spark.format.atomic_file import read_state, replace_files
 
 _log = logging.getLogger(__name__)
 Content = TypeVar("Content")

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.security.refusal import NotAuthenticated
+from kafkalog_broker.security.sasl import NotAuthenticated
 
 RULES = "ssl.principal.mapping.rules"
 

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.kept_copies import KeptCopies
-from kafkalog_broker.security.scram import Credential
+from kafkalog_broker.security.sasl import MAX_ITERATIONS, MIN_ITERATIONS, Credential, credential, salted
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 FILE = "kafkalog.scram-credentials.json"
@@ -98,3 +103,145 @@ def _as_json(one: Credential) -> dict[str, Any]:
 def _from_json(one: Mapping[str, Any]) -> Credential:
     salt, stored, server = (base64.b64decode(one[key], validate=True) for key in ("salt", "stored_key", "server_key"))
     return Credential(salt, stored, server, int(one["iterations"]))
+
+
+# What AlterUserScramCredentials makes of the users: decisions only (ScramControlManager).
+
+Outcome = tuple[ErrorCode, str | None]
+
+_NUMBERS = {1: SCRAM[0], 2: SCRAM[1]}
+"""Mechanisms as the protocol numbers them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    name: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upsertion:
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes = field(repr=False)
+    salted_password: bytes = field(repr=False)
+
+
+def number_of(mechanism: str) -> int:
+    """As the protocol has it."""
+    return SCRAM.index(mechanism) + 1
+
+
+def changed(users: Users, deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]) -> dict[str, Outcome]:
+    """Make the changes in `users`; what became of each user. One that is named twice is not changed at all."""
+    planned: dict[str, Deletion | Upsertion] = {}
+    failed: dict[str, Outcome] = {}
+    changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
+    for change in changes:
+        if change.name in failed:
+            continue
+        if planned.pop(change.name, None) is not None:
+            failed[change.name] = (
+                ErrorCode.duplicate_resource,
+                "A user credential cannot be altered twice in the same request",
+            )
+            continue
+        outcome = _wrong(change, users)
+        if outcome is None:
+            planned[change.name] = change
+        else:
+            failed[change.name] = outcome
+    for change in planned.values():
+        mechanism = _NUMBERS[change.mechanism]
+        if isinstance(change, Deletion):
+            del users[mechanism][change.name]
+        else:
+            users[mechanism][change.name] = credential(
+                mechanism, change.salted_password, change.salt, change.iterations
+            )
+    return dict.fromkeys(planned, (ErrorCode.none, None)) | failed
+
+
+def _wrong(change: Deletion | Upsertion, users: Users) -> Outcome | None:
+    if not change.name:
+        return ErrorCode.unacceptable_credential, "Username must not be empty"
+    mechanism = _NUMBERS.get(change.mechanism)
+    if mechanism is None:
+        return ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"
+    if isinstance(change, Deletion):
+        if change.name in users[mechanism]:
+            return None
+        return ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"
+    if change.iterations < MIN_ITERATIONS:
+        return ErrorCode.unacceptable_credential, "Too few iterations"
+    if change.iterations > MAX_ITERATIONS:
+        return ErrorCode.unacceptable_credential, "Too many iterations"
+    if not change.salted_password:
+        return ErrorCode.unknown_server_error, None  # as Kafka, whose cryptography takes no empty key
+    return None
+
+
+# --add-scram, as Kafka's storage tool takes it: `SCRAM-SHA-512=[name=alice,password=secret]`.
+
+SALT_BYTES = 16
+_FORM = re.compile(r"(?P<mechanism>[^=\s]+)=\[(?P<fields>.*)\]", re.DOTALL)
+_FIELD = re.compile(
+    r'\s*(?P<name>name|password|salt|iterations|saltedpassword)=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^,]*))\s*(?:,|$)'
+)
+_EXAMPLE = "expected SCRAM-SHA-512=[name=alice,password=...], with salt, iterations and saltedpassword where needed"
+
+
+@dataclass(frozen=True, slots=True)
+class NewUser:
+    """A user that is to be there when the broker starts."""
+
+    mechanism: str
+    name: str
+    kept: Credential = field(repr=False)
+
+
+def parse_add_scram(texts: Iterable[str]) -> list[NewUser]:
+    """Raises ConfigError, which shows nothing of a password."""
+    return [_parsed(text) for text in texts]
+
+
+def _parsed(text: str) -> NewUser:
+    form = _FORM.fullmatch(text.strip())
+    if form is None or form["mechanism"] not in SCRAM:
+        raise ConfigError(f"--add-scram: the mechanism is one of {', '.join(SCRAM)}", hint=_EXAMPLE)
+    fields, position = {}, 0
+    while position < len(form["fields"]):
+        found = _FIELD.match(form["fields"], position)
+        if found is None or found["name"] in fields:
+            raise ConfigError("--add-scram: a field is unknown or there twice", hint=_EXAMPLE)
+        fields[found["name"]] = found["quoted"] if found["quoted"] is not None else found["plain"].strip()
+        position = found.end()
+    if not fields.get("name"):
+        raise ConfigError("--add-scram: there is no name", hint=_EXAMPLE)
+    if bool(fields.get("password")) == bool(fields.get("saltedpassword")):
+        raise ConfigError("--add-scram: either password or saltedpassword is needed", hint=_EXAMPLE)
+    if "saltedpassword" in fields and "salt" not in fields:
+        raise ConfigError("--add-scram: with saltedpassword its salt is needed", hint=_EXAMPLE)
+    iterations = _iterations(fields.get("iterations"))
+    salt = _base64("salt", fields["salt"]) if "salt" in fields else secrets.token_bytes(SALT_BYTES)
+    if "saltedpassword" in fields:
+        key = _base64("saltedpassword", fields["saltedpassword"])
+    else:
+        key = salted(form["mechanism"], fields["password"], salt, iterations)
+    return NewUser(form["mechanism"], fields["name"], credential(form["mechanism"], key, salt, iterations))
+
+
+def _iterations(text: str | None) -> int:
+    if text is None:
+        return MIN_ITERATIONS
+    if not text.isdecimal() or not MIN_ITERATIONS <= int(text) <= MAX_ITERATIONS:
+        raise ConfigError(f"--add-scram: iterations are {MIN_ITERATIONS} to {MAX_ITERATIONS}", hint=_EXAMPLE)
+    return int(text)
+
+
+def _base64(name: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ConfigError(f"--add-scram: {name} is no base64", hint=_EXAMPLE) from None

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listener_security import ListenerSecurity
+from kafkalog_broker.config.listeners import ListenerSecurity
 
 if TYPE_CHECKING:
-    from kafkalog_broker.security.listener_tls import FileStates, ListenerTls
+    from kafkalog_broker.security.tls_context import FileStates, ListenerTls
 
 _logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Tls:
         secured = {name: one.tls for name, one in security.items() if one.tls is not None}
         if not secured:
             return {}
-        from kafkalog_broker.security.listener_tls import ListenerTls  # with cryptography: only where there is TLS
+        from kafkalog_broker.security.tls_context import ListenerTls  # with cryptography: only where there is TLS
 
         made: dict[str, ListenerTls] = {}
         for name, wanted in secured.items():
@@ -57,7 +57,7 @@ class Tls:
         written perhaps, is logged once, and the certificate that was read before stays."""
         if not self._listeners:
             return None
-        from kafkalog_broker.security.listener_tls import ListenerTls, file_states
+        from kafkalog_broker.security.tls_context import ListenerTls, file_states
 
         made = dict(self._listeners)
         for name, now in self._listeners.items():

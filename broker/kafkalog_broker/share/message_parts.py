@@ -8,9 +8,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.wire import uvarint
+from kafkalog_broker.protocol.frames import uvarint
 from kafkalog_spark.errors import UnsupportedFormat
-from kafkalog_spark.log.format.message_reader import MessageReader
+from kafkalog_spark.format.internal_records import MessageReader
 
 I8 = struct.Struct(">b")
 I16 = struct.Struct(">h")

@@ -6,32 +6,100 @@ A directory that fails (read-only, full of errors, unplugged) goes offline with 
 from __future__ import annotations
 
 import datetime
+import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format.checkpoint import (
+from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory, replace_file
+from kafkalog_spark.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     TopicPartition,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
 )
-from kafkalog_spark.log.format.durable import DIRECTORY_MODE
-from kafkalog_spark.log.format.meta_properties import (
+from kafkalog_spark.format.meta_properties import (
     META_PROPERTIES_FILE,
     VERSION_KRAFT,
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
-from kafkalog_spark.log.format.partition_metadata import new_uuid, uuid_to_text
+from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
+from kafkalog_spark.format.partition_metadata import new_uuid, uuid_to_text
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
+
+# `.kafka_cleanshutdown`: says that every log in the directory was flushed and closed (CleanShutdownFileHandler).
+#
+# Read and removed before the logs are loaded, so that a crash during loading is a crash; written last at shutdown.
+# Its presence decides. The broker epoch in it is for the controller of a cluster.
+
+VERSION = 0
+
+
+def take_clean_shutdown(directory: Path) -> bool:
+    """Whether the marker was there; it is gone for good on return. Raises OSError."""
+    try:
+        (directory / CLEAN_SHUTDOWN_FILE).unlink()
+    except FileNotFoundError:
+        return False
+    # Without this an operating system crash could bring the marker back for a log that was being written.
+    fsync_directory(directory)
+    return True
+
+
+def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
+    """The bytes that Kafka 4.3 writes; on disk on return. Raises OSError."""
+    text = json.dumps({"version": VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode("ascii"))
+
+
+# A checkpoint file of a log directory, as a broker keeps it: read with patience, written when it changed.
+
+
+class OffsetCheckpoint:
+    """One file: {(topic, partition): offset}.
+
+    Kafka reads an unreadable checkpoint as an empty one: a missing recovery point costs a scan, a missing log start
+    offset brings deleted records back, and neither loses one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._on_disk: dict[TopicPartition, int] | None = None
+
+    @property
+    def known(self) -> Mapping[TopicPartition, int]:
+        """What was read or written last."""
+        return self._on_disk or {}
+
+    def read(self) -> dict[TopicPartition, int]:
+        """What the file says; empty when it is missing or, with a warning, when it is damaged. Raises OSError."""
+        try:
+            offsets = read_offset_checkpoint(self.path)
+        except (CorruptFile, UnsupportedFormat) as error:
+            _log.warning("%s; taken as empty", error)
+            return {}
+        self._on_disk = dict(offsets) if self.path.exists() else None
+        return offsets
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Make the file say this; False when it does already. On disk on return. Raises OSError."""
+        if self._on_disk == offsets:
+            return False
+        written = dict(offsets)
+        write_offset_checkpoint(self.path, written)
+        self._on_disk = written
+        return True
+
 
 _log = logging.getLogger(__name__)
 
@@ -234,3 +302,39 @@ def fewest_partitions(dirs: Iterable[LogDirectory], planned: Mapping[Path, int])
     partitions, of equals the first; None when all are offline. planned: others that are going to each."""
     online = [log_dir for log_dir in dirs if log_dir.is_online]
     return min(online, key=lambda log_dir: log_dir.partitions + planned.get(log_dir.path, 0), default=None)
+
+
+# How much room log directories and partitions take, for DescribeLogDirs (KIP-113, KIP-827).
+
+
+class PartitionUsage(NamedTuple):
+    """size: bytes of the .log files."""
+
+    topic: str
+    partition: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirUsage:
+    """failure: why the directory is offline, None while it works. Bytes of the file system are -1 when unknown."""
+
+    path: Path
+    failure: str | None
+    total_bytes: int
+    usable_bytes: int
+    partitions: tuple[PartitionUsage, ...]
+
+
+def directory_usage(log_dir: LogDirectory, partitions: Sequence[PartitionUsage]) -> LogDirUsage:
+    """As DescribeLogDirs wants it; an offline directory has no partitions and no sizes."""
+    total = usable = -1
+    if log_dir.is_online:
+        try:
+            facts = os.statvfs(log_dir.path)
+            total, usable = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+        except OSError as error:
+            log_dir.fail(error)
+    if not log_dir.is_online:
+        return LogDirUsage(log_dir.path, log_dir.failure, -1, -1, ())
+    return LogDirUsage(log_dir.path, None, total, usable, tuple(partitions))

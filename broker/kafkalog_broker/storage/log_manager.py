@@ -17,19 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.clean_shutdown import write_clean_shutdown
-from kafkalog_broker.storage.deletion import remove
-from kafkalog_broker.storage.departure import Departure
-from kafkalog_broker.storage.flusher import RunBlocking
-from kafkalog_broker.storage.housekeeping import Housekeeping
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking, remove
 from kafkalog_broker.storage.log_cleaner import LogCleaner
-from kafkalog_broker.storage.log_dir_usage import LogDirUsage
-from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
-from kafkalog_broker.storage.log_loading import LogLoading
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, LogDirUsage, write_clean_shutdown
+from kafkalog_broker.storage.log_loading import Departure, LogLoading, NewPartitions
 from kafkalog_broker.storage.log_table import (
     CallSoon,
     Key,
@@ -39,13 +34,12 @@ from kafkalog_broker.storage.log_table import (
     is_the_directorys,
     storage_error,
 )
-from kafkalog_broker.storage.new_partitions import NewPartitions
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.recovery.load_progress import LoadProgress
+from kafkalog_broker.storage.recovery.log_loader import LoadProgress
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_spark.log.format.durable import DIRECTORY_MODE, fsync_directory
+from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
 
 _log = logging.getLogger(__name__)
 

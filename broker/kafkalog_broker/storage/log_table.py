@@ -14,21 +14,27 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.log_dir_usage import LogDirUsage, PartitionUsage, directory_usage
-from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, fewest_partitions
-from kafkalog_broker.storage.partition.file_handles import is_passing
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.storage.log_directory import (
+    LogDirectories,
+    LogDirectory,
+    LogDirUsage,
+    PartitionUsage,
+    directory_usage,
+    fewest_partitions,
+)
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_segment import is_passing
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.read.directory_listing import log_bytes
+from kafkalog_spark.log.read.discovery import log_bytes
 
 _log = logging.getLogger(__name__)
 

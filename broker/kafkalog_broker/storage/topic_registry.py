@@ -23,9 +23,9 @@ from kafkalog_broker.storage.topics_file import (
     format_topic,
     read_registry,
 )
-from kafkalog_spark.log.format.durable import replace_file
-from kafkalog_spark.log.format.names import MAX_TOPIC_NAME_LENGTH, metrics_name, valid_topic_name
-from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.names import MAX_TOPIC_NAME_LENGTH, metrics_name, valid_topic_name
+from kafkalog_spark.format.partition_metadata import uuid_to_text
 
 _log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from uuid import UUID, uuid4
 
 from crc32c import crc32c
 
-from kafkalog_broker.config.client_metrics_properties import ALL_METRICS, DEFAULT_INTERVAL_MS
-from kafkalog_broker.coordinators.java_order import in_map_order, uuid_hash
-from kafkalog_broker.coordinators.partition_for import java_hash
+from kafkalog_broker.config.group_properties import ALL_METRICS, DEFAULT_INTERVAL_MS
+from kafkalog_broker.coordinator.coordinator_log import java_hash
+from kafkalog_broker.coordinator.java_order import in_map_order, uuid_hash
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.telemetry.subscription import ATTRIBUTES, Subscription

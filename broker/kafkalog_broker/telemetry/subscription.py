@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from kafkalog_broker.config.client_metrics_properties import (
+from kafkalog_broker.config.group_properties import (
     CLIENT_METRICS_PROPERTIES,
     INTERVAL_MS,
     INTERVALS_MS,
@@ -15,7 +15,7 @@ from kafkalog_broker.config.client_metrics_properties import (
     client_metrics_value,
 )
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern import re2_patterns
+from kafkalog_broker.groups.consumer import regexes
 
 ATTRIBUTES = (
     "client_instance_id", "client_id", "client_software_name", "client_software_version", "client_source_address",
@@ -43,9 +43,7 @@ class Subscription:
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
         """Whether a client with these attributes is meant; without patterns all are."""
-        return all(
-            re2_patterns.matches([pattern], [attributes[name]])[pattern] for name, pattern in self.patterns.items()
-        )
+        return all(regexes.matches([pattern], [attributes[name]])[pattern] for name, pattern in self.patterns.items())
 
 
 def check_subscription(name: str, overrides: Mapping[str, str]) -> None:
@@ -72,7 +70,7 @@ def _patterns(match: tuple[str, ...]) -> dict[str, str]:
             if len(parts) != 2 or name not in ATTRIBUTES:
                 raise BrokerError(ErrorCode.invalid_config)
             found[name] = parts[1].strip()
-            re2_patterns.check(found[name])
+            regexes.check(found[name])
         except BrokerError:
             raise BrokerError(ErrorCode.invalid_config, f"Illegal client matching pattern: {text}") from None
     return found

@@ -15,14 +15,19 @@ now, is known from a new end:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import (
     EPOCH_BUMP,
     LAST_EPOCH,
     ProducerIdAndEpoch,
+    TopicPartition,
     TransactionMetadata,
+    TransactionState,
 )
-from kafkalog_broker.transactions.transaction_state import TransactionState
+from kafkalog_spark.format.layout import ControlType
 
 _S = TransactionState
 _ALREADY = {(_S.COMPLETE_COMMIT, True), (_S.COMPLETE_ABORT, False)}
@@ -87,3 +92,25 @@ def _refused(metadata: TransactionMetadata, commit: bool) -> BrokerError:
         f"transactional id {metadata.transactional_id!r} is {metadata.state.label}: "
         f"there is nothing to {'commit' if commit else 'abort'}",
     )
+
+
+# Markers: the control records that end a transaction in each of its partitions.
+
+
+class EndMarker(NamedTuple):
+    """transaction_version: 2 asks for an epoch above the one that wrote the transaction (KIP-890)."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+    @property
+    def control_type(self) -> ControlType:
+        return ControlType.COMMIT if self.commit else ControlType.ABORT
+
+
+WriteMarker = Callable[[TopicPartition, EndMarker], None]
+"""Writes a marker. Raises BrokerError: unknown_topic_or_partition for one that does not exist, invalid_producer_epoch
+and transaction_coordinator_fenced for a marker that comes too late, and any other code when it is to be tried again."""

@@ -11,21 +11,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.transactions.end_transaction import ends
-from kafkalog_broker.transactions.transaction_markers import EndMarker, WriteMarker
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.transactions.end_transaction import EndMarker, WriteMarker, ends
 from kafkalog_broker.transactions.transaction_metadata import (
     EPOCH_BUMP,
     LAST_EPOCH,
     ProducerIdAndEpoch,
     TopicPartition,
     TransactionMetadata,
+    TransactionState,
 )
-from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_broker.transactions.transaction_table import StateLog, TransactionTable
-from kafkalog_spark.log.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,16 @@ from __future__ import annotations
 
 import struct
 
-from kafkalog_broker.protocol.wire import uvarint
-from kafkalog_broker.transactions.transaction_metadata import CLASSIC, TopicPartition, TransactionMetadata
-from kafkalog_broker.transactions.transaction_state import TransactionState
+from kafkalog_broker.protocol.frames import uvarint
+from kafkalog_broker.transactions.transaction_metadata import (
+    CLASSIC,
+    TopicPartition,
+    TransactionMetadata,
+    TransactionState,
+)
 from kafkalog_spark.errors import UnsupportedFormat
-from kafkalog_spark.log.format.layout import NO_PRODUCER_ID
-from kafkalog_spark.log.format.message_reader import MessageReader
+from kafkalog_spark.format.internal_records import MessageReader
+from kafkalog_spark.format.layout import NO_PRODUCER_ID
 
 KEY_VERSION = 0
 VALUE_VERSION = 1

@@ -11,15 +11,44 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from kafkalog_broker.coordinators.partition_for import partition_for
-from kafkalog_broker.coordinators.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch, Record
-from kafkalog_broker.coordinators.shards import Shards
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.coordinator_log import partition_for
+from kafkalog_broker.coordinator.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch, Record
+from kafkalog_broker.coordinator.shards import Shards, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.transactions.loading import Transactions, load
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition, TransactionMetadata
-from kafkalog_broker.transactions.transaction_records import transaction_key, transaction_value
-from kafkalog_spark.log.format.names import TRANSACTION_TOPIC
+from kafkalog_broker.transactions.transaction_records import (
+    read_transaction_key,
+    read_transaction_value,
+    transaction_key,
+    transaction_value,
+)
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format.names import TRANSACTION_TOPIC
+
+# A partition of __transaction_state, read from its beginning: its transactional ids as they were. For any thread.
+
+Transactions = dict[str, TransactionMetadata]
+"""By transactional id."""
+
+
+def load(batches: Iterable[OffsetsBatch]) -> Transactions:
+    """The last record of each id. One that cannot be read is logged and left out: the others must not suffer."""
+    latest: dict[bytes, bytes] = {}
+    for batch in batches:
+        for key, value in batch.records:
+            if value is None:
+                latest.pop(key, None)
+            else:
+                latest[key] = value
+    loaded: Transactions = {}
+    for key, value in latest.items():
+        try:
+            transactional_id = read_transaction_key(key)
+            loaded[transactional_id] = read_transaction_value(transactional_id, value)
+        except KafkalogError as error:
+            log.error("a record of __transaction_state is left out: %s (key %s)", error, key.hex())
+    return loaded
+
 
 log = logging.getLogger(__name__)
 

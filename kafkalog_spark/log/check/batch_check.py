@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.checkpoint import EpochEntry
-from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.format.layout import Codec, H
 from kafkalog_spark.log.read.header_windows import Table
 
 Rows = npt.NDArray[np.bool_]

@@ -6,16 +6,15 @@ Checkpoints are read before the logs: read later, they could be ahead of what wa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.check.finding import Fault, Findings, Severity
-from kafkalog_spark.log.check.partition_check import PartitionResult
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.checkpoint import (
+from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format import names
+from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX
+from kafkalog_spark.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -23,12 +22,17 @@ from kafkalog_spark.log.format.checkpoint import (
     TopicPartition,
     parse_offset_checkpoint,
 )
-from kafkalog_spark.log.format.durable import TEMPORARY_SUFFIX
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE
-from kafkalog_spark.log.format.names import DirKind
+from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
+from kafkalog_spark.format.names import DirKind
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
+from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
+from kafkalog_spark.log.check.tier_check import TierCheck
+from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.small_files import parsed_file, read_meta_properties
-from kafkalog_spark.log.store.interface import Store
+from kafkalog_spark.log.remote.tiered_place import TieredPlace
+from kafkalog_spark.store.interface import Store
 
 CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
@@ -142,3 +146,61 @@ def check_topic_ids(
                     Fault("the topic id", expected=f"that of partition {first}, {known}", got=topic_id),
                     f"{topic}-{partition}",
                 )
+
+
+# The check in pieces that know nothing of each other, so that tasks can run them: each partition, and the rest.
+#
+# Together they find what `check_log_dirs` finds, but for partitions that lie in several of the log directories: here
+# the copy that is read is looked at, there they are refused.
+
+
+def check_partition(place: PartitionPlace) -> list[Finding]:
+    """What is wrong with one partition, and with what its log directory's checkpoints say of it."""
+    findings = Findings()
+    if not isinstance(place, TieredPlace) or place.is_local:
+        _check_local(place.local, findings)
+    if isinstance(place, TieredPlace):
+        TierCheck(place, findings, _nobody_asks).run()
+    findings.tell_rest()
+    return findings.kept
+
+
+def _check_local(place: PartitionPlace, findings: Findings) -> None:
+    key = (place.topic, place.partition)
+    name = f"{place.topic}-{place.partition}"
+    said = read_dir_files(place.log_dir, place.store, Findings())  # its faults are check_directories' to tell
+    try:
+        log = place.open_unread(
+            recovery_point=said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
+            log_start_checkpoint=said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
+            pass_over_damage=True,
+        )
+        found = PartitionCheck(log, findings, said.closed, _nobody_asks).run()
+    except KafkalogError as error:
+        if place.exists():
+            findings.add_error(error, place.directory, name)
+        return
+    except OSError as error:
+        findings.add_unreadable(error, error.filename or place.directory, name)
+        return
+    check_checkpoints(place.log_dir, said, {key: place}, {key: found}, findings, closed=said.closed)
+
+
+def check_directories(roots: Iterable[Root], places: Mapping[TopicPartition, PartitionPlace]) -> list[Finding]:
+    """What is wrong with the files of log directories themselves, and with topic ids."""
+    findings = Findings()
+    local = {key: place.local for key, place in places.items() if not isinstance(place, TieredPlace) or place.is_local}
+    parents = {place.log_dir: place.store for place in local.values()}
+    for path, store in parents.items():
+        read_dir_files(path, store, findings)
+    for path, store in roots:
+        if path in parents or (not local and not names.parse_partition_dir(os.path.basename(path))):
+            check_listing(path, store, findings)
+    ids = {key: place.topic_id() for key, place in local.items()}
+    check_topic_ids({key: None if i is None else uuid_to_text(i) for key, i in ids.items()}, local, findings)
+    findings.tell_rest()
+    return findings.kept
+
+
+def _nobody_asks(_: int) -> None:
+    """Bytes done are shown by nobody."""

@@ -6,15 +6,21 @@ its offset is later than its timestamp. Releases differ in which of several righ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from kafkalog_spark.errors import CorruptIndex
+from kafkalog_spark.errors import CorruptBatch, CorruptIndex
+from kafkalog_spark.format import layout, offset_index, time_index
+from kafkalog_spark.format.batch_header import control_type
+from kafkalog_spark.format.layout import MAX_INT32, NO_TIMESTAMP, ControlType, H
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.format import offset_index, time_index
-from kafkalog_spark.log.format.layout import NO_TIMESTAMP, H
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.log.read.transactions import TransactionState
 
 
 def padding(data: bytes, entries: int, entry_size: int) -> int:
@@ -154,3 +160,184 @@ class TimeIndexCheck:
 
     def _fault(self, entry: int, offset: int, expected: str, got: str) -> Fault:
         return Fault(f"entry {entry} of the time index", entry * time_index.ENTRY_SIZE, offset, expected, got)
+
+
+# Sequence numbers of idempotent producers, and producer snapshots held against the log. Values only.
+
+
+class LastBatch(NamedTuple):
+    """A producer's last batch of records."""
+
+    epoch: int
+    last_sequence: int
+    last_offset: int
+
+
+class ProducerCheck:
+    """The producers of one partition, from its first batch on."""
+
+    def __init__(self, first_offset: int) -> None:
+        self.first_offset = first_offset
+        self._known: dict[int, LastBatch] = {}
+
+    def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
+        """The next batches. Sequences of a producer epoch follow each other, unless batches are missing (has_gaps)."""
+        rows = _of_producers(table)
+        ids, epochs = table[rows, H.PRODUCER_ID], table[rows, H.PRODUCER_EPOCH]
+        first = table[rows, H.BASE_SEQUENCE]
+        last = (first + table[rows, H.LAST_OFFSET] - table[rows, H.BASE_OFFSET]) & MAX_INT32
+        order = np.argsort(ids, kind="stable")
+        begins = np.flatnonzero(np.concatenate(([True], ids[order][1:] != ids[order][:-1]))) if len(order) else order
+        if not has_gaps:
+            follows = (last[order][:-1] + 1) & MAX_INT32
+            same = (ids[order][1:] == ids[order][:-1]) & (epochs[order][1:] == epochs[order][:-1])
+            for at in np.flatnonzero(same & (first[order][1:] != follows)).tolist():
+                yield _sequence_fault(table[rows[order[at + 1]]], int(follows[at]))
+        for slot, begin in enumerate(begins.tolist()):
+            row = order[begin]
+            known = self._known.get(int(ids[row]))
+            if not has_gaps and known is not None and known.epoch == epochs[row]:
+                expected = (known.last_sequence + 1) & MAX_INT32
+                if first[row] != expected:
+                    yield _sequence_fault(table[rows[row]], expected)
+            end = begins[slot + 1] if slot + 1 < len(begins) else len(order)
+            row = order[end - 1]
+            self._known[int(ids[row])] = LastBatch(
+                int(epochs[row]), int(last[row]), int(table[rows[row], H.LAST_OFFSET])
+            )
+
+    def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
+        """A snapshot taken after the batches seen so far. A producer that is not in it has expired."""
+        for entry in entries:
+            known = self._known.get(entry.producer_id)
+            if entry.last_offset < self.first_offset or (has_gaps and _is_older(known, entry)):
+                continue  # its last batch was deleted or compacted away
+            said = LastBatch(entry.producer_epoch, entry.last_sequence, entry.last_offset)
+            # A marker raises the epoch without a batch of records.
+            same = known is not None and known[1:] == said[1:] and known.epoch <= said.epoch
+            if not same:
+                yield Fault(
+                    f"producer id {entry.producer_id}",
+                    offset=entry.last_offset,
+                    expected="no batch" if known is None else _text(known),
+                    got=_text(said),
+                )
+
+
+def _is_older(known: LastBatch | None, entry: ProducerEntry) -> bool:
+    return known is None or known.last_offset < entry.last_offset
+
+
+def _of_producers(table: Table) -> npt.NDArray[np.int64]:
+    """Rows of idempotent and transactional producers' records; markers have no sequence."""
+    wanted = (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.BASE_SEQUENCE] >= 0)
+    return np.flatnonzero(wanted & ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
+
+
+def _sequence_fault(row: npt.NDArray[np.int64], expected: int) -> Fault:
+    return Fault(
+        f"the sequence of producer id {int(row[H.PRODUCER_ID])}, epoch {int(row[H.PRODUCER_EPOCH])}",
+        int(row[H.POSITION]),
+        int(row[H.BASE_OFFSET]),
+        str(expected),
+        str(int(row[H.BASE_SEQUENCE])),
+    )
+
+
+def _text(batch: LastBatch) -> str:
+    return f"epoch {batch.epoch}, sequence {batch.last_sequence}, offset {batch.last_offset}"
+
+
+# Transaction indexes held against the markers in the log. Values only.
+
+_OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+
+
+class TransactionCheck:
+    """The transactions of one partition, from its first batch on. `begin_segment` for each, then its windows."""
+
+    def __init__(self, open_transactions: dict[int, int] | None = None) -> None:
+        """open_transactions: producer id to first offset, at the first batch; None when nothing tells them."""
+        self._state = TransactionState(dict(open_transactions or {}))
+        self._knows_all = open_transactions is not None
+        self._entries: dict[int, tuple[int, AbortedTransaction]] = {}
+
+    def begin_segment(self, entries: list[AbortedTransaction]) -> None:
+        """Those of its .txnindex, empty when it has none."""
+        self._entries = {entry.last_offset: (slot, entry) for slot, entry in enumerate(entries)}
+
+    def take(self, window: Window, *, has_gaps: bool) -> Iterator[Fault]:
+        """Aborted transactions of these batches that the index does not tell, or tells differently."""
+        table = window.table
+        for row in (table[:, H.ATTRIBUTES] & _OF_TRANSACTIONS).nonzero()[0].tolist():
+            if table[row, H.MAGIC] < 2 or not table[row, H.COUNT]:
+                continue
+            header = window.header(row)
+            if not header.is_control:
+                self._state.data_batch(header)
+                continue
+            try:
+                kind = control_type(window.batch(row))
+            except CorruptBatch as error:
+                yield Fault(error.what, header.position, header.base_offset)
+                continue
+            self._state.marker(header, kind)
+            listed = self._entries.pop(header.base_offset, None)
+            known = self._state.aborted.pop() if self._state.aborted else None
+            if listed is not None:
+                exact = self._knows_all and not has_gaps
+                yield from _compare(listed, kind, header.producer_id, known, exact=exact)
+            elif known is not None:
+                yield Fault(
+                    f"the abort marker of producer id {known.producer_id} at offset {known.last_offset}",
+                    offset=known.last_offset,
+                    expected=f"an entry with first offset {known.first_offset}",
+                    got="none",
+                )
+
+    def finish_segment(self) -> Iterator[Fault]:
+        """Entries without a marker."""
+        for slot, entry in self._entries.values():
+            yield Fault(
+                f"entry {slot} of the transaction index",
+                slot * ENTRY_SIZE,
+                entry.last_offset,
+                "an abort marker at its last offset",
+                "none in the segment",
+            )
+
+
+def _compare(
+    listed: tuple[int, AbortedTransaction],
+    kind: int,
+    producer_id: int,
+    known: AbortedTransaction | None,
+    *,
+    exact: bool,
+) -> Iterator[Fault]:
+    """An entry and the marker at its last offset. exact: every batch before is in the log, so nothing may differ."""
+    slot, entry = listed
+    expected = None
+    if kind != ControlType.ABORT:
+        expected = "no entry: the transaction was committed"
+    elif entry.producer_id != producer_id:
+        expected = f"producer id {producer_id}"
+    elif known is not None and exact and entry != known:
+        expected = _aborted_text(known)
+    elif known is not None and entry.first_offset > known.first_offset:
+        expected = f"first offset {known.first_offset} or lower"
+    if expected is not None:
+        yield Fault(
+            f"entry {slot} of the transaction index",
+            slot * ENTRY_SIZE,
+            entry.last_offset,
+            expected,
+            _aborted_text(entry),
+        )
+
+
+def _aborted_text(entry: AbortedTransaction) -> str:
+    return (
+        f"producer id {entry.producer_id}, first offset {entry.first_offset}, "
+        f"last stable offset {entry.last_stable_offset}"
+    )

@@ -14,6 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.format import names
+from kafkalog_spark.format.checkpoint import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    TopicPartition,
+)
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.check.dir_files import (
     DirFiles,
     check_checkpoints,
@@ -23,25 +31,16 @@ from kafkalog_spark.log.check.dir_files import (
 )
 from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.checkpoint import (
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    TopicPartition,
-)
-from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.directory_listing import log_bytes
+from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
-from kafkalog_spark.log.read.root_places import LOG_DIR_MARKS
-from kafkalog_spark.log.read.tiered_place import TieredPlace
+from kafkalog_spark.log.remote.tiered_place import TieredPlace
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.store.storage_options import StorageOptions
+    from kafkalog_spark.store.storage_options import StorageOptions
 
 
 _OF_PARTITION = (PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)

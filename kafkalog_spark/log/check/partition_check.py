@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format import names
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE, UNFINISHED, uuid_to_text
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
-from kafkalog_spark.log.check.producer_check import ProducerCheck
+from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
 from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
-from kafkalog_spark.log.check.transaction_check import TransactionCheck
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
-from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.format.own_files import OWN_FILES, UNFINISHED
-from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, uuid_to_text
-from kafkalog_spark.log.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.small_files import read_leader_epochs, read_partition_metadata, read_producer_snapshot

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.decode.row_buffers import RowBuffers
+from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
+from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.read.row_buffers import RowBuffers
-from kafkalog_spark.log.read.run_decoder import Chosen, RunDecoder
-from kafkalog_spark.log.read.scratch import Scratch
 
 _COLUMNS = ("offset", "key", "value", "headers")
 """Without timestamps: what does not fit Spark's microseconds is good in Kafka."""

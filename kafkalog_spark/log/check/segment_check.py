@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import CorruptIndex, KafkalogError
+from kafkalog_spark.format import offset_index, time_index
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
+from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_transaction_index
 from kafkalog_spark.log.check.batch_check import BatchCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
-from kafkalog_spark.log.format import offset_index, time_index
-from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction, parse_transaction_index
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.log_end import judge_tail

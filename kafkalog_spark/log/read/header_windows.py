@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import (
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import (
     BELIEVED,
     BatchHeader,
     announced_batch,
@@ -24,10 +24,10 @@ from kafkalog_spark.log.format.batch_header import (
     parse_header,
     whole_batch,
 )
-from kafkalog_spark.log.format.checksum import crc32c
-from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.read.scratch import Scratch
-from kafkalog_spark.log.store.interface import RangeReader
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.records import crc32c
+from kafkalog_spark.log.decode.scratch import Scratch
+from kafkalog_spark.store.interface import RangeReader
 
 Table = npt.NDArray[np.int64]
 
@@ -116,8 +116,8 @@ def _plain_windows(file: RangeReader, start: int, end: int) -> Iterator[tuple[Wi
 def _swept_windows(
     file: RangeReader, start: int, end: int, buffer: Scratch | None = None
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
-    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-    from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+    from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 
     wants_bytes = buffer is not None
     buffer = buffer or Scratch(min(_WINDOW, max(end - start, 1)))

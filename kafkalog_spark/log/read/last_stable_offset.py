@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format.batch_header import BatchHeader, announced_batch
-from kafkalog_spark.log.format.control_record import control_type
-from kafkalog_spark.log.read.batch_order import ordered_headers
-from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.format.batch_header import BatchHeader, announced_batch, control_type
+from kafkalog_spark.log.read.batch_search import find_batch_behind, ordered_headers
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile

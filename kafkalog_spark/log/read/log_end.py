@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format.batch_header import BatchHeader, announced_batch
-from kafkalog_spark.log.format.offset_index import OffsetPosition
-from kafkalog_spark.log.read.batch_order import ordered_headers
-from kafkalog_spark.log.read.batch_search import find_batch, find_batch_behind
+from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
+from kafkalog_spark.format.offset_index import OffsetPosition
+from kafkalog_spark.log.read.batch_search import find_batch, find_batch_behind, ordered_headers
 from kafkalog_spark.log.read.segment_file import SegmentFile
 
 _ENTRIES_TRIED = 4

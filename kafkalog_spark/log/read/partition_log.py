@@ -15,14 +15,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
-from kafkalog_spark.log.format.names import SegmentFiles, live_segments, producer_snapshots
-from kafkalog_spark.log.format.producer_snapshot import ProducerEntry
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction
+from kafkalog_spark.format.names import SegmentFiles, live_segments, producer_snapshots
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, still_there
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
 from kafkalog_spark.log.read.small_files import read_producer_snapshot
-from kafkalog_spark.log.store.interface import FileFacts, Store
-from kafkalog_spark.log.store.local_store import LOCAL
+from kafkalog_spark.store.interface import FileFacts, Store
+from kafkalog_spark.store.local_store import LOCAL
 
 LISTINGS = 10
 """A listing is taken again when a file it names has gone; the cleaner is never that often in a reader's way."""

@@ -10,8 +10,8 @@ from typing import Self
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.small_files import Checkpoints, topic_id
-from kafkalog_spark.log.store.interface import Store
-from kafkalog_spark.log.store.local_store import LOCAL
+from kafkalog_spark.store.interface import Store
+from kafkalog_spark.store.local_store import LOCAL
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kafkalog_spark.errors import NotALogDirectory
-from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.small_files import cluster_id, leader_epochs
 
 if TYPE_CHECKING:

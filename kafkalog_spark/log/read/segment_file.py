@@ -11,8 +11,8 @@ from types import MappingProxyType
 import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.log.format import layout, offset_index, time_index
-from kafkalog_spark.log.format.batch_header import (
+from kafkalog_spark.format import layout, offset_index, time_index
+from kafkalog_spark.format.batch_header import (
     HEADER_SIZES,
     PREFIX_SIZE,
     BatchHeader,
@@ -21,12 +21,12 @@ from kafkalog_spark.log.format.batch_header import (
     parse_header,
     parse_prefix,
 )
-from kafkalog_spark.log.format.index_file import entries_of, most_index_bytes
-from kafkalog_spark.log.format.names import SegmentFiles
-from kafkalog_spark.log.format.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
-from kafkalog_spark.log.format.time_index import TimeIndex, parse_time_index
+from kafkalog_spark.format.index_file import entries_of, most_index_bytes
+from kafkalog_spark.format.names import SegmentFiles
+from kafkalog_spark.format.offset_index import OffsetIndex, OffsetPosition, parse_offset_index
+from kafkalog_spark.format.time_index import TimeIndex, parse_time_index
 from kafkalog_spark.log.read.header_windows import Window, header_windows
-from kafkalog_spark.log.store.interface import FileFacts, OpenFile, Store
+from kafkalog_spark.store.interface import FileFacts, OpenFile, Store
 
 NO_FACTS: Mapping[str, FileFacts] = MappingProxyType({})
 

@@ -14,20 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BELIEVED, announced_batch, parse_header
-from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.kernels.choose import first_out_of_order
-from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-from kafkalog_spark.log.kernels.rows import L
-from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
-from kafkalog_spark.log.read.batch_order import base_behind, follower_lies, moved_upward
-from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.kernels.choose import first_out_of_order
+from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+from kafkalog_spark.kernels.rows import L
+from kafkalog_spark.kernels.sweep import SweepStatus, sweep
+from kafkalog_spark.log.decode.batch_contents import WINDOW, ScanSpace
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.decode.record_search import RecordSearch
+from kafkalog_spark.log.decode.row_buffers import RowBuffers
+from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
+from kafkalog_spark.log.read.batch_search import base_behind, follower_lies, moved_upward
 from kafkalog_spark.log.read.header_windows import check_large, what_is_wrong
-from kafkalog_spark.log.read.record_search import RecordSearch
-from kafkalog_spark.log.read.row_buffers import RowBuffers
-from kafkalog_spark.log.read.run_decoder import Chosen, RunDecoder
-from kafkalog_spark.log.read.scan_space import WINDOW, ScanSpace
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.transactions import AbortedRanges
 

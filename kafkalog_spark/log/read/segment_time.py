@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
-from kafkalog_spark.log.format.layout import MAX_INT64, NO_TIMESTAMP
+from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.segment_file import SegmentFile
 

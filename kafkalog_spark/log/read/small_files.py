@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.log.format import meta_properties, partition_metadata, producer_snapshot
-from kafkalog_spark.log.format.checkpoint import (
+from kafkalog_spark.format import meta_properties, partition_metadata, producer_snapshot
+from kafkalog_spark.format.atomic_file import MOST_STATE_BYTES, parsed
+from kafkalog_spark.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     MOST_LEADER_EPOCH_BYTES,
@@ -24,15 +25,14 @@ from kafkalog_spark.log.format.checkpoint import (
     parse_leader_epochs,
     parse_offset_checkpoint,
 )
-from kafkalog_spark.log.format.durable import MOST_STATE_BYTES, parsed
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
-from kafkalog_spark.log.format.partition_metadata import (
+from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
+from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
     parse_partition_metadata,
 )
-from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
-from kafkalog_spark.log.store.interface import Store
+from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.store.interface import Store
 
 T = TypeVar("T")
 

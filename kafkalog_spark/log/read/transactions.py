@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader
-from kafkalog_spark.log.format.layout import ControlType, H
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 
 @dataclass

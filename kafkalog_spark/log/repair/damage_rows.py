@@ -22,7 +22,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.layout import MAX_INT64
+from kafkalog_spark.format.layout import MAX_INT64
+from kafkalog_spark.log.decode.batch_contents import ScanSpace
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.partition_scan import (
     ScanRequest,
@@ -32,8 +34,6 @@ from kafkalog_spark.log.read.partition_scan import (
     scan_segment,
     scanner_for,
 )
-from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
-from kafkalog_spark.log.read.scan_space import ScanSpace
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.repair.damaged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records

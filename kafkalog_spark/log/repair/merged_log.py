@@ -8,21 +8,200 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
-from kafkalog_spark.log.format.layout import MAX_INT64
-from kafkalog_spark.log.format.names import SegmentFiles
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_spark.errors import NotALogDirectory, OptionError
+from kafkalog_spark.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, EpochEntry
+from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
+from kafkalog_spark.format.names import SegmentFiles
+from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import TopicPartition, check_one_topic, chosen_copy
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint
-from kafkalog_spark.log.repair.merged_copies import Piece, merged_pieces
-from kafkalog_spark.log.store.interface import Store
+from kafkalog_spark.log.repair.damaged_segment import (
+    JudgedSegment,
+    Lost,
+    Stretch,
+    end_of,
+    judged_batches,
+    judged_segment,
+)
+from kafkalog_spark.store.interface import Store
+
+# Copies of one partition, put together to one log: replicas=merge.
+#
+# The copy that a read would take (replicas.best) is the log. What is damaged in it, or missing at its ends, is taken
+# from the others, batch by batch: replication copies bytes, so every copy has the same batches at the same offsets,
+# as far as they are of one lineage. A batch of another copy counts where its leader epoch is the one that the log's
+# leader epochs name for its offset; what a leader wrote that was put aside is of no log.
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes [begin, end) of segment `segment` of copy `copy`, which hold the offsets [first_offset, next_offset) of the
+    log, or, is_damaged, are no good batches of them; then no copy has any. The first copy is the one that counts. A
+    piece without bytes is where an empty last segment begins."""
+
+    copy: int
+    segment: int
+    begin: int
+    end: int
+    first_offset: int
+    next_offset: int
+    is_damaged: bool = False
+
+
+Gap = tuple[int, int]
+"""Offsets [first, end) that the first copy lacks; MAX_INT64 for an end that is not known."""
+
+
+def merged_pieces(
+    logs: Sequence[PartitionLog], lineage: Sequence[EpochEntry], *, is_compacted: bool = False
+) -> list[Piece]:
+    """The pieces of the log in order. logs: of all copies, opened with pass_over_damage, the one that counts first.
+    lineage: its leader epochs, by offset; empty where it has none, then epochs decide nothing.
+
+    is_compacted: holes between segments are the cleaner's. Reads all bytes of the first copy, and of the others the
+    segments in which something is looked for.
+    """
+    merge = _Merge(logs, lineage)
+    log = logs[0]
+    starts = [other.segments[0].base_offset for other in logs if other.segments]
+    reached = min(starts, default=0)
+    for index in range(len(log.segments)):
+        base = log.segments[index].base_offset
+        before = [(reached, base)] if reached < base and (index == 0 or not is_compacted) else []
+        reached = max(reached, base, merge.add_segment(index, before))
+    merge.fill([(reached, MAX_INT64)])
+    merge.add_log_end()
+    return sorted(merge.pieces, key=lambda piece: piece.first_offset)
+
+
+class _Merge:
+    def __init__(self, logs: Sequence[PartitionLog], lineage: Sequence[EpochEntry]) -> None:
+        self.pieces: list[Piece] = []
+        self._logs = logs
+        self._starts = np.array([entry.start_offset for entry in lineage], np.int64)
+        self._epochs = np.array([entry.epoch for entry in lineage], np.int64)
+
+    def add_segment(self, index: int, before: list[Gap]) -> int:
+        """A segment of the first copy, with its damage and the gaps `before` it filled; returns the offset after it.
+        One that cannot be read is damaged as a whole."""
+        log = self._logs[0]
+        try:
+            with log.open_segment(index) as file:
+                judged = judged_segment(file, log.recovery_point)
+        except (FileNotFoundError, NotALogDirectory) as error:
+            path, base = log.segment_path(index), log.segments[index].base_offset
+            _log.warning("replicas=merge: %s is looked for in other copies: %s", path, error)
+            judged = JudgedSegment([], [Stretch(0, 1, str(error), path, base, log.next_base_offset(index), True)])
+        self.pieces += [
+            Piece(0, index, run.position, run.end, run.base_offset, run.last_offset + 1) for run in judged.runs
+        ]
+        gaps, of_gap = list(before), {}
+        for stretch in judged.stretches:
+            end = MAX_INT64 if stretch.next_offset is None else stretch.next_offset
+            if stretch.first_offset < end:
+                gaps.append((stretch.first_offset, end))
+                of_gap[stretch.first_offset, end] = stretch
+        for gap, left in self.fill(gaps).items():
+            damaged = of_gap.get(gap)
+            if damaged is None or not damaged.size:
+                continue
+            for first, end in left:
+                if end == MAX_INT64:
+                    flushed = log.recovery_point or 0
+                    if first > gap[0] and first >= flushed:
+                        continue  # other copies have all that was there
+                    end = max(flushed, first + 1)  # nobody knows more of it than that it was there
+                begin = damaged.position
+                self.pieces.append(Piece(0, index, begin, begin + damaged.size, first, end, is_damaged=True))
+        return max((piece.next_offset for piece in self.pieces), default=0)
+
+    def add_log_end(self) -> None:
+        """Nothing at the base offset of the last segment of the first copy, where no piece reaches it: the log goes on
+        there, whatever was deleted before it."""
+        log = self._logs[0]
+        base = log.segments[-1].base_offset if log.segments else 0
+        if base > max((piece.next_offset for piece in self.pieces), default=0):
+            self.pieces.append(Piece(0, len(log.segments) - 1, 0, 0, base, base))
+
+    def fill(self, gaps: list[Gap]) -> dict[Gap, list[Gap]]:
+        """Add what the other copies have of the gaps; returns what none of them has, by gap."""
+        left = {gap: [gap] for gap in gaps}
+        for copy in range(1, len(self._logs)):
+            wanted = sorted(hole for holes in left.values() for hole in holes)
+            if not wanted:
+                break
+            taken = list(self._of_copy(copy, wanted))
+            self.pieces += taken
+            left = {gap: [rest for hole in holes for rest in _holes(hole, taken)] for gap, holes in left.items()}
+        return left
+
+    def _of_copy(self, copy: int, gaps: list[Gap]) -> Iterator[Piece]:
+        """The batches that a copy has of the gaps, neighbours together."""
+        log = self._logs[copy]
+        for index in range(len(log.segments)):
+            following = log.next_base_offset(index)
+            of_segment = [
+                gap
+                for gap in gaps
+                if gap[1] > log.segments[index].base_offset and (following is None or gap[0] < following)
+            ]
+            if not of_segment:
+                continue
+            try:
+                with log.open_segment(index) as file:
+                    last_offset = file.base_offset - 1
+                    for part in judged_batches(file, last_offset, recovery_point=log.recovery_point):
+                        if not isinstance(part, Lost):
+                            yield from self._pieces_of(copy, index, part.table, last_offset, of_segment)
+                            last_offset = int(part.table[-1, H.LAST_OFFSET])
+            except (FileNotFoundError, NotALogDirectory) as error:
+                _log.warning("replicas=merge: %s is not looked into: %s", log.segment_path(index), error)
+
+    def _pieces_of(self, copy: int, index: int, table: Table, before: int, gaps: list[Gap]) -> Iterator[Piece]:
+        last = table[:, H.LAST_OFFSET]
+        base = np.where(table[:, H.COUNT] < 0, np.concatenate(([before], last[:-1])) + 1, table[:, H.BASE_OFFSET])
+        firsts, ends = np.array(gaps, np.int64).T
+        gap = np.searchsorted(firsts, base, side="right") - 1
+        wanted = (gap >= 0) & (last < ends[np.maximum(gap, 0)]) & self._of_lineage(table, base)
+        rows = np.flatnonzero(wanted)
+        breaks = np.flatnonzero((np.diff(rows) > 1) | (np.diff(gap[rows]) != 0)) + 1
+        for run in np.split(rows, breaks) if len(rows) else ():
+            begin, stop = int(table[run[0], H.POSITION]), end_of(table[run[-1]])
+            yield Piece(copy, index, begin, stop, int(base[run[0]]), int(last[run[-1]]) + 1)
+
+    def _of_lineage(self, table: Table, base: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """bool[n]: whether each batch's leader epoch is that of the log at its offset."""
+        epochs = table[:, H.LEADER_EPOCH]
+        if not len(self._starts):
+            return np.ones(len(table), bool)
+        slots = np.searchsorted(self._starts, base, side="right") - 1
+        # below the first start that is known, any epoch up to the first one
+        expected = self._epochs[np.maximum(slots, 0)]
+        fits = (epochs == expected) | ((slots < 0) & (epochs <= expected))
+        found: npt.NDArray[np.bool_] = fits | (epochs == NO_LEADER_EPOCH)
+        return found
+
+
+def _holes(gap: Gap, pieces: Sequence[Piece]) -> list[Gap]:
+    """What of the gap is left between those of the pieces that lie in it."""
+    left, reached = [], gap[0]
+    inside = [piece for piece in pieces if gap[0] <= piece.first_offset < gap[1]]
+    for piece in sorted(inside, key=lambda piece: piece.first_offset):
+        if piece.first_offset > reached:
+            left.append((reached, piece.first_offset))
+        reached = piece.next_offset
+    return [*left, (reached, gap[1])] if reached < gap[1] else left
+
 
 _log = logging.getLogger(__name__)
 

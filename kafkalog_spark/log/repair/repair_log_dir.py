@@ -9,34 +9,301 @@ that loads it looks at every batch, makes its producer snapshots, and trusts not
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.log.format.checkpoint import (
+import numpy as np
+
+from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, OptionError, UnsupportedFormat
+from kafkalog_spark.format import layout, names
+from kafkalog_spark.format.atomic_file import descriptor, write_all
+from kafkalog_spark.format.batch_header import control_type
+from kafkalog_spark.format.checkpoint import (
     HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     TopicPartition,
+    write_leader_epochs,
     write_offset_checkpoint,
 )
-from kafkalog_spark.log.format.durable import descriptor
-from kafkalog_spark.log.format.layout import MAX_SEGMENT_SIZE
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
-from kafkalog_spark.log.format.names import CLUSTER_METADATA_TOPIC
+from kafkalog_spark.format.layout import MAX_INT32, MAX_SEGMENT_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP, H
+from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
+from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata
+from kafkalog_spark.format.partition_metadata import write_partition_metadata as write_metadata
+from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import check_one_topic
-from kafkalog_spark.log.read.small_files import offset_checkpoint, parsed_file
-from kafkalog_spark.log.repair.merged_log import merged_place
-from kafkalog_spark.log.repair.repair_partition import repair_partition
-from kafkalog_spark.log.repair.report import PartitionReport, RepairReport
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint, parsed_file
+from kafkalog_spark.log.read.transactions import TransactionState
+from kafkalog_spark.log.repair.damaged_segment import FirstBad, Lost, end_of, judged_batches
+from kafkalog_spark.log.repair.merged_log import MergedLog, merged_place
+from kafkalog_spark.log.repair.report import Loss, PartitionReport, RepairReport, Taken, key_text, known, lost_keys
+from kafkalog_spark.log.write.segment_recovery import INDEX_INTERVAL_BYTES, IndexBuilder
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.store.interface import Store
-    from kafkalog_spark.log.store.storage_options import StorageOptions
+    from kafkalog_spark.store.interface import Store
+    from kafkalog_spark.store.storage_options import StorageOptions
+
+
+# One segment: good batches copied byte for byte, its indexes made anew.
+
+_COPY = 8 << 20
+_OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+
+
+class EpochBegun(NamedTuple):
+    """A leader epoch that begins at one of the offsets [after, first_batch]."""
+
+    epoch: int
+    after: int
+    first_batch: int
+
+
+@dataclass(slots=True)
+class LogSoFar:
+    """What the segments up to here leave to those after them."""
+
+    last_offset: int
+    transactions: TransactionState
+    leader_epoch: int = NO_LEADER_EPOCH
+    epochs: list[EpochBegun] = field(default_factory=list)
+    timestamp: int = NO_TIMESTAMP
+    pending: list[Loss] = field(default_factory=list)
+    """Losses of this segment after which nothing has been kept yet."""
+
+
+class SegmentRepair:
+    """Writes a segment to `directory`: what is good in a file, or in parts of several. `finish` ends it, whatever
+    happened."""
+
+    def __init__(self, base_offset: int, directory: Path, log: LogSoFar, report: PartitionReport) -> None:
+        self._log = log
+        self._report = report
+        self._path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+        self._indexes = IndexBuilder(base_offset, INDEX_INTERVAL_BYTES)
+        self._aborts_before = len(log.transactions.aborted)
+        self.base_offset = base_offset
+        self.size = 0
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+
+    def add(self, file: SegmentFile, recovery_point: int | None, bad_records: FirstBad | None = None) -> None:
+        """Copy what is good in a file, after what has been copied. Raises OSError, NotALogDirectory."""
+        self._report.bytes_before += file.size - file.begin
+        log = self._log
+        for found in judged_batches(file, log.last_offset, log.leader_epoch, recovery_point, bad_records):
+            if isinstance(found, Lost):
+                self._lose(file, found)
+            else:
+                self._copy(file, found.table, found.epochs)
+
+    def finish(self, *, keep_empty: bool) -> None:
+        """Write the indexes. Nothing is left of a segment without batches, unless keep_empty."""
+        os.close(self._fd)
+        self._report.losses += self._log.pending
+        self._log.pending.clear()
+        self._report.bytes_kept += self.size
+        if not self.size and not keep_empty:
+            self._path.unlink()
+            return
+        offsets, times = self._indexes.finished()
+        self._path.with_suffix(names.OFFSET_INDEX_SUFFIX).write_bytes(offsets)
+        self._path.with_suffix(names.TIME_INDEX_SUFFIX).write_bytes(times)
+        aborted = self._log.transactions.aborted[self._aborts_before :]
+        if aborted:
+            entries = b"".join(format_transaction(entry) for entry in aborted)
+            self._path.with_suffix(names.TRANSACTION_INDEX_SUFFIX).write_bytes(entries)
+
+    def _copy(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
+        """Neighbours in the file."""
+        start, end = int(run[0, H.POSITION]), end_of(run[-1])
+        moved = run.copy()
+        moved[:, H.POSITION] += self.size - start
+        position = start
+        while position < end:
+            piece = file.read(position, min(_COPY, end - position))
+            if not piece:
+                raise FileNotFoundError(errno.ENOENT, "the file became shorter while it was read", file.path)
+            write_all(self._fd, piece)
+            position += len(piece)
+        for row in np.flatnonzero((epochs != run[:, H.LEADER_EPOCH]) & (run[:, H.MAGIC] == 2)).tolist():
+            at = int(moved[row, H.POSITION]) + layout.LEADER_EPOCH_AT
+            os.pwrite(self._fd, int(epochs[row]).to_bytes(4, "big", signed=True), at)
+            self._report.epochs_rewritten += 1
+        self.size += end - start
+        self._indexes.add(moved)
+        self._report.batches += len(run)
+        self._follow(file, run, epochs)
+
+    def _follow(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
+        """What later batches, and the partition's small files, need of these."""
+        log = self._log
+        self._report.losses += [
+            replace(loss, next_offset=int(run[0, H.BASE_OFFSET]), timestamp_after=known(int(run[0, H.MAX_TIMESTAMP])))
+            for loss in log.pending
+        ]
+        log.pending.clear()
+        changes = np.flatnonzero(np.diff(np.concatenate(([log.leader_epoch], epochs))) > 0)
+        ends = [log.last_offset, *run[:, H.LAST_OFFSET].tolist()]
+        log.epochs += [
+            EpochBegun(int(epochs[row]), ends[row] + 1, int(run[row, H.BASE_OFFSET])) for row in changes.tolist()
+        ]
+        log.leader_epoch = int(epochs[-1])
+        log.last_offset = int(run[-1, H.LAST_OFFSET])
+        log.timestamp = int(run[-1, H.MAX_TIMESTAMP])
+        of_transactions = (
+            (run[:, H.ATTRIBUTES] & _OF_TRANSACTIONS != 0) & (run[:, H.MAGIC] == 2) & (run[:, H.COUNT] > 0)
+        )
+        for row in np.flatnonzero(of_transactions).tolist():
+            header = file.header_at(int(run[row, H.POSITION]))
+            assert header is not None
+            if not header.is_control:
+                log.transactions.data_batch(header)
+                continue
+            try:
+                log.transactions.marker(header, control_type(file.read(header.position, header.size)))
+            except CorruptBatch:
+                continue  # the check says so; it ends nothing
+
+    def _lose(self, file: SegmentFile, lost: Lost) -> None:
+        log, keys = self._log, lost_keys(file, lost.position, lost.size)
+        log.pending.append(
+            Loss(
+                file.path,
+                lost.position,
+                lost.size,
+                lost.why,
+                log.last_offset + 1,
+                None,
+                known(log.timestamp),
+                keys=tuple(key_text(key) for key in keys.keys),
+                keys_read=keys.records,
+            )
+        )
+
+
+# One partition: its segments repaired one after the other, and the small files alongside them made anew.
+
+
+def repair_partition(place: PartitionPlace, log_dir: Path, *, records: bool = False) -> PartitionReport:
+    """Write the partition's good batches to a directory of its own in `log_dir`. records: batches whose records cannot
+    be decoded count as damaged, too.
+
+    What cannot be read at all is the report's `error`. Raises OSError where the destination cannot be written.
+    """
+    report = PartitionReport(place.topic, place.partition, place.directory)
+    try:
+        source = place.open(pass_over_damage=True)
+    except KafkalogError as error:
+        report.error = str(error)
+        return report
+    directory = log_dir / f"{place.topic}-{place.partition}"
+    directory.mkdir()
+    first = source.segments[0].base_offset if source.segments else source.log_start_offset
+    log = LogSoFar(first - 1, TransactionState(_open_at(source, first)))
+    _repair_segments(source, directory, log, report, _record_check() if records else None)
+    if not any(directory.glob(f"*{names.LOG_SUFFIX}")):
+        _empty_segment(directory, first)
+    report.log_end_offset = max(log.last_offset + 1, _last_base(directory))
+    report.log_start_offset = min(source.log_start_offset, report.log_end_offset)
+    report.open_transactions = dict(log.transactions.open)
+    if log.epochs:
+        write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, _epochs(source, log))
+    topic_id = place.topic_id()
+    if topic_id is not None:
+        write_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
+    elif PARTITION_METADATA_FILE in source.names:
+        report.notes.append("its partition.metadata is damaged, and left out: a broker writes the topic's id again")
+    return report
+
+
+def _repair_segments(
+    source: PartitionLog, directory: Path, log: LogSoFar, report: PartitionReport, bad_records: FirstBad | None
+) -> None:
+    """A segment of the new log for each of the source, or for each that pieces of copies are of."""
+    writer: SegmentRepair | None = None
+    empty_end = False
+    for index in range(len(source.segments)):
+        try:
+            with source.open_segment(index) as file:
+                if writer is None or _begins_segment(file, writer, log):
+                    if writer is not None:
+                        writer.finish(keep_empty=False)
+                    base = file.base_offset if file.base_offset > log.last_offset else file.first_offset
+                    writer = SegmentRepair(base, directory, log, report)
+                empty_end = file.is_last and file.size == 0  # an empty last segment says where the log goes on
+                writer.add(file, source.recovery_point, bad_records)
+                if isinstance(source, MergedLog) and source.pieces[index].piece.copy:
+                    piece = source.pieces[index].piece
+                    size = piece.end - piece.begin
+                    report.taken.append(Taken(file.path, piece.begin, size, piece.first_offset, piece.next_offset))
+        except (KafkalogError, FileNotFoundError) as error:
+            report.notes.append(f"{source.segment_path(index)} could not be read to its end: {error}")
+    if writer is not None:
+        writer.finish(keep_empty=empty_end)
+
+
+def _begins_segment(file: SegmentFile, writer: SegmentRepair, log: LogSoFar) -> bool:
+    """Whether what is in `file` goes to a segment of its own. Pieces of one segment lie in one, with what another copy
+    has of it."""
+    too_large = writer.size + file.size - file.begin > MAX_INT32
+    return file.is_whole or too_large or (file.base_offset > writer.base_offset and file.base_offset > log.last_offset)
+
+
+def _epochs(source: PartitionLog, log: LogSoFar) -> list[tuple[int, int]]:
+    """(epoch, start offset) of the batches' leader epochs; the source's checkpoint may know an earlier start, of
+    batches that compaction or damage has taken away."""
+    said = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
+    found = []
+    for begun in log.epochs:
+        start = said.get(begun.epoch, begun.first_batch)
+        latest = max(begun.first_batch, source.log_start_offset)  # below that records were deleted
+        found.append((begun.epoch, start if begun.after <= start <= latest else begun.first_batch))
+    return found
+
+
+def _record_check() -> FirstBad:
+    """Decodes records, as kafkalog-check --records does. Imported when it is asked for: it loads Numba."""
+    from kafkalog_spark.log.check.record_check import RecordCheck
+
+    check = RecordCheck()
+
+    def positions(window: Window) -> Iterator[int]:
+        return (fault.position for fault in check.take(window) if fault.position is not None)
+
+    return positions
+
+
+def _open_at(source: PartitionLog, first: int) -> dict[int, int]:
+    """Transactions open before the first batch, where a producer snapshot tells them."""
+    for at, path in source.snapshots_up_to(first):
+        if at == first:
+            try:
+                entries = source.read_snapshot(path)
+            except (CorruptLog, UnsupportedFormat, OSError):
+                return {}
+            return {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
+    return {}
+
+
+def _empty_segment(directory: Path, base_offset: int) -> None:
+    """A partition without a segment is none that a broker would leave."""
+    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        (directory / (names.segment_name(base_offset) + suffix)).touch()
+
+
+def _last_base(directory: Path) -> int:
+    return max(int(path.stem) for path in directory.glob(f"*{names.LOG_SUFFIX}"))
+
 
 _METADATA_DIR = f"{CLUSTER_METADATA_TOPIC}-0"
 

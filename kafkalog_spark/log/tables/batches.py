@@ -8,16 +8,57 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader, crc_in_pieces
-from kafkalog_spark.log.format.layout import Codec, H
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import BatchHeader, crc_in_pieces, wrapper_value_at
+from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED, Output, decompress
+from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.header_windows import Table as HeaderTable
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.tables.arrow_rows import constant, timestamp_us, timestamps
-from kafkalog_spark.log.tables.columns import BATCHES
 from kafkalog_spark.log.tables.damage import Damage, stretches
-from kafkalog_spark.log.tables.uncompressed import Uncompressed
+from kafkalog_spark.log.tables.table import BATCHES, constant, timestamp_us, timestamps
+
+# How large the records of a batch are without compression.
+
+_SCRATCH = 1 << 20
+"""Bytes of decompressed records to begin with."""
+
+
+class Uncompressed:
+    """Decompresses batches of one segment, for their size only. limit: bytes that one may decompress to."""
+
+    def __init__(self, file: SegmentFile, limit: int | None = None) -> None:
+        self._file = file
+        self._limit = limit or MAX_DECOMPRESSED
+        self._scratch: Scratch | None = None
+
+    def size_of(self, header: BatchHeader) -> int | None:
+        """Bytes of the records; None where they do not decompress."""
+        begins = _records_begin(header)
+        if header.codec == Codec.NONE:
+            return header.size - begins
+        scratch = self._scratch = self._scratch or Scratch(_SCRATCH)
+        data = memoryview(self._file.read(header.position, header.size))
+        try:
+            if header.magic < 2:
+                begins = wrapper_value_at(data, header.magic)
+            return decompress(header.codec, data[begins:], Output(scratch, 0, self._limit))
+        except (CorruptBatch, UnsupportedFormat):
+            return None
+        finally:
+            scratch.shrink(_SCRATCH)
+
+    def ratio_of(self, header: BatchHeader) -> float | None:
+        """That size to the bytes that the records take in the file; None where there are none of one of them."""
+        stored, size = header.size - _records_begin(header), self.size_of(header)
+        return size / stored if size is not None and stored else None
+
+
+def _records_begin(header: BatchHeader) -> int:
+    return layout.RECORDS_AT if header.magic == 2 else layout.LEGACY_MIN_SIZE[header.magic]
+
 
 _CODECS = pa.array([codec.name.lower() for codec in Codec])
 _TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
+from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.log.check.dir_files import check_directories, check_partition
 from kafkalog_spark.log.check.finding import Finding
-from kafkalog_spark.log.check.separate_check import check_directories, check_partition
-from kafkalog_spark.log.format.checkpoint import TopicPartition
+from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.path_patterns import Root
-from kafkalog_spark.log.tables.arrow_rows import collected
-from kafkalog_spark.log.tables.columns import FINDINGS
+from kafkalog_spark.log.tables.table import FINDINGS, collected
 
 
 def partition_finding_rows(place: PartitionPlace, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

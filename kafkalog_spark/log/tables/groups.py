@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
-from kafkalog_spark.log.format.group_records import (
+from kafkalog_spark.format.internal_records import (
     NOT_SAID,
     CommittedOffset,
     Group,
@@ -22,11 +22,10 @@ from kafkalog_spark.log.format.group_records import (
     parse_key,
     parse_offset,
 )
-from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.tables.arrow_rows import collected, timestamp_us
-from kafkalog_spark.log.tables.columns import CONSUMER_OFFSETS, GROUPS
-from kafkalog_spark.log.tables.internal_records import Record, committed_records
+from kafkalog_spark.log.tables.damage import Record, committed_records
+from kafkalog_spark.log.tables.table import CONSUMER_OFFSETS, GROUPS, collected, timestamp_us
 
 EndOf = Callable[[str, int], int | None]
 """The log end offset of a topic's partition; None where no directory holds it."""

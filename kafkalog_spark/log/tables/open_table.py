@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.format.checkpoint import TopicPartition
+from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.path_patterns import Root
-from kafkalog_spark.log.tables.columns import RECORDS, TABLES
-from kafkalog_spark.log.tables.work import TableQuery, partitions_of, surroundings_of, units_of
+from kafkalog_spark.log.tables.table import RECORDS, TABLES
+from kafkalog_spark.log.tables.table_query import TableQuery, partitions_of, surroundings_of, units_of
 
 
 def table_query(

@@ -9,12 +9,15 @@ from functools import cache
 import pyarrow as pa
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
-from kafkalog_spark.log.format.names import producer_snapshots
+from kafkalog_spark.format.names import producer_snapshots
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables.batches import batch_rows
-from kafkalog_spark.log.tables.columns import (
+from kafkalog_spark.log.tables.findings import directory_finding_rows, partition_finding_rows
+from kafkalog_spark.log.tables.groups import consumer_offset_rows, group_rows
+from kafkalog_spark.log.tables.segments import left_over_rows, partition_rows, segment_rows
+from kafkalog_spark.log.tables.table import (
     BATCHES,
     CONSUMER_OFFSETS,
     FINDINGS,
@@ -25,13 +28,8 @@ from kafkalog_spark.log.tables.columns import (
     TRANSACTIONAL_IDS,
     TRANSACTIONS,
 )
-from kafkalog_spark.log.tables.findings import directory_finding_rows, partition_finding_rows
-from kafkalog_spark.log.tables.groups import consumer_offset_rows, group_rows
-from kafkalog_spark.log.tables.partitions import partition_rows
-from kafkalog_spark.log.tables.producers import producer_rows
-from kafkalog_spark.log.tables.segments import left_over_rows, segment_rows
-from kafkalog_spark.log.tables.transactions import transaction_rows, transactional_id_rows
-from kafkalog_spark.log.tables.work import Surroundings, TableQuery, TableUnit
+from kafkalog_spark.log.tables.table_query import Surroundings, TableQuery, TableUnit
+from kafkalog_spark.log.tables.transactions import producer_rows, transaction_rows, transactional_id_rows
 
 _log = logging.getLogger(__name__)
 

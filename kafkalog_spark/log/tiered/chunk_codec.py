@@ -13,9 +13,9 @@ from typing import Any
 import zstandard
 
 from kafkalog_spark.errors import CorruptChunk
-from kafkalog_spark.log.tiered.chunk_index import Chunk, ChunkIndex, ObjectRange
-from kafkalog_spark.log.tiered.key_wrap import KeyRing, needs_extra
+from kafkalog_spark.log.tiered.chunks import Chunk, ChunkIndex, ObjectRange
 from kafkalog_spark.log.tiered.manifest import IndexPlace, SegmentManifest
+from kafkalog_spark.log.tiered.tier_options import KeyRing, needs_extra
 
 IV_SIZE = 12
 TAG_SIZE = 16

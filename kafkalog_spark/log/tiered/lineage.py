@@ -6,13 +6,16 @@ election put aside hold records that no consumer may see. Source: RemoteLogManag
 
 from __future__ import annotations
 
+import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+from typing import NamedTuple
 
-from kafkalog_spark.log.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 
 Lineage = Sequence[EpochEntry]
 """By epoch, empty epochs left out: `without_empty_epochs` makes it of a checkpoint."""
@@ -78,3 +81,196 @@ def newest(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
         key=lambda segment: (segment.last_epoch, segment.end_offset, -segment.start_offset, segment.segment_id),
         default=None,
     )
+
+
+# A partition's log put together of local and remote segments: what is read from where, offset by offset.
+#
+# Remote segments overlap and repeat after leader changes. All that belong to the log's lineage hold the same records
+# at the same offsets, so any one that holds an offset may be read for it; taken is the one that goes furthest. Local
+# files cost less, so they are preferred.
+
+
+class LocalSpan(NamedTuple):
+    """Offsets [start, until) that local segments hold without a hole."""
+
+    start: int
+    until: int
+
+
+class Piece(NamedTuple):
+    """Offsets [start, until) that are read from one place. source: None for the local log.
+
+    A remote segment may begin before `start` and end after `until`, also within a batch: filter records by offset.
+    """
+
+    source: RemoteSegment | None
+    start: int
+    until: int
+
+
+class Hole(NamedTuple):
+    """Offsets [start, until) that nothing holds."""
+
+    start: int
+    until: int
+
+
+class NotNeeded(Enum):
+    """Why a segment of the log is not read. Values: in words."""
+
+    BELOW_LOG_START = "it ends before the log begins"
+    COVERED = "other remote segments hold its offsets"
+    LOCAL = "the local log holds its offsets"
+    OTHER_TOPIC_ID = "it is of a topic of the same name with another id"
+    AFTER_RANGE = "it begins after the range that is asked for"
+
+
+class LeftOut(NamedTuple):
+    """A segment that is not read, and why."""
+
+    segment: RemoteSegment
+    reason: NotOfTheLog | NotNeeded
+
+    def __str__(self) -> str:
+        return f"{self.segment}: {self.reason.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogWalk:
+    """The log from its start to its end: pieces and holes by offset, neither overlapping; and what is not read."""
+
+    pieces: tuple[Piece, ...]
+    holes: tuple[Hole, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def start(self) -> int | None:
+        """The first offset that is held; None when there is none."""
+        return self.pieces[0].start if self.pieces else None
+
+    @property
+    def until(self) -> int | None:
+        """The offset after the last one that is held; None when there is none."""
+        return self.pieces[-1].until if self.pieces else None
+
+
+def topic_id_of(segments: Iterable[RemoteSegment]) -> uuid.UUID | None:
+    """Of topics that had one name one after the other, the id of the newest: that of the latest event. None without
+    segments. A live log's partition.metadata takes precedence."""
+    latest = max(segments, key=lambda segment: (segment.event_timestamp, segment.partition.topic_id), default=None)
+    return latest.partition.topic_id if latest else None
+
+
+def walk_log(
+    remote: Sequence[RemoteSegment],
+    lineage: Lineage,
+    *,
+    local: Sequence[LocalSpan] = (),
+    topic_id: uuid.UUID | None = None,
+    log_start: int | None = None,
+    log_end: int | None = None,
+    until: int | None = None,
+) -> LogWalk:
+    """Put a partition's log together.
+
+    remote: segments of one topic-partition that are wholly there, in any order. lineage: of the live log, or of the
+    `newest` segment. local: of one replica, in any order. topic_id: segments of others are left out (None: all are of
+    one). log_start: log start offset, None for unknown. log_end: log end offset of a live log, None for none. until:
+    pieces end there, for a read that ends early.
+
+    What lies below the lineage's first offset is not read remotely: the checkpoint is cut when the log's start moves.
+    """
+    left_out: list[LeftOut] = []
+    candidates: list[RemoteSegment] = []
+    floor = max(log_start or 0, lineage[0].start_offset if lineage else 0)
+    for segment in remote:
+        reason: NotOfTheLog | NotNeeded | None
+        if topic_id is not None and segment.partition.topic_id != topic_id:
+            reason = NotNeeded.OTHER_TOPIC_ID
+        else:
+            reason = why_not_of_the_log(segment, lineage, log_end)
+        if reason is None and segment.until <= floor:
+            reason = NotNeeded.BELOW_LOG_START
+        if reason is None and until is not None and segment.start_offset >= until:
+            reason = NotNeeded.AFTER_RANGE
+        if reason is None:
+            candidates.append(segment)
+        else:
+            left_out.append(LeftOut(segment, reason))
+    spans = _joined(local, log_start or 0)
+    pieces, holes = _walk(candidates, spans, floor, until)
+    left_out += _not_taken(candidates, pieces, spans, floor)
+    return LogWalk(tuple(pieces), tuple(holes), tuple(left_out))
+
+
+def _joined(local: Sequence[LocalSpan], log_start: int) -> list[LocalSpan]:
+    """Spans by offset, from the log's start on, neighbours made one."""
+    joined: list[LocalSpan] = []
+    for start, until in sorted(local):
+        start = max(start, log_start)
+        if start >= until:
+            continue
+        if joined and start <= joined[-1].until:
+            joined[-1] = LocalSpan(joined[-1].start, max(until, joined[-1].until))
+        else:
+            joined.append(LocalSpan(start, until))
+    return joined
+
+
+def _order(segment: RemoteSegment) -> tuple[int, int, int, int, uuid.UUID]:
+    """Which of several is read: the one that goes furthest; of equals the newest, then the smallest start and the id,
+    so that every task decides alike."""
+    return (
+        segment.end_offset, segment.last_epoch, segment.event_timestamp, -segment.start_offset, segment.segment_id,
+    )  # fmt: skip
+
+
+def _walk(
+    remote: Sequence[RemoteSegment], local: Sequence[LocalSpan], floor: int, end: int | None
+) -> tuple[list[Piece], list[Hole]]:
+    waiting = sorted(remote, key=lambda segment: segment.start_offset)
+    pieces: list[Piece] = []
+    holes: list[Hole] = []
+    best: RemoteSegment | None = None  # of those that begin at or before `at`
+    next_remote = next_local = 0
+    starts = [max(waiting[0].start_offset, floor)] if waiting else []
+    at = min([*starts, *(span.start for span in local[:1])], default=0)
+    while end is None or at < end:
+        while next_remote < len(waiting) and max(waiting[next_remote].start_offset, floor) <= at:
+            segment = waiting[next_remote]
+            best = segment if best is None else max(best, segment, key=_order)
+            next_remote += 1
+        while next_local < len(local) and local[next_local].until <= at:
+            next_local += 1
+        span = local[next_local] if next_local < len(local) else None
+        if span is not None and span.start <= at:
+            piece = Piece(None, at, span.until)
+        elif best is not None and best.until > at:
+            piece = Piece(best, at, min(best.until, span.start) if span else best.until)
+        else:
+            follows = [span.start] if span else []
+            if next_remote < len(waiting):
+                follows.append(max(waiting[next_remote].start_offset, floor))
+            if not follows:
+                break
+            if end is not None and min(follows) >= end:
+                break
+            holes.append(Hole(at, min(follows)))
+            at = min(follows)
+            continue
+        at = piece.until if end is None else min(piece.until, end)
+        pieces.append(piece._replace(until=at))
+    return pieces, holes
+
+
+def _not_taken(
+    candidates: Sequence[RemoteSegment], pieces: Sequence[Piece], local: Sequence[LocalSpan], floor: int
+) -> list[LeftOut]:
+    taken = {piece.source.segment_id for piece in pieces if piece.source is not None}
+    found = []
+    for segment in candidates:
+        if segment.segment_id not in taken:
+            start = max(segment.start_offset, floor)
+            is_local = any(span.start <= start and segment.until <= span.until for span in local)
+            found.append(LeftOut(segment, NotNeeded.LOCAL if is_local else NotNeeded.COVERED))
+    return found

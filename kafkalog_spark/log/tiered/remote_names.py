@@ -17,15 +17,72 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT
-from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64
-from kafkalog_spark.log.format.names import DirKind, parse_partition_dir, parse_segment_file, valid_topic_name
-from kafkalog_spark.log.format.partition_metadata import PARTITION_METADATA_FILE, uuid_from_text, uuid_to_text
-from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
+from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
+from kafkalog_spark.format.names import DirKind, parse_partition_dir, parse_segment_file, segment_name, valid_topic_name
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, uuid_from_text, uuid_to_text
+
+# One remote log segment as every source of metadata describes it: manifests, `__remote_log_metadata`, names.
+#
+# Kafka's RemoteLogSegmentMetadata, TopicIdPartition and RemoteLogSegmentId. Plain data.
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of a topic that may share its name with one created before or after it."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} (topic id {uuid_to_text(self.topic_id)})"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSegment:
+    """What is known of a segment that was copied to remote storage.
+
+    start_offset: its base offset. end_offset: the last one, **inclusive**: the next segment's base offset - 1, also
+    where its last records are control records. leader_epochs: those of its records, by epoch; the first begins at
+    start_offset, the others where they begin in the log. size: bytes of the .log file.
+    max_timestamp, event_timestamp: ms. custom_metadata: what the plugin wanted to be kept (`custom_metadata.py`).
+    """
+
+    partition: TopicIdPartition
+    segment_id: uuid.UUID
+    start_offset: int
+    end_offset: int
+    leader_epochs: tuple[EpochEntry, ...]
+    size: int
+    max_timestamp: int
+    broker_id: int
+    event_timestamp: int
+    custom_metadata: bytes | None = None
+    transaction_index_empty: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its files' names without suffix: start offset and id, in all layouts."""
+        return f"{segment_name(self.start_offset)}-{uuid_to_text(self.segment_id)}"
+
+    @property
+    def until(self) -> int:
+        """The offset after its last one."""
+        return self.end_offset + 1
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of its last record; -1 when it has none."""
+        return self.leader_epochs[-1].epoch if self.leader_epochs else -1
+
+    def __str__(self) -> str:
+        return f"{self.partition.topic}-{self.partition.partition} {self.name} [{self.start_offset}, {self.end_offset}]"
+
 
 LOCAL_TIERED_ROOT = "kafka-tiered-storage"
 """The folder that LocalTieredStorage makes below rsm.config.dir."""

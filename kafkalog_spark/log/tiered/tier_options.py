@@ -4,11 +4,171 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.tiered.key_wrap import OPTION as KEY_OPTION
-from kafkalog_spark.log.tiered.key_wrap import KeyRing
+from kafkalog_spark.errors import CorruptManifest, KafkalogError, KeyNotGiven, OptionError
 from kafkalog_spark.log.tiered.remote_names import Layout
+
+if TYPE_CHECKING:
+    from Crypto.PublicKey.RSA import RsaKey
+
+    from kafkalog_spark.log.tiered.manifest import SegmentEncryption  # manifests come with zstd
+
+
+# Data keys of encrypted segments: unwrapped with the private key of the pair that a manifest names.
+#
+# RSA-OAEP with SHA3-512, MGF1 with SHA3-512 too, no label (RsaEncryptionProvider of Aiven's plugin; BouncyCastle's
+# `OAEPWithSHA3-512AndMGF1Padding`). `cryptography` refuses that combination. pycryptodome has it, with blinded RSA
+# and an unpadding that takes the same time whatever it finds. Both come with the extra `tiered`, and are imported at
+# the first encrypted segment.
+#
+# Secrets stay out of reprs and errors. A key ring goes to Spark's tasks in pickled form, with the keys in it: never
+# print what holds it.
+
+DATA_KEY_SIZE = 32
+"""Bytes: AES-256."""
+
+OPTION = "tiered.encryption.key."
+"""What options that give a key begin with; the id of the pair follows."""
+
+_PEM_BEGIN = "-----BEGIN "
+_MAX_PEM = 1 << 20
+"""Bytes; a key of 16,384 bits takes 13 KB. A path to something else is noticed before it is read whole."""
+
+
+class KeyRing:
+    """Private RSA keys by id, as given in options. Picklable; the repr shows ids only.
+
+    keys: id -> the PEM itself, or a path to it, which whoever unwraps must be able to read: Spark's workers.
+    """
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._given = dict(keys)
+        self._parsed: dict[str, RsaKey] = {}
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids, sorted."""
+        return sorted(self._given)
+
+    def __repr__(self) -> str:
+        return f"KeyRing({self.ids})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyRing, (self._given,)  # parsed again where it arrives
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeyRing) and self._given == other._given
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.ids))
+
+    def data_key(self, encryption: SegmentEncryption) -> bytes:
+        """The segment's AES key, DATA_KEY_SIZE bytes.
+
+        Raises KeyNotGiven when the pair's id is not among those given, OptionError when what was given is no private
+        RSA key, CorruptManifest when the key does not fit the manifest or the manifest is damaged.
+        """
+        key = self._key(encryption.key_id)
+        expected = key.size_in_bytes()
+        if len(encryption.wrapped_key) != expected:
+            raise CorruptManifest(
+                f"encryption.dataKey has {len(encryption.wrapped_key)} bytes, the private key "
+                f"{encryption.key_id!r} fits {expected}",
+                hint=_other_key(encryption.key_id),
+            )
+        from Crypto.Cipher import PKCS1_OAEP
+        from Crypto.Hash import SHA3_512
+
+        try:
+            # MGF1 takes the same hash unless another is given
+            data_key = PKCS1_OAEP.new(key, hashAlgo=SHA3_512).decrypt(encryption.wrapped_key)
+        except ValueError:
+            raise CorruptManifest(
+                f"encryption.dataKey cannot be unwrapped with the private key {encryption.key_id!r}",
+                hint=_other_key(encryption.key_id),
+            ) from None
+        if len(data_key) != DATA_KEY_SIZE:
+            raise CorruptManifest(f"the data key has {len(data_key)} bytes, AES-256 takes {DATA_KEY_SIZE}")
+        return data_key
+
+    def _key(self, key_id: str) -> RsaKey:
+        key = self._parsed.get(key_id)
+        if key is None:
+            given = self._given.get(key_id) or self._in_any_case(key_id)
+            if given is None:
+                raise KeyNotGiven(
+                    f"the segment is encrypted, and the private key {key_id[:60]!r} that opens it is not given",
+                    hint=f"give it with the option {OPTION}{key_id[:60]}, as a path that Spark's workers can read or "
+                    f"as the PEM itself; given are {self.ids or 'none'}",
+                )
+            key = self._parsed[key_id] = _private_key(key_id, _pem(key_id, given))
+        return key
+
+    def _in_any_case(self, key_id: str) -> str | None:
+        """What was given for the id as Spark may have written it: it takes the names of options in any case."""
+        found = [given for name, given in self._given.items() if name.lower() == key_id.lower()]
+        return found[0] if len(found) == 1 else None
+
+
+def _other_key(key_id: str) -> str:
+    return f"the manifest is damaged, or the option {OPTION}{key_id[:60]} gives the key of another pair"
+
+
+def _pem(key_id: str, given: str) -> str:
+    """The PEM: what was given, or what is in the file that it names."""
+    if _PEM_BEGIN in given:
+        return given
+    try:
+        path = Path(given)
+        if path.stat().st_size > _MAX_PEM:
+            raise OptionError(f"option {OPTION}{key_id}: {given[:200]!r} has more than {_MAX_PEM} bytes and is no PEM")
+        return path.read_text("ascii")
+    except UnicodeDecodeError:
+        raise OptionError(f"option {OPTION}{key_id}: {given[:200]!r} is no PEM file") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        # not the text that was given: it may be a key without its first line
+        reason = getattr(error, "strerror", None) or "no file has such a name"
+        raise OptionError(
+            f"option {OPTION}{key_id} is neither a PEM nor a path that can be read: {reason}",
+            hint="on a cluster the file must be there on every worker",
+        ) from None
+
+
+def _private_key(key_id: str, pem: str) -> RsaKey:
+    rsa = _rsa_module()
+    try:
+        key: RsaKey = rsa.import_key(pem)
+    except (ValueError, IndexError, TypeError):
+        locked = "ENCRYPTED" in pem
+        raise OptionError(
+            f"option {OPTION}{key_id}: not a private RSA key in PEM"
+            + (", but one with a passphrase" if locked else ""),
+            hint="the plugin's own private.key.file is one; openssl pkey -in FILE writes one without a passphrase",
+        ) from None
+    if not key.has_private():
+        raise OptionError(f"option {OPTION}{key_id}: a public key; the private key of the pair is needed")
+    return key
+
+
+def _rsa_module() -> Any:
+    try:
+        from Crypto.PublicKey import RSA
+    except ImportError:
+        raise needs_extra("pycryptodome") from None
+    return RSA
+
+
+def needs_extra(package: str) -> KafkalogError:
+    """The error for an encrypted segment where the extra is not installed."""
+    return KafkalogError(
+        f"the segment is encrypted, which takes the package {package}",
+        hint="it comes with the extra [tiered]: pip install 'kafkalog[tiered]', also on Spark's workers",
+    )
+
 
 LAYOUT_OPTION = "layout"
 PREFIX_OPTION = "tiered.key.prefix"
@@ -42,8 +202,8 @@ class TierOptions:
                 layout = text.lower()
             elif lower == PREFIX_OPTION:
                 prefix = text
-            elif lower.startswith(KEY_OPTION):
-                keys[name[len(KEY_OPTION) :]] = text
+            elif lower.startswith(OPTION):
+                keys[name[len(OPTION) :]] = text
         if layout not in LAYOUTS:
             raise OptionError(f"option '{LAYOUT_OPTION}' must be one of {', '.join(LAYOUTS)}, got '{layout}'")
         if "/" in prefix:
@@ -52,7 +212,7 @@ class TierOptions:
                 hint="what comes before the last slash of the plugin's key.prefix belongs to the path",
             )
         if "" in keys:
-            raise OptionError(f"option '{KEY_OPTION}' lacks the id of the key pair", hint=f"write {KEY_OPTION}ID")
+            raise OptionError(f"option '{OPTION}' lacks the id of the key pair", hint=f"write {OPTION}ID")
         return cls(None if layout == AUTO else Layout(layout), KeyRing(keys), prefix)
 
 
@@ -61,4 +221,4 @@ NO_TIER = TierOptions()
 
 def is_tier_option(name: str) -> bool:
     """Whether an option, its name in small letters, is about tiered storage."""
-    return name in (LAYOUT_OPTION, PREFIX_OPTION) or name.startswith(KEY_OPTION)
+    return name in (LAYOUT_OPTION, PREFIX_OPTION) or name.startswith(OPTION)

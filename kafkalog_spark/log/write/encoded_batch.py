@@ -10,11 +10,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
-from kafkalog_spark.log.format import control_record, layout
-from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header, whole_batch
-from kafkalog_spark.log.format.checksum import crc32c
-from kafkalog_spark.log.format.layout import ControlType
-from kafkalog_spark.log.format.records import write_record
+from kafkalog_spark.format import batch_header, layout
+from kafkalog_spark.format.batch_header import BatchHeader, parse_header, whole_batch
+from kafkalog_spark.format.layout import ControlType
+from kafkalog_spark.format.records import crc32c, write_record
 
 _U32 = struct.Struct(">I")
 _MAGIC = 2
@@ -123,10 +122,10 @@ def control_batch(
 
     `timestamp` in ms.
     """
-    if control_type not in control_record.TRANSACTION_ENDS:
+    if control_type not in batch_header.TRANSACTION_ENDS:
         raise ValueError(f"a transaction ends with ABORT or COMMIT, got {control_type!r}")
-    key = control_record.KEY.pack(control_record.VERSION, control_type)
-    value = control_record.VALUE.pack(control_record.VERSION, coordinator_epoch)
+    key = batch_header.KEY.pack(batch_header.VERSION, control_type)
+    value = batch_header.VALUE.pack(batch_header.VERSION, coordinator_epoch)
     return build_batch(
         [(key, value)], timestamp, base_offset=offset, producer_id=producer_id, producer_epoch=producer_epoch,
         leader_epoch=leader_epoch, attributes=layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL,

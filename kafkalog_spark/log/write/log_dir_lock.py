@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Self
 
 from kafkalog_spark.errors import LogDirLocked
-from kafkalog_spark.log.format.durable import FILE_MODE
-from kafkalog_spark.log.format.names import LOCK_FILE
+from kafkalog_spark.format.atomic_file import FILE_MODE
+from kafkalog_spark.format.names import LOCK_FILE
 
 _held: set[tuple[int, int, str]] = set()  # (device, inode) of the directories locked by this process, and the file
 _held_guard = threading.Lock()

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
-from kafkalog_spark.log.kernels.encode import ENCODE_FAULTS, EncodeStatus, F, W, encode_records
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
+from kafkalog_spark.kernels.encode import ENCODE_FAULTS, EncodeStatus, F, W, encode_records
 from kafkalog_spark.log.write.compress import check_decompressed, compress, compression_level
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 from kafkalog_spark.log.write.encoder_columns import kernel_columns

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import kernel, varint, varint32
+from kafkalog_spark.kernels.primitives import kernel, varint, varint32
 from kafkalog_spark.typed.avro.number_kernel import FULL, GOOD, keep_decimal, keep_number
 from kafkalog_spark.typed.avro.program import As, Fault, Op
-from kafkalog_spark.typed.columns.cells import (
+from kafkalog_spark.typed.columns.column_builder_kernel import (
     CHILD,
     ENTRIES,
     REPEATS,

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from kafkalog_spark.typed.avro.program import As, Fault
-from kafkalog_spark.typed.columns.cells import put_f32, put_f64, put_i32, put_i64, put_i128
+from kafkalog_spark.typed.columns.column_builder_kernel import put_f32, put_f64, put_i32, put_i64, put_i128
 
 GOOD, FULL = 0, -1
 """What putting gives besides a fault: it is done; a column is full."""

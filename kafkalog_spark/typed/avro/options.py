@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.avro.types import MAX_RECURSION, AvroMeaning
-from kafkalog_spark.typed.schema_text import schema_text, switch
+from kafkalog_spark.typed.ddl import schema_text, switch
 
 READER_OPTIONS: Mapping[str, str] = {
     "avroSchema": "Reader schema: JSON, or a file of it. Values are read as it says, by Avro's rules of evolution.",

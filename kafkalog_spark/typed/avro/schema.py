@@ -10,12 +10,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.schema_text import recursion_bounded
+from kafkalog_spark.typed.ddl import recursion_bounded
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 NAMED = ("record", "enum", "fixed")
@@ -263,3 +264,129 @@ def _an(kind: Any) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+# Aliases of a reader schema: the writer schema as it would be with the reader's names (Java's
+# `Schema.applyAliases`).
+
+
+def applied(writer: AvroType, reader: AvroType) -> AvroType:
+    """The writer's type, with types and fields renamed that the reader has aliases for; itself where there are none."""
+    types: dict[str, str] = {}
+    fields: dict[str, dict[str, str]] = {}
+    _collect(reader, types, fields, set())
+    if not types and not fields:
+        return writer
+    return _renamed(writer, types, fields, {})
+
+
+def _collect(r: AvroType, types: dict[str, str], fields: dict[str, dict[str, str]], seen: set[int]) -> None:
+    if id(r) in seen:
+        return
+    seen.add(id(r))
+    for alias in r.aliases:
+        types[alias] = r.name
+    for one in r.fields:
+        for alias in one.aliases:
+            fields.setdefault(r.name, {})[alias] = one.name
+    for below in (*r.branches, *(one.type for one in r.fields), *([r.items] if r.items else [])):
+        _collect(below, types, fields, seen)
+
+
+def _renamed(
+    w: AvroType, types: dict[str, str], fields: dict[str, dict[str, str]], seen: dict[int, AvroType]
+) -> AvroType:
+    if id(w) in seen:
+        return seen[id(w)]
+    new = replace(w, name=types.get(w.name, w.name))
+    seen[id(w)] = new
+    names = fields.get(new.name, {})
+    new.fields = tuple(
+        replace(one, name=names.get(one.name, one.name), type=_renamed(one.type, types, fields, seen))
+        for one in w.fields
+    )
+    new.branches = tuple(_renamed(branch, types, fields, seen) for branch in w.branches)
+    new.items = None if w.items is None else _renamed(w.items, types, fields, seen)
+    return new
+
+
+# Which types match: the parts of Avro's schema resolution that decide, without writing a program.
+
+_PROMOTED = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+
+
+def promotes(w: AvroType, r: AvroType) -> bool:
+    """Whether a value of `w` can be read as the other primitive type `r`."""
+    return r.kind in _PROMOTED.get(w.kind, ())
+
+
+def is_error(w: AvroType, r: AvroType) -> bool:
+    """Whether two types cannot be resolved at all, by what they are themselves; their parts are not looked at."""
+    if w.kind == "union":
+        return False
+    if r.kind == "union":
+        return matching_branch(w, r) < 0
+    if w.kind != r.kind:
+        return not promotes(w, r)
+    if w.kind in ("fixed", "enum"):  # by their names without namespaces, as Avro's specification and Java have it
+        return w.short_name != r.short_name or w.size != r.size
+    return w.kind == "record" and _lacks_default(w, r)
+
+
+def _lacks_default(w: AvroType, r: AvroType) -> bool:
+    written = {one.name for one in w.fields}
+    return any(one.default is NO_DEFAULT and one.name not in written for one in r.fields)
+
+
+@lru_cache(4096)  # pairs are met again and again where types name each other: 2^40 times in a schema of a page
+def matching_branch(w: AvroType, r: AvroType) -> int:
+    """The branch of the union `r` that a value of `w`, which is no union, is read as; -1 for none.
+
+    The same type, by full name where it has one; else a record of the same structure, those of the same short name
+    first; else a promotion.
+    """
+    structure = -1
+    for i, branch in enumerate(r.branches):
+        if branch.kind != w.kind:
+            continue
+        if w.kind not in NAMED or w.name == branch.name:
+            return i
+        if w.kind == "record" and not _differs(w, branch) and (structure < 0 or w.short_name == branch.short_name):
+            structure = i
+    if structure >= 0:
+        return structure
+    return next((i for i, branch in enumerate(r.branches) if promotes(w, branch)), -1)
+
+
+def _differs(w: AvroType, r: AvroType) -> bool:
+    reads = {one.name: one for one in r.fields}
+    return _lacks_default(w, r) or any(
+        one.name in reads and is_error(one.type, reads[one.name].type) for one in w.fields
+    )
+
+
+def equal_types(w: AvroType, r: AvroType) -> bool:
+    """Whether two types are written alike in every part, so that branch i of a union is branch i of the other (Java's
+    `Resolver.unionEquiv`, which compares names without namespaces)."""
+    return _equal(w, r, set())
+
+
+def _equal(w: AvroType, r: AvroType, seen: set[tuple[int, int]]) -> bool:
+    if w is r or (id(w), id(r)) in seen:
+        return True
+    seen.add((id(w), id(r)))
+    if (w.kind, w.short_name, w.symbols, w.size) != (r.kind, r.short_name, r.symbols, r.size):
+        return False
+    if [one.name for one in w.fields] != [one.name for one in r.fields] or len(w.branches) != len(r.branches):
+        return False
+    pairs = [*zip(w.branches, r.branches, strict=True)]
+    pairs += [(one.type, other.type) for one, other in zip(w.fields, r.fields, strict=True)]
+    if w.items is not None and r.items is not None:
+        pairs.append((w.items, r.items))
+    return all(_equal(one, other, seen) for one, other in pairs)

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.typed.columns.cells import MAX_INT32, C
-from kafkalog_spark.typed.columns.spare import SpareMemory
-from kafkalog_spark.typed.columns.tree import ColumnTree
+from kafkalog_spark.typed.columns.buffer_pool import SpareMemory
+from kafkalog_spark.typed.columns.column_builder_kernel import MAX_INT32, C
+from kafkalog_spark.typed.columns.projection import ColumnTree
 from kafkalog_spark.typed.java_text import java_decoded
 
 _SMALLEST = 1024

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.log.kernels.primitives import kernel
-from kafkalog_spark.typed.columns.cells import (
+from kafkalog_spark.kernels.primitives import kernel
+from kafkalog_spark.typed.columns.column_builder_kernel import (
     ENTRIES,
     ROOM,
     back_to,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.typed.columns.cells import (
+from kafkalog_spark.typed.columns.column_builder_kernel import (
     load_f32,
     load_f64,
     load_i32,

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.ddl import MOST_COLUMNS, recursion_bounded, switch
 from kafkalog_spark.typed.protobuf.plan import Kind
-from kafkalog_spark.typed.schema_text import MOST_COLUMNS, recursion_bounded, switch
 
 MOST_RECURSION = 10
 (

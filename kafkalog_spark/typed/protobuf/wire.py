@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.typed.columns.cells import load_i64
+from kafkalog_spark.typed.columns.column_builder_kernel import load_i64
 from kafkalog_spark.typed.protobuf.plan import Fault, Kind, S
 
 FAR = np.int64(2**62)

@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.typed.columns.values import Values
+from kafkalog_spark.typed.columns.buffer_pool import Values
 
 ID, GUID = 0, 1
 NO_ID = "it does not begin with a schema's id (0x00 and four bytes)"

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.typed.ddl import file_bytes
 from kafkalog_spark.typed.decoder import SchemaSources
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
-from kafkalog_spark.typed.registry.schema_records import SchemaRecords, listed_records
-from kafkalog_spark.typed.registry.schemas import RegisteredSchema, SchemaStore
-from kafkalog_spark.typed.schema_text import file_bytes
+from kafkalog_spark.typed.registry.schemas import RegisteredSchema, SchemaRecords, SchemaStore, listed_records
 
 TOPIC = "_schemas"
 _RECORDS = "schema.registry.records"

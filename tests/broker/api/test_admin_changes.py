@@ -193,7 +193,7 @@ def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatc
     def fsync_directory(path):
         synced.append((path.name, len(list(path.glob("orders-*")))))
 
-    monkeypatch.setattr("kafkalog_broker.storage.new_partitions.fsync_directory", fsync_directory)
+    monkeypatch.setattr("kafkalog_broker.storage.log_loading.fsync_directory", fsync_directory)
     monkeypatch.setattr("kafkalog_broker.storage.log_manager.fsync_directory", fsync_directory)
     with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
         ask(broker, create(new_topic("orders", 20)))
@@ -203,7 +203,7 @@ def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatc
 
 def test_a_log_directory_that_cannot_be_synced_gets_none_of_the_new_partitions(tmp_path, monkeypatch):
     with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
-        monkeypatch.setattr("kafkalog_broker.storage.new_partitions.fsync_directory", failing_for(tmp_path / "a"))
+        monkeypatch.setattr("kafkalog_broker.storage.log_loading.fsync_directory", failing_for(tmp_path / "a"))
         assert one(ask(broker, create(new_topic("orders", 4)))).error_code is ErrorCode.none
         assert {broker.log("orders", index).directory.parent.name for index in range(4)} == {"b"}
         assert list((tmp_path / "a").glob("orders-*")) == []

@@ -13,7 +13,7 @@ from kafkalog_broker.api import create_partitions, create_topics, delete_topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.storage import topic_registry, topics_file
-from kafkalog_spark.log.format import durable
+from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import (
     BROKER,
@@ -40,7 +40,7 @@ def broker(tmp_path):
 def writes(monkeypatch):
     """The registry's writes, as the bytes."""
     written: list[bytes] = []
-    really = durable.replace_file
+    really = atomic_file.replace_file
 
     def counted(path, data):
         written.append(data)

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.api import metadata as api_metadata
 from kafkalog_broker.storage import topic_registry
-from kafkalog_spark.log.format import durable
+from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.plain_entities import request_entity
@@ -47,7 +47,7 @@ def test_topics_that_are_missing_are_made_in_one_write(broker, monkeypatch):
 
     def counted(path, data):
         written.append(data)
-        durable.replace_file(path, data)
+        atomic_file.replace_file(path, data)
 
     monkeypatch.setattr(topic_registry, "replace_file", counted)
     names = [f"t{n}" for n in range(20)]

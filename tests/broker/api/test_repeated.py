@@ -9,8 +9,8 @@ import pytest
 
 from kafkalog_broker.admin import config_listing
 from kafkalog_broker.api import describe_configs, describe_producers, offset_fetch, write_txn_markers
-from kafkalog_broker.distinct import distinct
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.runtime.process import distinct
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import BROKER, TOPIC, create, new_topic

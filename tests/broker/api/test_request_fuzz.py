@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.config.authorizer_settings import STANDARD
+from kafkalog_broker.config.properties import STANDARD
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
 from kafkalog_broker.security.acl import Acl, Pattern
-from kafkalog_broker.security.guard import admit
+from kafkalog_broker.security.authorizer import admit
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.protocol.helpers.request_fuzz import header
 from tests.broker.protocol.helpers.request_tokens import damaged, joined, tokens_of

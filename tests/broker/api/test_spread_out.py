@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from kafkalog_broker import turn as turn_module
 from kafkalog_broker.api import (
     add_partitions_to_txn,
     alter_partition_reassignments,
@@ -22,13 +21,14 @@ from kafkalog_broker.api import (
     txn_offset_commit,
 )
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.messages import CommitRequest, CommittedPartition
-from kafkalog_broker.groups.offset_records import OffsetKey
-from kafkalog_broker.groups.prepared_commit import AT_ONCE
+from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.groups.classic.offset_records import OffsetKey
+from kafkalog_broker.groups.offset_store import AT_ONCE
 from kafkalog_broker.protocol.api_registry import Access, ConnectionInfo
 from kafkalog_broker.protocol.codec import decode_request
-from kafkalog_broker.testing import frame_of
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from kafkalog_broker.runtime import turn as turn_module
+from kafkalog_broker.testing_support.remote import frame_of
+from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, error_answer

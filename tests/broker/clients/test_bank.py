@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.broker.clients.helpers.bank_crashes import audit, opened, rounds_of_crashes
+
+pytestmark = pytest.mark.end_to_end
 
 
 def test_the_sum_over_all_accounts_stays_over_a_few_crashes(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafkalog_broker.testing import RunningBroker, running_broker
 from tests.broker.api.helpers.plain_entities import request_entity
 
+pytestmark = pytest.mark.end_to_end
+
 SECONDS = 120
 """For what takes a second on an idle machine."""
 PROPERTIES = {

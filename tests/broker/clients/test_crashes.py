@@ -9,6 +9,8 @@ import pytest
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.clients.helpers.crash_load import BROKER_PROPERTIES, PARTITIONS, TOPIC, TOPIC_CONFIG, CrashLoad
 
+pytestmark = pytest.mark.end_to_end
+
 
 def crash_rounds(directory: Path, rounds: int, seed: int) -> None:
     """Four idempotent producers, a group of four and an offline reader go on over `rounds` kills."""

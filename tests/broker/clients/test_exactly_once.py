@@ -16,6 +16,8 @@ from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests.broker.clients.helpers.copier import INPUTS, PARTITIONS
 from tests.broker.clients.helpers.supervisor import Copier, Supervisor
 
+pytestmark = pytest.mark.end_to_end
+
 WAIT = 120
 DEADLINE_S = 300
 """For what takes some seconds on an idle machine, a copier that stands still included."""

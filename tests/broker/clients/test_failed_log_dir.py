@@ -20,6 +20,8 @@ from kafkalog_spark.log.log_dir import LogDirs
 from tests.broker.net.helpers.served import produce_request
 from tests.log.helpers.batch_builder import V2Record, batch
 
+pytestmark = pytest.mark.end_to_end
+
 TOPICS = [f"t{n}" for n in range(6)]
 DISK_BYTES = 24 << 20
 """Room for the preallocated indexes' pages, the broker's own files and some megabytes of records."""

@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkalog_broker.testing import RunningBroker, running_broker
 
+pytestmark = pytest.mark.end_to_end
+
 SECONDS = 120
 """For what takes a second on an idle machine."""
 PARTITIONS = 6

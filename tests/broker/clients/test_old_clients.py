@@ -17,6 +17,8 @@ kafka = pytest.importorskip("kafka")
 
 from kafka import TopicPartition  # noqa: E402
 
+pytestmark = pytest.mark.end_to_end
+
 COUNT = 300
 START_MS = 1_700_000_000_000
 SECONDS = 120

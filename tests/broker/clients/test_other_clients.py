@@ -16,6 +16,8 @@ from aiokafka import TopicPartition as AioTopicPartition  # noqa: E402
 from kafka import TopicPartition  # noqa: E402
 from kafka.admin import ConfigResource, NewPartitions, NewTopic  # noqa: E402
 
+pytestmark = pytest.mark.end_to_end
+
 SECONDS = 120
 """For what takes one on an idle machine."""
 START_MS = 1_700_000_000_000

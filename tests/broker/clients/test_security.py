@@ -26,6 +26,8 @@ kafka = pytest.importorskip("kafka")
 pytest.importorskip("kafka.net.sasl.oauth")
 aiokafka = pytest.importorskip("aiokafka")
 
+pytestmark = pytest.mark.end_to_end
+
 WAIT = 120
 """Seconds for what takes one on an idle machine."""
 USERS = {"alice": "alice's secret", "bob": 'with "quotes", commas = \\ and more'.replace('"', "'")}

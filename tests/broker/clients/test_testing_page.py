@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest  # noqa: F401 - the examples use it
+import pytest
 
 from kafkalog_broker.pytest_plugin import kafkalog_broker  # noqa: F401 - also where the plugin is not installed
+
+pytestmark = pytest.mark.end_to_end
 
 PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8").split("## Examples")[1], re.DOTALL)

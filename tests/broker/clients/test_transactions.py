@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker, running_broker
 
+pytestmark = pytest.mark.end_to_end
+
 WAIT = 120
 """Seconds for what takes one on an idle machine."""
 

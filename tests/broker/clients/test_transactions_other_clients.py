@@ -11,6 +11,8 @@ from kafkalog_broker.testing import RunningBroker
 kafka = pytest.importorskip("kafka")
 aiokafka = pytest.importorskip("aiokafka")
 
+pytestmark = pytest.mark.end_to_end
+
 SECONDS = 120
 """For what takes one on an idle machine."""
 

@@ -12,8 +12,11 @@ import pytest
 
 import kafkalog_broker
 from kafkalog_broker.config.broker_config import BrokerConfig, served_properties
-from kafkalog_broker.config.broker_properties import REFUSED, note_of_unserved, relatives
 from kafkalog_broker.config.definition import (
+    BROKER_DEFAULTS,
+    BROKER_PROPERTIES,
+    FILE,
+    TOPIC_PROPERTIES,
     Between,
     ConfigError,
     NotEmpty,
@@ -23,9 +26,8 @@ from kafkalog_broker.config.definition import (
     ThrottledReplicas,
     format_value,
 )
-from kafkalog_broker.config.kafka_properties import BROKER_DEFAULTS, BROKER_PROPERTIES, FILE, TOPIC_PROPERTIES
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, REFUSED, note_of_unserved, relatives
 from tests.broker.config.write_properties import allowed, made
 
 DEFINITIONS = json.loads(Path(__file__).with_name("kafka-4.3.0-definitions.json").read_text())

@@ -12,11 +12,12 @@ import pytest
 
 from kafkalog_broker.api import fetch
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.fetching import converted_read, down_conversion
-from kafkalog_broker.fetching.converted_read import CONVERTED_BYTES, read_converted
+from kafkalog_broker.fetching import down_conversion
+from kafkalog_broker.fetching import down_conversion as converted_read
+from kafkalog_broker.fetching.down_conversion import CONVERTED_BYTES, read_converted
 from kafkalog_broker.fetching.fetch_session import FetchContext, FetchPartition
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_spark.format.layout import ControlType
 from tests.broker.fetching.helpers.converted_logs import (
     OLD_CODECS,
     append,

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching import down_conversion
-from kafkalog_broker.fetching.conversion_window import Asked
-from kafkalog_broker.fetching.down_conversion import convert
+from kafkalog_broker.fetching.down_conversion import Asked, convert
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.append.message_sets import validate_message_set
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.format.layout import ControlType
 from tests.broker.fetching.helpers.converted_logs import (
     OLD,
     OLD_CODECS,

@@ -8,9 +8,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching import fetch_read
 from kafkalog_broker.fetching.fetch_read import MAX_SLICES, READ_AT_ONCE_BYTES, read_all
 from kafkalog_broker.fetching.fetch_session import FetchPartition
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from tests.broker.storage.helpers.stored_logs import NOW, log_bytes, new_log
 from tests.log.helpers.batch_builder import V2Record, batch
 
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_read_takes_the_log_offline(logs, monkeypatch):
     def broken(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("kafkalog_broker.storage.partition.file_handles.os.pread", broken)
+    monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.os.pread", broken)
     with pytest.raises(BrokerError) as raised:
         log.reader.read_slice(found.slices[0])
     assert raised.value.code == ErrorCode.kafka_storage_error

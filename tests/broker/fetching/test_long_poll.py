@@ -13,9 +13,9 @@ from kafkalog_broker.fetching import fetch_read
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
 from kafkalog_broker.protocol import fetch_response
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.format.layout import ControlType
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess, _decoded
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.log.helpers.batch_builder import V2Record, batch

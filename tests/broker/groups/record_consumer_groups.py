@@ -18,7 +18,7 @@ from typing import Any
 from kio.serial import entity_reader
 
 from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.testing import exchange
+from kafkalog_broker.testing_support.remote import exchange
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.consumer_script import PROPERTIES, Ask, create_topics, run
 from tests.interop.real_kafka import VERSION, RealKafka
@@ -42,7 +42,7 @@ def asking(port: int) -> Ask:
 
 def offsets_records(directory: Path) -> list[list[str | None]]:
     """Keys and values of __consumer_offsets-0, as hexadecimal text."""
-    from kafkalog_broker.coordinators.record_batches import decode_batches
+    from kafkalog_broker.coordinator.record_batches import decode_batches
 
     found: list[list[str | None]] = []
     for file in sorted((directory / "__consumer_offsets-0").glob("*.log")):

@@ -10,13 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from kafkalog_broker.coordinators.metadata_hash import group_hash, topic_hash
-from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
-from kafkalog_broker.groups.loading import load
-from kafkalog_broker.groups.modern.changes import Change, Kind, TargetEpochValue, decode, encode
-from kafkalog_broker.groups.modern.consumer_group import ConsumerGroup
-from kafkalog_broker.groups.modern.replay import apply
-from kafkalog_broker.groups.modern.values import TopicInfo
+from kafkalog_broker.coordinator.java_order import group_hash, topic_hash
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record
+from kafkalog_broker.groups.consumer.changes import Change, Kind, TargetEpochValue, decode, encode
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, TopicInfo
+from kafkalog_broker.groups.consumer.draft import apply
+from kafkalog_broker.groups.group_shard import load
 from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
 
 KAFKAS = json.loads(lzma.decompress(Path(__file__).with_name("kafka-4.3.0-consumer-groups.json.xz").read_bytes()))

@@ -27,16 +27,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafkalog_broker.admin.topic_changes import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.metrics import definitions, http_server
-from kafkalog_broker.metrics.definitions import METRICS
-from kafkalog_broker.metrics.exposition import LINES_A_STEP, Samples
-from kafkalog_broker.metrics.http_server import MAX_HEAD_BYTES, HttpServer
+from kafkalog_broker.metrics import exposition
+from kafkalog_broker.metrics import serving as http_server
+from kafkalog_broker.metrics.exposition import LINES_A_STEP, METRICS, Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted
+from kafkalog_broker.metrics.serving import MAX_HEAD_BYTES, HttpServer
 from kafkalog_broker.net.dispatch import answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
+from kafkalog_broker.runtime.traffic import LOOKED_AT, Traffic
 from kafkalog_broker.server import Server
-from kafkalog_broker.testing import frame_of
-from kafkalog_broker.traffic import LOOKED_AT, Traffic
+from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.write.encoded_batch import build_batch
 
@@ -354,7 +354,7 @@ def test_the_page_says_what_every_metric_means() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", page, re.MULTILINE)
     said = [(name, kind, tuple(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows]
     assert said == [(one.name, one.kind.value, one.labels, one.meaning) for one in METRICS.values()]
-    for bound in (definitions.MAX_TOPICS, definitions.MAX_GROUPS, definitions.MAX_GROUP_TOPICS):
+    for bound in (exposition.MAX_TOPICS, exposition.MAX_GROUPS, exposition.MAX_GROUP_TOPICS):
         assert f"{bound:,}" in page
 
 

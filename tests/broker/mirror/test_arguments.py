@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker import cli
-from kafkalog_broker.mirror.arguments import serving_options
+from kafkalog_broker.mirror.command import serving_options
 from kafkalog_spark.errors import OptionError
 
 GIVEN = ("--mirror-of", "127.0.0.1:1")

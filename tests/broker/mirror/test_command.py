@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalog_broker.mirror import command
-from kafkalog_broker.mirror.arguments import parse_bytes
-from kafkalog_broker.mirror.progress import Progress, summary
+from kafkalog_broker.mirror.command import Progress, parse_bytes, summary
 
 ROOT = Path(__file__).parents[3]
 GIVEN = ("--bootstrap", "127.0.0.1:1", "--log-dir", "mirror", "--topics", "orders")

@@ -15,21 +15,21 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.clock import SystemClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.mirror import source_connection
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
 from kafkalog_broker.mirror.source import parse_bootstrap
+from kafkalog_broker.runtime.clock import SystemClock
+from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_broker.workers import Workers
-from kafkalog_spark.log.format.names import OFFSETS_TOPIC
-from kafkalog_spark.log.format.partition_metadata import new_uuid
+from kafkalog_spark.format.names import OFFSETS_TOPIC
+from kafkalog_spark.format.partition_metadata import new_uuid
 from tests.broker.mirror.helpers.mirrors import log_data
 from tests.broker.mirror.helpers.scripted_source import (
     API_VERSIONS,

@@ -21,6 +21,8 @@ from tests.broker.mirror.helpers.mirrors import findings, log_data, mirror_once
 from tests.broker.storage.helpers.loaded_logs import records
 from tests.broker.storage.helpers.stored_logs import NOW, reopened
 
+pytestmark = pytest.mark.end_to_end
+
 
 @pytest.fixture
 def broker() -> Iterator[RunningBroker]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.mirror import response_frames
-from kafkalog_broker.mirror.response_frames import ResponseFrames
+from kafkalog_broker.mirror import fetch_session
+from kafkalog_broker.mirror.fetch_session import ResponseFrames
 
-LARGE = response_frames._POOLED_FROM
+LARGE = fetch_session._POOLED_FROM
 
 
 class Before(asyncio.Protocol):

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.clock import SystemClock
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror import takeover
-from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, check_source, is_mirror
-from kafkalog_broker.mirror.mirrored_topics import CONFIGS
-from kafkalog_broker.mirror.takeover_record import Taken, TakeoverRecord, read_record, write_record
+from kafkalog_broker.mirror.mirror_file import CONFIGS, MIRROR_FILE, check_source, is_mirror
+from kafkalog_broker.mirror.takeover import Taken, TakeoverRecord, read_record, write_record
+from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
@@ -24,9 +23,9 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
-from kafkalog_spark.log.format.partition_metadata import new_uuid
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.mirror.helpers.mirrors import log_data
 

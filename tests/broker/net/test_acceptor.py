@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.net import acceptor
-from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND
-from kafkalog_broker.net.event_loop import new_event_loop
-from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND, NetworkLimits
 from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.helpers.fakes import Handler, framed, settle
 

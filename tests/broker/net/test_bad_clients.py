@@ -20,7 +20,8 @@ from kio.schema.fetch.v12 import request as fetch
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
-from kafkalog_broker.testing import RunningBroker, ask
+from kafkalog_broker.testing import RunningBroker
+from kafkalog_broker.testing_support.remote import ask
 from tests.broker.net.helpers.served import (
     DEADLINE_S,
     TOPIC,
@@ -107,6 +108,7 @@ def test_a_client_that_ends_inside_a_frame_is_forgotten(served: RunningBroker, s
         assert is_closed(bad)
 
 
+@pytest.mark.end_to_end
 def test_a_client_that_stops_writing_inside_a_frame_is_closed_when_it_is_idle(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "data", {"connections.max.idle.ms": IDLE_MS}) as broker:
         create_topic(broker)
@@ -186,6 +188,7 @@ def resident_bytes(broker: RunningBroker) -> int:
 # ---- connections
 
 
+@pytest.mark.end_to_end
 def test_ten_thousand_connection_attempts(tmp_path: Path) -> None:
     """More than max.connections: the others are closed at once, one line says so, and what is open goes on."""
     limit = 200

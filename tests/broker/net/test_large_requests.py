@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker import idle_trim
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.idle_trim import IdleTrim
 from kafkalog_broker.net import dispatch as dispatch_module
 from kafkalog_broker.net import large_requests
 from kafkalog_broker.net.dispatch import answer_of, dispatcher
@@ -18,6 +16,8 @@ from kafkalog_broker.net.large_requests import IN_WORK_BYTES, LARGE_BYTES, Large
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.runtime import process
+from kafkalog_broker.runtime.process import IdleTrim
 from tests.broker.net.helpers.fakes import in_a_loop, settle
 
 QUARTER = IN_WORK_BYTES // 4
@@ -74,7 +74,7 @@ async def test_memory_is_given_back_once_when_none_is_left(monkeypatch: pytest.M
     second()
     await trimmed.wait()
     assert trims == 1
-    idle_trim.trim_memory()  # whatever the C library
+    process.trim_memory()  # whatever the C library
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["an API that answers at once", "one that may wait for others"])
@@ -117,7 +117,7 @@ async def test_memory_is_given_back_when_nothing_came_for_a_while(monkeypatch: p
 
     async def later(periods: float) -> None:
         nonlocal now
-        now += periods * idle_trim.TRIM_AFTER_S
+        now += periods * process.TRIM_AFTER_S
         await settle()
 
     trim.soon()

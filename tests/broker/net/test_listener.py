@@ -16,16 +16,15 @@ import pytest
 
 from kafkalog_broker.api.api_versions import handle as api_versions
 from kafkalog_broker.net import response_writer
+from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.event_loop import new_event_loop
-from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Listener, Network
-from kafkalog_broker.net.response_stream import BUFFER_BYTES
-from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
+from kafkalog_broker.net.loop_watch import new_event_loop
+from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
-from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.helpers.fakes import Handler, framed
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalog_broker.net.limits import UNLIMITED, CreationRate, connections_within, raise_open_files_limit
+from kafkalog_broker.net.acceptor import UNLIMITED, CreationRate, connections_within, raise_open_files_limit
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kafkalog_broker.net.limits import NetworkLimits
+from kafkalog_broker.net.acceptor import NetworkLimits
+from kafkalog_broker.net.large_requests import READERS, ROUND_BYTES
 from kafkalog_broker.net.listener import Network
-from kafkalog_broker.net.read_turns import READERS, ROUND_BYTES
 from kafkalog_broker.protocol.frames import READ_BYTES
 from tests.broker.net.helpers.fakes import Handler, Peer, in_a_loop
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.net.response_stream import BUFFER_BYTES, ResponseStream, SendBuffer
-from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
+from kafkalog_broker.net.response_writer import BUFFER_BYTES, ResponseStream, SendBuffer
+from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 
 FILE = bytes(range(256)) * 40
 
@@ -77,7 +77,7 @@ def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     def broken(*_: object) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("kafkalog_broker.storage.partition.file_handles.os.preadv", broken)
+    monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.os.preadv", broken)
     with pytest.raises(BrokerError, match=r"byte 0 of .* cannot be read: .*Input/output error"):
         taken(stream, 1000)
 

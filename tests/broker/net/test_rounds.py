@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from kafkalog_broker.net.rounds import A_ROUND, Rounds
+from kafkalog_broker.net.large_requests import A_ROUND, Rounds
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, settle
 
 

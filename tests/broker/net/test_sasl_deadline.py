@@ -12,14 +12,14 @@ import pytest
 from kafkalog_broker import api
 from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.net import connection
+from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.dispatch import dispatcher
-from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.client_codec import plain_login_requests
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
-from kafkalog_broker.security.sasl_exchange import Known
-from kafkalog_broker.testing import frame_of
+from kafkalog_broker.security.sasl import Known
+from kafkalog_broker.testing_support.remote import frame_of
 
 
 def no_token(text: str) -> Token:

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from kafkalog_broker.net.tls_records import PIECE_BYTES, RECORDS_AT_ONCE, TlsRecords
+from kafkalog_broker.net.tls_transport import PIECE_BYTES, RECORDS_AT_ONCE, TlsRecords
 from kafkalog_broker.security.tls_context import tls_context
 from tests.broker.security.stores import authority, inline, settings
 

@@ -17,18 +17,16 @@ from typing import cast
 import pytest
 
 from kafkalog_broker.net import tls_transport
+from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.event_loop import new_event_loop
-from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Listener, Network
-from kafkalog_broker.net.loop_watch import LoopWatch
-from kafkalog_broker.net.response_stream import BUFFER_BYTES
-from kafkalog_broker.net.tls_records import PIECE_BYTES
-from kafkalog_broker.net.tls_turns import WRITTEN_BYTES, TlsTurns
+from kafkalog_broker.net.loop_watch import LoopWatch, new_event_loop
+from kafkalog_broker.net.response_writer import BUFFER_BYTES
+from kafkalog_broker.net.tls_transport import PIECE_BYTES, WRITTEN_BYTES, TlsTurns
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.security.authority import Issued
-from kafkalog_broker.security.listener_tls import ListenerTls
-from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
+from kafkalog_broker.security.tls_context import ListenerTls
+from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from tests.broker.net.helpers.fakes import Handler, framed
 from tests.broker.security.stores import authority, inline, settings
 

@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.net.unread import UNREAD_BYTES
+from kafkalog_broker.net.connection import UNREAD_BYTES, Connection
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.array_lengths import array_check
+from kafkalog_broker.protocol.array_lengths import array_check, without_unknown_tags
 from kafkalog_broker.protocol.codec import decode_request, request_class
 from kafkalog_broker.protocol.request_steps import read_in_steps
-from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode, requests_of, served_first
 from tests.searches import examples
 
@@ -105,7 +104,7 @@ from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.codec import decode_request, request_class
 from kafkalog_broker.protocol.request_steps import read_in_steps
-from kafkalog_broker.protocol.unknown_tags import without_unknown_tags
+from kafkalog_broker.protocol.array_lengths import without_unknown_tags
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode_request, requests
 
 async def never(request, broker): ...

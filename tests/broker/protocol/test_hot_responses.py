@@ -15,8 +15,12 @@ from kio.serial import entity_writer
 
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse, encode_fetch_response
-from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata, encode_metadata_response
-from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
+from kafkalog_broker.protocol.metadata_response import (
+    NodeEndpoint,
+    PartitionMetadata,
+    TopicMetadata,
+    encode_metadata_response,
+)
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
 from kafkalog_broker.protocol.response_entity import response_module
 

@@ -13,11 +13,11 @@ from kafkalog_broker import api
 from kafkalog_broker.protocol.codec import decode_request, encode_response
 from kafkalog_broker.protocol.metadata_response import (
     ZERO_ID,
+    NodeEndpoint,
     PartitionMetadata,
     TopicMetadata,
     encode_metadata_response,
 )
-from kafkalog_broker.protocol.node_endpoints import NodeEndpoint
 
 HOST = "vagrant-ubuntu-precise-64"
 BROKERS = [NodeEndpoint(3, HOST, 9093), NodeEndpoint(1, HOST, 9091), NodeEndpoint(2, HOST, 9092)]

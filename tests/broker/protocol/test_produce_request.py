@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.codec import decode_request
+from kafkalog_broker.protocol.frames import uvarint
 from kafkalog_broker.protocol.produce_request import (
     MAX_PARTITIONS,
     STEP_PARTITIONS,
@@ -19,7 +20,6 @@ from kafkalog_broker.protocol.produce_request import (
     parse_in_steps,
     parse_produce_request,
 )
-from kafkalog_broker.protocol.wire import uvarint
 from tests.broker.protocol.helpers.drawn_entities import encode_request, requests_of
 
 pytestmark = pytest.mark.usefixtures("everything_served")

@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.quotas import client_quotas
-from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
-from kafkalog_broker.quotas.entities import (
+from kafkalog_broker.quotas.client_quotas import (
     CONNECTION,
     CONSUMER,
     DEFAULT,
     MUTATION,
     PRODUCER,
     REQUEST,
+    Client,
+    ClientQuotas,
     Entity,
+    Windows,
     entity_of,
 )
 from kafkalog_broker.quotas.quota_changes import ANY, Component, described
-from kafkalog_broker.quotas.rates import Windows
 from tests.broker.manual_clock import ManualClock
 
 KAFKAS = Windows(11, 1000)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.quotas.entities import DEFAULT, Entity
-from kafkalog_broker.quotas.quota_changes import Operation, altered
-from kafkalog_broker.quotas.quota_file import FILE, QuotaFile, dump, parse
+from kafkalog_broker.quotas.client_quotas import DEFAULT, Entity
+from kafkalog_broker.quotas.quota_changes import FILE, Operation, QuotaFile, altered, dump, parse
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 QUOTAS = {

@@ -12,9 +12,8 @@ from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 from kio.static.primitive import i32Timedelta
 
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import encode_response
-from kafkalog_broker.protocol.throttle_time import with_throttle_time
-from kafkalog_broker.quotas.rates import Rate, TokenBucket, Windows
+from kafkalog_broker.protocol.codec import encode_response, with_throttle_time
+from kafkalog_broker.quotas.client_quotas import Rate, TokenBucket, Windows
 from tests.broker.quotas.record_throttles import RECORDED
 
 CASES: list[dict[str, Any]] = json.loads(RECORDED.read_text())

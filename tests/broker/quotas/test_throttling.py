@@ -27,16 +27,15 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.protocol.api_registry import Access, Api, ConnectionInfo, Encoded, Request
 from kafkalog_broker.protocol.client_codec import create_topic_request, decode_client_response, decode_response
-from kafkalog_broker.protocol.codec import encode_response
+from kafkalog_broker.protocol.codec import encode_response, with_throttle_time
 from kafkalog_broker.protocol.fetch_response import encode_fetch_response
 from kafkalog_broker.protocol.metadata_response import encode_metadata_response
 from kafkalog_broker.protocol.produce_request import ProduceRequest, parse_produce_request
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
-from kafkalog_broker.protocol.throttle_time import with_throttle_time
 from kafkalog_broker.quotas.throttled_handlers import produce_bytes
-from kafkalog_broker.served_apis import Layer
+from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.server import Server
-from kafkalog_broker.testing import frame_of
+from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.manual_clock import ManualClock
 from tests.broker.metrics.test_metrics import fetch_frame, produce_frame

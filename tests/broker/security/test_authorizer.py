@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.security import authorizer as authorizer_module
-from kafkalog_broker.security.acl import Acl, AclFilter, Pattern, normal_host
-from kafkalog_broker.security.acl_store import FILE, AclStore, dump, parse
+from kafkalog_broker.security.acl import FILE, Acl, AclFilter, AclStore, Pattern, dump, normal_host, parse
 from kafkalog_broker.security.api_rights import RIGHTS, Right
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat

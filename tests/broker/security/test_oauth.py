@@ -16,12 +16,18 @@ from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.oauth_settings import MODULE, SECURED, UNSECURED, OAuthSettings
-from kafkalog_broker.config.sasl_settings import OAUTHBEARER, SaslSettings
-from kafkalog_broker.security.jwks import LOOK_AGAIN_S, UNKNOWN_AGAIN_S, Tokens
-from kafkalog_broker.security.oauth_tokens import InvalidToken, Token, parse_jwks, signed_token, unsecured_token
-from kafkalog_broker.security.refusal import Refused
-from kafkalog_broker.security.sasl_exchange import Known, SaslExchange, Session
+from kafkalog_broker.config.sasl_settings import MODULE, OAUTHBEARER, SECURED, UNSECURED, OAuthSettings, SaslSettings
+from kafkalog_broker.security.oauth_tokens import (
+    LOOK_AGAIN_S,
+    UNKNOWN_AGAIN_S,
+    InvalidToken,
+    Token,
+    Tokens,
+    parse_jwks,
+    signed_token,
+    unsecured_token,
+)
+from kafkalog_broker.security.sasl import Known, Refused, SaslExchange, Session
 
 NOW_S = 1_800_000_000
 NOW_MS = NOW_S * 1000

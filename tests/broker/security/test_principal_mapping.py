@@ -14,7 +14,7 @@ from kafkalog_broker.security.principal_mapping import (
     parse_rules,
     principal_name,
 )
-from kafkalog_broker.security.refusal import NotAuthenticated
+from kafkalog_broker.security.sasl import NotAuthenticated
 from tests.broker.security.stores import authority
 
 NAME = "CN=kafka1.example.org,OU=Adm,O=Example,L=Utrecht,ST=UT,C=NL"

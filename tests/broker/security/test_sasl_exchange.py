@@ -6,10 +6,7 @@ import pytest
 
 from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
-from kafkalog_broker.security.plain import PlainServer
-from kafkalog_broker.security.refusal import Refused
-from kafkalog_broker.security.sasl_exchange import Event, Known, SaslExchange, Session
-from kafkalog_broker.security.scram import Credential
+from kafkalog_broker.security.sasl import Credential, Event, Known, PlainServer, Refused, SaslExchange, Session
 
 USERS = {"alice": "secret", "bob": "other"}
 API_VERSIONS, HANDSHAKE, TOKEN = Event.API_VERSIONS, Event.HANDSHAKE, Event.TOKEN

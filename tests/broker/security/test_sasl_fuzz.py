@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token, signed_token
-from kafkalog_broker.security.refusal import Refused
-from kafkalog_broker.security.sasl_exchange import Known, SaslExchange
-from kafkalog_broker.security.scram import MIN_ITERATIONS, Credential, credential, salted
+from kafkalog_broker.security.sasl import MIN_ITERATIONS, Credential, Known, Refused, SaslExchange, credential, salted
 from tests.broker.security.test_oauth import EC, KEYS, NOW_MS, OTHER, SIGNED, first, token, unsigned
 from tests.searches import examples
 

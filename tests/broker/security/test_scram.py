@@ -8,8 +8,7 @@ import hmac
 
 import pytest
 
-from kafkalog_broker.security.refusal import Refused
-from kafkalog_broker.security.scram import Credential, ScramServer, credential, salted
+from kafkalog_broker.security.sasl import Credential, Refused, ScramServer, credential, salted
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")

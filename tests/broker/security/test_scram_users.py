@@ -11,10 +11,18 @@ import pytest
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.sasl_settings import SCRAM
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.security.add_scram import parse_add_scram
-from kafkalog_broker.security.scram import credential, salted
-from kafkalog_broker.security.scram_changes import Deletion, Upsertion, changed, number_of
-from kafkalog_broker.security.scram_users import FILE, ScramUsers, Users, dump
+from kafkalog_broker.security.sasl import credential, salted
+from kafkalog_broker.security.scram_users import (
+    FILE,
+    Deletion,
+    ScramUsers,
+    Upsertion,
+    Users,
+    changed,
+    dump,
+    number_of,
+    parse_add_scram,
+)
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 SHA_256, SHA_512 = SCRAM

@@ -8,14 +8,14 @@ from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.fetching.delivery import Delivery
+from kafkalog_broker.share.fetching.deliveries import Delivery
 from kafkalog_broker.share.fetching.share_fetch import Asked, Given, _Readable, _ShareFetch
-from kafkalog_broker.share.group_settings import GroupSettings
+from kafkalog_broker.share.membership.state_partitions import GroupSettings
 from kafkalog_broker.share.partition.acquisition import Acquired, Span, Wanted, acquire
 from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
 from kafkalog_broker.share.state.state_records import SharePartitionKey
 from kafkalog_broker.share.state.state_shard import WriteState
-from kafkalog_broker.storage.partition.file_handles import FileSlice
+from kafkalog_broker.storage.partition.log_segment import FileSlice
 from tests.broker.groups.helpers.virtual_time import VirtualTime
 
 KEY = SharePartitionKey("g", UUID(int=1), 0)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.share.partition.acknowledgement import Acknowledgement, acknowledge
-from kafkalog_broker.share.partition.acquisition import Acquired, Span, Wanted, acquire, archive_aborted
-from kafkalog_broker.share.partition.change import expire
-from kafkalog_broker.share.partition.record_state import AcknowledgeType, RecordState
+from kafkalog_broker.share.partition.acquisition import (
+    Acknowledgement,
+    Acquired,
+    Span,
+    Wanted,
+    acknowledge,
+    acquire,
+    archive_aborted,
+    expire,
+)
+from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType, RecordState
 from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
-from kafkalog_broker.share.state.state_batches import StateBatch, combined
+from kafkalog_broker.share.state.state_records import StateBatch, combined
 
 LIMITS = Limits(max_in_flight=100, max_deliveries=5, lock_ms=1000)
 

@@ -15,13 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.admin.share_acknowledgements import BATCHES_A_STEP, Said, checked
+from kafkalog_broker.admin.share_groups import BATCHES_A_STEP, Said, checked
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.share.partition.acknowledgement import Acknowledgement, acknowledge
-from kafkalog_broker.share.partition.acquisition import Span, Wanted, acquire
-from kafkalog_broker.share.partition.change import Change
+from kafkalog_broker.share.partition.acquisition import Acknowledgement, Change, Span, Wanted, acknowledge, acquire
 from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
-from kafkalog_broker.share.state.state_batches import StateBatch, combined
+from kafkalog_broker.share.state.state_records import StateBatch, combined
 from tests.broker.share.helpers.lines_run import lines_run
 from tests.searches import examples
 

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinators.metadata_hash import group_hash, topic_hash
-from kafkalog_broker.coordinators.record_batches import Record
+from kafkalog_broker.coordinator.java_order import group_hash, topic_hash
+from kafkalog_broker.coordinator.record_batches import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.group_settings import GroupSettings
 from kafkalog_broker.share.membership.group_records import TopicInfo
 from kafkalog_broker.share.membership.heartbeat import Beaten, Heartbeat
+from kafkalog_broker.share.membership.share_group import assign
 from kafkalog_broker.share.membership.share_group_shard import ShareGroupShard
-from kafkalog_broker.share.membership.simple_assignor import assign
+from kafkalog_broker.share.membership.state_partitions import GroupSettings
 from tests.broker.share.helpers.lines_run import lines_run
 from tests.searches import examples
 

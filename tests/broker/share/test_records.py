@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.share.membership import group_records as of_groups
-from kafkalog_broker.share.state.state_batches import StateBatch, combined
 from kafkalog_broker.share.state.state_records import (
     SNAPSHOT,
     UPDATE,
+    StateBatch,
+    combined,
     decode_snapshot,
     decode_state_key,
     decode_update,

@@ -17,6 +17,8 @@ from tests.broker.share.helpers.compared import BY_CHANCE, are_the_same
 from tests.broker.share.helpers.share_script import LOCK_MS, PATIENT, PATIENT_LOCK_MS, prepared
 from tests.broker.share.record_share import ANSWERS
 
+pytestmark = pytest.mark.end_to_end
+
 KAFKAS = json.loads(lzma.decompress(ANSWERS.read_bytes()))
 
 

@@ -9,13 +9,11 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.state.redundant_offsets import RedundantOffsets
 from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
-from kafkalog_broker.share.state.state_batches import StateBatch
-from kafkalog_broker.share.state.state_records import SNAPSHOT, SharePartitionKey, decode_state_key
-from kafkalog_broker.share.state.state_shard import PIECE, Summary, WriteState
+from kafkalog_broker.share.state.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
+from kafkalog_broker.share.state.state_shard import PIECE, RedundantOffsets, Summary, WriteState
 from tests.broker.manual_clock import ManualClock
 
 TOPIC = UUID(int=7)

@@ -17,11 +17,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kafkalog_broker.testing import RunningBroker, ask, running_broker
-from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
+from kafkalog_broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing_support.remote import ask
+from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.share.helpers.delivery_counts import DeliveryCounts
 from tests.broker.share.helpers.share_script import earliest
+
+pytestmark = pytest.mark.end_to_end
 
 PROPERTIES = {
     "offsets.topic.num.partitions": 1,

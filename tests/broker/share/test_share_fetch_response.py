@@ -15,8 +15,8 @@ from kio.serial import entity_writer
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_share_fetch
 from kafkalog_broker.protocol.response_entity import entity
-from kafkalog_broker.protocol.share_fetch_response import ShareFetchPartition, encode_share_fetch
 from tests.searches import examples
 
 TEXT = st.none() | st.text(max_size=200)

@@ -8,12 +8,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.partition.acknowledgement import Acknowledgement, acknowledge
-from kafkalog_broker.share.partition.acquisition import Acquired, Span, Wanted, acquire, archive_aborted, without
-from kafkalog_broker.share.partition.change import Change, expire, release
-from kafkalog_broker.share.partition.record_state import AcknowledgeType, RecordState
+from kafkalog_broker.share.partition.acquisition import (
+    Acknowledgement,
+    Acquired,
+    Change,
+    Span,
+    Wanted,
+    acknowledge,
+    acquire,
+    archive_aborted,
+    expire,
+    release,
+    without,
+)
+from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType, RecordState
 from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
-from kafkalog_broker.share.state.state_batches import StateBatch, combined
+from kafkalog_broker.share.state.state_records import StateBatch, combined
 from tests.searches import examples
 
 LIMITS = Limits(max_in_flight=100, max_deliveries=5, lock_ms=1000)

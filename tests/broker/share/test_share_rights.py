@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.protocol.client_codec import plain_login_requests
-from kafkalog_broker.testing import RunningBroker, allow, ask, running_broker
+from kafkalog_broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing_support.control import allow
+from kafkalog_broker.testing_support.remote import ask
 from tests.broker.api.helpers.plain_entities import request_entity
 
 PROPERTIES = {"offsets.topic.num.partitions": 1, "share.coordinator.state.topic.num.partitions": 1}
@@ -91,7 +93,7 @@ def _ids(broker: RunningBroker) -> dict[str, uuid.UUID]:
         answer = said(connection, 3, 12, topics=[{"topic_id": None, "name": "open"}],
                       allow_auto_topic_creation=False, include_topic_authorized_operations=False)  # fmt: skip
         described["open"] = answer.topics[0].topic_id
-    from kafkalog_spark.log.format.partition_metadata import read_partition_metadata
+    from kafkalog_spark.format.partition_metadata import read_partition_metadata
 
     metadata = read_partition_metadata(broker.log_dir / "closed-0" / "partition.metadata")
     assert metadata is not None

@@ -8,8 +8,8 @@ import pytest
 
 from kafkalog_broker.storage.log_directory import LogDirError, fewest_partitions, open_log_dirs
 from kafkalog_spark.errors import LogDirLocked
-from kafkalog_spark.log.format.meta_properties import read_meta_properties
-from kafkalog_spark.log.format.partition_metadata import new_uuid, uuid_to_text
+from kafkalog_spark.format.meta_properties import read_meta_properties
+from kafkalog_spark.format.partition_metadata import new_uuid, uuid_to_text
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
 NOW = 1_700_000_000_000

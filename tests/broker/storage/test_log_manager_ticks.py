@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from kafkalog_spark.log.format.checkpoint import read_offset_checkpoint
+from kafkalog_spark.format.checkpoint import read_offset_checkpoint
 from tests.broker.storage.helpers.managed_logs import HIGH, NOW, RECOVERY, START, offsets_of, started
 
 

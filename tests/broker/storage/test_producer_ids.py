@@ -15,8 +15,8 @@ from kio.static.primitive import i32Timedelta
 from kafkalog_broker.storage.producer_ids import BLOCK, FILE, GIVEN_OUT, LEAP, ProducerIds, largest_given
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.log.format.cluster_metadata import next_producer_id
-from kafkalog_spark.log.format.producer_snapshot import (
+from kafkalog_spark.format.internal_records import next_producer_id
+from kafkalog_spark.format.producer_snapshot import (
     NO_TRANSACTION,
     ProducerEntry,
     read_producer_snapshot,

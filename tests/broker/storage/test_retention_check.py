@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from kafkalog_broker.storage.partition import retention
-from kafkalog_broker.storage.retention_check import may_be_due
+from kafkalog_broker.storage.housekeeping import may_be_due
+from kafkalog_broker.storage.partition import log_removal
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, validated
 
 
 def facts(log):
-    return [retention.SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in log.segments]
+    return [log_removal.SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in log.segments]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -28,9 +28,9 @@ def test_it_says_what_the_decision_itself_would_say(tmp_path, seed):
         cleanup_policy=rng.choice([("delete",), ("compact",), ("compact", "delete"), ()]),
     )
     start = rng.randint(0, log.log_end_offset)
-    expected = retention.decide(
+    expected = log_removal.decide(
         facts(log),
-        retention.RetentionPolicy(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy),
+        log_removal.RetentionPolicy(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy),
         log_start_offset=start,
         high_watermark=log.log_end_offset,
         log_end_offset=log.log_end_offset,

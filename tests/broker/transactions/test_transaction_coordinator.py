@@ -3,8 +3,13 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, LAST_EPOCH, ProducerIdAndEpoch
-from kafkalog_broker.transactions.transaction_state import TransactionState
+from kafkalog_broker.transactions.transaction_metadata import (
+    CLASSIC,
+    EPOCH_BUMP,
+    LAST_EPOCH,
+    ProducerIdAndEpoch,
+    TransactionState,
+)
 from tests.broker.transactions.helpers.ledger import ALL, ORDERS, Ledger
 
 TIMEOUT = 60_000

@@ -6,16 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.coordinators.record_batches import decode_batches, encode_batch
-from kafkalog_broker.transactions.loading import load
-from kafkalog_broker.transactions.transaction_metadata import TopicPartition, TransactionMetadata
+from kafkalog_broker.coordinator.record_batches import decode_batches, encode_batch
+from kafkalog_broker.transactions.transaction_metadata import (
+    MAY_FOLLOW,
+    TopicPartition,
+    TransactionMetadata,
+    TransactionState,
+)
 from kafkalog_broker.transactions.transaction_records import (
     read_transaction_key,
     read_transaction_value,
     transaction_key,
     transaction_value,
 )
-from kafkalog_broker.transactions.transaction_state import MAY_FOLLOW, TransactionState
+from kafkalog_broker.transactions.transaction_table import load
 from kafkalog_spark.errors import KafkalogError
 from tests.golden_data import KAFKA_4_3, data_dir
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.check import CLEAN, ERRORS, main
-from kafkalog_spark.commands.exits import BROKEN_PIPE, WRONG_USAGE
+from kafkalog_spark.cli.check import CLEAN, ERRORS, main
+from kafkalog_spark.cli.common import BROKEN_PIPE, WRONG_USAGE
 from tests.log.helpers.batch_builder import GZIP, NONE, ZSTD, batch, encoded
 from tests.log.helpers.damaged_log import AFTER, BEFORE, NAME, TIME, log_path, records, write_segments
 
@@ -91,10 +91,10 @@ def test_no_path_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_it_runs_as_a_module_and_loads_no_numba_for_small_segments(golden: Path) -> None:
     code = (
-        "import sys; from kafkalog_spark.check import main; code = main(sys.argv[1:]); "
+        "import sys; from kafkalog_spark.cli.check import main; code = main(sys.argv[1:]); "
         "assert 'numba' not in sys.modules; sys.exit(code)"
     )
-    for command in (["-c", code], ["-m", "kafkalog_spark.check"]):
+    for command in (["-c", code], ["-m", "kafkalog_spark.cli.check"]):
         ran = subprocess.run([sys.executable, *command, str(golden)], capture_output=True, text=True, check=False)
         assert ran.returncode == CLEAN, ran.stderr
         assert ran.stdout.endswith("0 errors, 0 notes\n")
@@ -140,6 +140,6 @@ def test_json_of_an_estimate(golden: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_pipe_that_is_closed_ends_it_quietly(golden_legacy: Path) -> None:
-    line = f"{sys.executable} -m kafkalog_spark.check {golden_legacy} | true; echo ${{PIPESTATUS[0]}}"
+    line = f"{sys.executable} -m kafkalog_spark.cli.check {golden_legacy} | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=True)
     assert (ran.stdout, ran.stderr) == (f"{BROKEN_PIPE}\n", "")

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import pytest
 
-from kafkalog_spark.log.check.finding import MOST_OF_A_FILE
-from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.format.checkpoint import (
+from kafkalog_spark.format.checkpoint import (
     read_leader_epochs,
     read_offset_checkpoint,
     write_leader_epochs,
     write_offset_checkpoint,
 )
-from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
-from kafkalog_spark.log.format.transaction_index import format_transaction, load_transaction_index
+from kafkalog_spark.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
+from kafkalog_spark.format.transaction_index import format_transaction, load_transaction_index
+from kafkalog_spark.log.check.finding import MOST_OF_A_FILE
+from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.log.helpers.batch_builder import V2Record, batch, sealed
 from tests.log.helpers.damaged_log import NAME, log_path, records, write_segments
 

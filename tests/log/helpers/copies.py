@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, write_leader_epochs
-from kafkalog_spark.log.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, write_meta_properties
-from kafkalog_spark.log.format.partition_metadata import (
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, write_leader_epochs
+from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, write_meta_properties
+from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
     write_partition_metadata,

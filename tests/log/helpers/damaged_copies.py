@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kafkalog_spark.log.format.checkpoint import LEADER_EPOCH_CHECKPOINT, write_leader_epochs
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, write_leader_epochs
 from tests.log.helpers.batch_builder import batch
 from tests.log.helpers.damaged_log import PARTITION, TOPIC, patched, records, write_segments
 

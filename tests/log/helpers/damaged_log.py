@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.names import segment_name
+from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests.log.helpers.batch_builder import V2Record, batch

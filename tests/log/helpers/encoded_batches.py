@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kafkalog_spark.log.format import layout
+from kafkalog_spark.format import layout
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of, seal
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
 

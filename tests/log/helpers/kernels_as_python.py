@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog_spark.log.kernels import primitives
+from kafkalog_spark.kernels import primitives
 
 
 def copy_bytes(target: Any, target_at: int, source: Any, source_at: int, count: int) -> None:

@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.checkpoint import (
+from kafkalog_spark.format import names
+from kafkalog_spark.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     EpochEntry,
     read_leader_epochs,
     write_leader_epochs,
 )
-from kafkalog_spark.log.format.layout import NO_LEADER_EPOCH, NO_PRODUCER_ID
-from kafkalog_spark.log.format.producer_snapshot import write_producer_snapshot
+from kafkalog_spark.format.layout import NO_LEADER_EPOCH, NO_PRODUCER_ID
+from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES, SEGMENT_BYTES, should_roll
+from kafkalog_spark.log.write.segment_recovery import INDEX_INTERVAL_BYTES, SEGMENT_BYTES, should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 

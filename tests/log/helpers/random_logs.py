@@ -15,9 +15,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from kafkalog_spark.log.format.names import segment_name
-from kafkalog_spark.log.format.producer_snapshot import ProducerEntry, write_producer_snapshot
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction
+from kafkalog_spark.format.names import segment_name
+from kafkalog_spark.format.producer_snapshot import ProducerEntry, write_producer_snapshot
+from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.segment_writer import SegmentWriter

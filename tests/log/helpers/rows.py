@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalog_spark.log.read.record_schema import COLUMNS
+from kafkalog_spark.log.decode.record_schema import COLUMNS
 
 ALL_COLUMNS = (*COLUMNS, "headers")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest
-from kafkalog_spark.log.read.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
 from tests.golden_data import GoldenLog, data_dir, golden_logs
 from tests.log.helpers.batch_builder import batch
@@ -172,7 +172,7 @@ def test_a_file_that_was_cut_between_two_batches_is_noticed_where_something_prov
 
 
 def test_malformed_records_under_a_valid_crc_are_damage_of_their_batch(tmp_path: Path) -> None:
-    from tests.log.test_record_search import malformed
+    from tests.log.decode.test_record_search import malformed
 
     bad = malformed(lambda payload: payload.append(0))
     directory = write_segments(tmp_path, {0: BEFORE + bad + AFTER})

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.repair.lost_keys import MOST_KEYS, LostKeys, lost_keys
-from kafkalog_spark.log.repair.report import KEY_BYTES, key_text
+from kafkalog_spark.log.repair.report import KEY_BYTES, MOST_KEYS, LostKeys, key_text, lost_keys
 from tests.log.helpers.batch_builder import CODECS, V2Record, batch
 from tests.log.helpers.damaged_log import TIME, open_log, patched, write_segments
 

@@ -10,8 +10,8 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, NotALogDirectory, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.root_places import RemoteDir
-from kafkalog_spark.log.read.tiered_place import TieredPlace
+from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.remote.tiered_place import TieredPlace
 from kafkalog_spark.log.repair.merged_log import merged_place
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from kafkalog_spark.log.tiered.tier_options import NO_TIER

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog_spark.commands.repair import main
+from kafkalog_spark.cli.repair import main
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.checkpoint import read_leader_epochs, read_offset_checkpoint
+from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.format.checkpoint import read_leader_epochs, read_offset_checkpoint
-from kafkalog_spark.log.format.layout import H
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.repair.kept_batches import fitting, true_epochs
+from kafkalog_spark.log.repair.damaged_segment import fitting, true_epochs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, data_dir, golden_logs
 from tests.log.helpers.lying_batches import lying_batch
@@ -166,8 +166,8 @@ def test_a_leader_epoch_that_was_changed_is_put_right(golden_copy: Callable[...,
 
 
 def test_batches_whose_records_cannot_be_read_are_lost_with_records_only(tmp_path: Path) -> None:
+    from tests.log.decode.test_record_search import malformed
     from tests.log.helpers.damaged_log import AFTER, BEFORE, write_segments
-    from tests.log.test_record_search import malformed
 
     bad = malformed(lambda payload: payload.append(0))
     write_segments(tmp_path / "source", {0: BEFORE + bad + AFTER})

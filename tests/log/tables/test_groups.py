@@ -13,7 +13,8 @@ from kafkalog_spark.log.log_dir import LogDirs
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.damaged_log import TIME
-from tests.log.tables.dumps import OFFSETS, decoded
+from tests.log.tables.dumps import decoded
+from tests.log.tables.record_dumps import OFFSETS
 from tests.log.tables.test_batches import moment
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.format.checkpoint import read_leader_epochs, read_offset_checkpoint
+from kafkalog_spark.format.checkpoint import read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, data_dir, golden_logs
 

@@ -11,7 +11,8 @@ import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
-from tests.log.tables.dumps import TRANSACTIONS, aborted, decoded, snapshot, snapshots
+from tests.log.tables.dumps import aborted, decoded, snapshot, snapshots
+from tests.log.tables.record_dumps import TRANSACTIONS
 from tests.log.tables.test_batches import moment
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")

@@ -16,16 +16,15 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink import staging
-from kafkalog_spark.sink.bucket import Bucket
+from kafkalog_spark.sink.bucket import COMMITS, STAGED, Bucket
 from kafkalog_spark.sink.bucket_commit import BucketCommitter
-from kafkalog_spark.sink.bucket_names import COMMITS, STAGED
-from kafkalog_spark.sink.bucket_stage import BucketStage
-from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
+from kafkalog_spark.sink.bucket_target import BucketStage
+from kafkalog_spark.sink.staging import TaskManifest, TaskPlace
 from kafkalog_spark.sink.task_writer import TaskWriter
-from tests.object_store.buckets import s3_store
-from tests.object_store.fault_proxy import FaultProxy
-from tests.object_store.s3_server import S3Server
 from tests.sink.helpers.written_logs import NOW, options, rows_of
+from tests.store.buckets import s3_store
+from tests.store.fault_proxy import FaultProxy
+from tests.store.s3_server import S3Server
 
 OnStep = Callable[[int, str, str], None]
 """Called before each change with its number from 0 on, a word for it and the name that changes."""

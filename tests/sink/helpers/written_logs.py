@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.offset_index import check_offset_index
-from kafkalog_spark.log.format.time_index import check_time_index
+from kafkalog_spark.format import names
+from kafkalog_spark.format.offset_index import check_offset_index
+from kafkalog_spark.format.time_index import check_time_index
+from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.record_schema import HEADERS_TYPE
 from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.disk import Disk
-from kafkalog_spark.sink.manifest import TaskManifest, TaskPlace
 from kafkalog_spark.sink.options import WriteOptions, parse_write_options
 from kafkalog_spark.sink.stage import LocalStage
+from kafkalog_spark.sink.staging import TaskManifest, TaskPlace
 from kafkalog_spark.sink.task_writer import TaskWriter
 
 START = 1_700_000_000_000

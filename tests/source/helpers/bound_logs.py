@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkalog_spark.source.bounds import LogView, OffsetRange
-from kafkalog_spark.source.offset_range_limit import SpecificOffsets
+from kafkalog_spark.source.offsets import SpecificOffsets
+from kafkalog_spark.source.partition_bounds import LogView, OffsetRange
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kafkalog_spark.log.format.layout import Codec, TimestampType
+from kafkalog_spark.format.layout import Codec, TimestampType
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from tests.log.helpers.encoded_batches import encode_batches, of_producer
 from tests.log.helpers.log_writer import LogWriter

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.log.format.layout import Codec
+from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from tests.log.helpers.encoded_batches import encode_batches, restamped
 from tests.log.helpers.log_writer import LogWriter

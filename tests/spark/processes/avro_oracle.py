@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kafkalog_spark.typed.avro.decoder import AvroReading
 from kafkalog_spark.typed.avro.encoder import AvroEncoder
-from kafkalog_spark.typed.avro.reading import AvroReading
 from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
-from kafkalog_spark.typed.columns.values import Values
+from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.decoder import Decoded
 from tests.spark.helpers.spark_functions import frame_of
 from tests.spark_session import new_session

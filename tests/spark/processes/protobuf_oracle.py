@@ -22,7 +22,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
-from kafkalog_spark.typed.protobuf_format import decoder, schema
+from kafkalog_spark.typed.protobuf.format import decoder, schema
 from tests.spark.helpers.spark_functions import frame_of
 from tests.spark_session import new_session
 from tests.typed.canonical import canonical

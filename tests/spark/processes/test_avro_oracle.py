@@ -11,6 +11,8 @@ from benchmarks.typed_formats import SPARK_AVRO, from_maven
 from tests.interop.real_kafka import cache_dir
 from tests.spark.processes.oracle_runs import compared
 
+pytestmark = pytest.mark.end_to_end
+
 
 @pytest.fixture(scope="module")
 def spark_avro() -> str:

@@ -18,7 +18,7 @@ from tests.spark.helpers.connect_server import client_packages, client_python, c
 
 ROOT = Path(__file__).parents[3]
 CLIENT = Path(__file__).parents[1] / "helpers" / "connect_client.py"
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.end_to_end]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ import pytest
 from tests.log.helpers.rows import plain_rows
 from tests.source.helpers.driver import read
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -9,6 +9,8 @@ from benchmarks.typed_formats import spark_protobuf
 from tests.interop.real_kafka import cache_dir
 from tests.spark.processes.oracle_runs import compared
 
+pytestmark = pytest.mark.end_to_end
+
 
 @pytest.fixture(scope="module")
 def jars() -> str:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.source.helpers.made_logs import append, numbers
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parents[3]
 PARTITIONS = 120
 

@@ -12,6 +12,8 @@ import pytest
 from tests.sink.helpers.written_logs import check_log, texts
 from tests.spark.helpers.sink_local_cluster import ROWS, TASKS
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parents[3]
 
 

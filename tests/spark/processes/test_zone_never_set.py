@@ -11,6 +11,8 @@ import pytest
 
 from tests.source.helpers.made_logs import append
 
+pytestmark = pytest.mark.end_to_end
+
 ROOT = Path(__file__).parents[3]
 READS = """
 import sys

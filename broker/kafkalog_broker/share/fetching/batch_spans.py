@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.share.partition.acquisition import Span
-from kafkalog_broker.storage.partition.file_handles import FileSlice
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.control_record import control_type
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import control_type
+from kafkalog_spark.format.layout import ControlType
 
 _HEADER = struct.Struct(">qi4xb4xhi16xq")  # base offset, length, magic, attributes, last offset delta, producer id
 _PREFIX = 12  # base offset and length, which does not count them

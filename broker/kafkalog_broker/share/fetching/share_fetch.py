@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_AT_ONCE_BYTES
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.fetching.batch_spans import FoundBatch, aborted_in, batches_in
-from kafkalog_broker.share.fetching.deliveries import Deliveries
-from kafkalog_broker.share.fetching.delivery import Delivery
+from kafkalog_broker.share.fetching.deliveries import Deliveries, Delivery
 from kafkalog_broker.share.partition.acquisition import Acquired, Wanted, acquire, archive_aborted
 from kafkalog_broker.share.state.state_records import SharePartitionKey
-from kafkalog_broker.storage.partition.file_handles import FileSlice
-from kafkalog_broker.turn import Turn
+from kafkalog_broker.storage.partition.log_segment import FileSlice
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinators.record_batches import Record
-from kafkalog_broker.protocol.wire import compact_string, uvarint
+from kafkalog_broker.coordinator.record_batches import Record
+from kafkalog_broker.protocol.frames import compact_string, uvarint
 from kafkalog_broker.share.message_parts import (
     I8,
     I16,
@@ -36,7 +36,7 @@ from kafkalog_broker.share.message_parts import (
     tagged_number,
     value_reader,
 )
-from kafkalog_spark.log.format.message_reader import MessageReader
+from kafkalog_spark.format.internal_records import MessageReader
 
 MEMBER, GROUP, TARGET_EPOCH, TARGET, CURRENT, STATE_PARTITIONS = range(10, 16)
 """Key types."""

@@ -10,16 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from kafkalog_broker.coordinators.metadata_hash import group_hash, topic_hash
-from kafkalog_broker.coordinators.record_batches import Record
+from kafkalog_broker.coordinator.java_order import group_hash, topic_hash
+from kafkalog_broker.coordinator.record_batches import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.group_settings import GroupSettings
 from kafkalog_broker.share.membership import group_records as records
 from kafkalog_broker.share.membership.group_records import CurrentAssignment, MemberMetadata, TopicInfo
-from kafkalog_broker.share.membership.share_group import Member, ShareGroup
-from kafkalog_broker.share.membership.simple_assignor import Assignment, assign
-from kafkalog_broker.share.membership.state_partitions import missing, with_initializing
-from kafkalog_broker.share.membership.topics import KnownTopic, Topics
+from kafkalog_broker.share.membership.share_group import Assignment, KnownTopic, Member, ShareGroup, Topics, assign
+from kafkalog_broker.share.membership.state_partitions import GroupSettings, missing, with_initializing
 
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 

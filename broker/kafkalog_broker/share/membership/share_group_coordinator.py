@@ -12,16 +12,15 @@ from functools import partial
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from kafkalog_broker.clock import Clock
-from kafkalog_broker.coordinators.record_batches import Record
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.record_batches import Record
+from kafkalog_broker.coordinator.shards import write_error
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.share.group_settings import GroupSettings
+from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.membership.group_records import TopicInfo
 from kafkalog_broker.share.membership.heartbeat import Beaten, Heartbeat
-from kafkalog_broker.share.membership.share_group import ShareGroup
+from kafkalog_broker.share.membership.share_group import ShareGroup, Topics
 from kafkalog_broker.share.membership.share_group_shard import ShareGroupShard
-from kafkalog_broker.share.membership.topics import Topics
+from kafkalog_broker.share.membership.state_partitions import GroupSettings
 
 _log = logging.getLogger(__name__)
 

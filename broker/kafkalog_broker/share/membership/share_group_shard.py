@@ -7,21 +7,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from kafkalog_broker.coordinators.record_batches import Record
+from kafkalog_broker.coordinator.record_batches import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.group_settings import GroupSettings
 from kafkalog_broker.share.membership import group_records as records
 from kafkalog_broker.share.membership.group_records import StatePartitions, TopicInfo, state_partitions_record
 from kafkalog_broker.share.membership.heartbeat import LEAVE_EPOCH, Beaten, Heartbeat, beat, check, leave
-from kafkalog_broker.share.membership.share_group import ShareGroup
+from kafkalog_broker.share.membership.share_group import ShareGroup, Topics
 from kafkalog_broker.share.membership.state_partitions import (
     NOTHING,
+    GroupSettings,
     merged,
     with_initialized,
     without_initializing,
     without_topics,
 )
-from kafkalog_broker.share.membership.topics import Topics
 from kafkalog_spark.errors import KafkalogError
 
 _log = logging.getLogger(__name__)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import ceil
+from operator import itemgetter
 from typing import NamedTuple
 
-from kafkalog_broker.share.partition.in_flight_batch import InFlightBatch, Run
-from kafkalog_broker.share.partition.record_state import RecordState
-from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.share.partition.in_flight_batch import (
+    AFTER,
+    NO_MEMBER,
+    TERMINAL,
+    AcknowledgeType,
+    InFlightBatch,
+    RecordState,
+    Run,
+    released_state,
+)
+from kafkalog_broker.share.partition.share_partition import NEVER, Limits, SharePartition
+from kafkalog_broker.share.state.state_records import StateBatch
 
 _FEWEST_BEFORE_THROTTLING = 2
 """Records delivered that often are given a few at a time: one of them may be what makes consumers fail."""
@@ -265,3 +278,212 @@ def archive_aborted(partition: SharePartition, acquired: Sequence[Acquired], abo
         partition.archive(span.first, span.last, partition.beginning_between(first, span.last), RecordState.ACQUIRED)
     partition.settle()  # nobody acknowledges these: what is full of them would stay full
     return without(acquired, aborted)
+
+
+# What became of records of a share partition and is not written yet: it is written and then `done`, or undone.
+#
+# Also what happens without a word of the member that has them: it is gone, or its lock has ended.
+
+
+class Change:
+    """What became of records, not written yet. batches: to be written; empty: there is nothing to write.
+
+    The start offset and the count to be written with it are those of the partition now.
+    """
+
+    def __init__(self, partition: SharePartition) -> None:
+        self.batches: list[StateBatch] = []
+        self._partition = partition
+        self._complete = partition.complete
+        self._before: dict[int, tuple[InFlightBatch, list[Run], bool]] = {}
+
+    def touch(self, batch: InFlightBatch) -> None:
+        """Before a batch is changed."""
+        if id(batch) not in self._before:
+            self._before[id(batch)] = batch, [run.copy() for run in batch.runs], batch.per_offset
+
+    def note(self, run: Run) -> None:
+        """After a run was changed."""
+        self.batches.append(StateBatch(run.first, run.last, run.state, run.count))
+        if run.state in TERMINAL:
+            self._partition.complete += self._partition.offsets_from_start(run.first, run.last)
+
+    def undo(self) -> None:
+        """It could not be written, or was refused: as if it had not been."""
+        self._partition.complete = self._complete
+        for batch, runs, per_offset in self._before.values():
+            batch.runs, batch.per_offset = runs, per_offset
+
+    def done(self) -> bool:
+        """It is written. Whether something can be acquired now that could not before."""
+        for batch, _, _ in self._before.values():
+            batch.join()
+        is_free = any(batch.delivery_state == RecordState.AVAILABLE for batch in self.batches)
+        if is_free:
+            self._partition.search_again()
+        return self._partition.settle() or is_free
+
+
+def release(partition: SharePartition, member: str, limits: Limits) -> Change:
+    """What the member has acquired can be acquired again; nobody is told that it failed."""
+    return _freed(partition, [(batch, run) for batch, run in partition.acquired() if run.member == member], limits)
+
+
+def expire(partition: SharePartition, now: int, limits: Limits) -> Change:
+    """What was acquired for too long can be acquired again."""
+    change = _freed(partition, [(batch, run) for batch, run in partition.acquired() if run.deadline <= now], limits)
+    partition.next_deadline = min((run.deadline for _, run in partition.acquired()), default=NEVER)
+    return change
+
+
+def _freed(partition: SharePartition, found: list[tuple[InFlightBatch, Run]], limits: Limits) -> Change:
+    """Runs that are acquired are so no more."""
+    change = Change(partition)
+    start = partition.start_offset
+    for batch, run in found:
+        change.touch(batch)
+        if partition.is_cut_by_start(batch):
+            batch.per_offset = True
+        first, last = run.first, run.last
+        for part in list(batch.between(first, min(last, start - 1))) if first < start else ():
+            part.free(RecordState.ARCHIVED)
+            change.note(part)
+        for part in list(batch.between(max(first, start), last)):
+            part.free(released_state(part.count, limits.max_deliveries))
+            change.note(part)
+    return change
+
+
+# What members say of the records that they have acquired (SharePartition.acknowledge).
+
+_LOOKED_UP = 8
+"""Pieces of one acknowledgement."""
+
+
+class Acknowledgement(NamedTuple):
+    """One type for all offsets of [first, last], or one for each."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """(first, last, type) of offsets with the same type."""
+        if len(self.types) == 1:
+            yield self.first, self.last, self.types[0]
+            return
+        at = self.first
+        for kind, same in groupby(self.types):
+            count = sum(1 for _ in same)
+            yield at, at + count - 1, kind
+            at += count
+
+
+def acknowledge(
+    partition: SharePartition, member: str, batches: Sequence[Acknowledgement], now: int, limits: Limits
+) -> Change:
+    """Raises BrokerError invalid_record_state or invalid_request, and then nothing of `batches` counts."""
+    change = Change(partition)
+    try:
+        for batch in batches:
+            if batch.last >= partition.start_offset:
+                concerned, runs = _concerned(partition, batch), list(batch.runs())
+                for found in concerned:
+                    _acknowledge(partition, member, batch, runs, found, now, limits, change)
+    except BrokerError:
+        change.undo()
+        raise
+    return change
+
+
+def _refused(what: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_record_state, what)
+
+
+def _concerned(partition: SharePartition, batch: Acknowledgement) -> list[InFlightBatch]:
+    floor = partition.floor(batch.first)
+    if floor is None and batch.first < partition.start_offset <= batch.last:
+        floor = partition.floor(partition.start_offset)
+    if floor is None:
+        raise _refused("Batch record not found. The request batch offsets are not found in the cache.")
+    found = partition.beginning_between(floor.first, batch.last)
+    for offset, which in ((batch.first, "first"), (batch.last, "last")):
+        if found[-1].last < offset:
+            raise BrokerError(
+                ErrorCode.invalid_request,
+                f"Batch record not found. The {which} offset in request is past acquired records.",
+            )
+    return found
+
+
+def _acknowledge(
+    partition: SharePartition,
+    member: str,
+    said: Acknowledgement,
+    said_runs: Sequence[tuple[int, int, int]],
+    batch: InFlightBatch,
+    now: int,
+    limits: Limits,
+    change: Change,
+) -> None:
+    if batch.last < partition.start_offset:
+        return
+    if not batch.per_offset:
+        _check_owner(batch, member)
+    change.touch(batch)
+    is_whole = batch.is_within(said.first, said.last)
+    if is_whole and not batch.per_offset and len(said.types) == 1 and not partition.is_cut_by_start(batch):
+        if batch.whole.state is not RecordState.ACQUIRED:
+            raise _refused("The batch cannot be acknowledged. The batch is not in the acquired state.")
+        _apply(partition, batch.whole, said.types[0], now, limits, change)
+        return
+    if not batch.per_offset:
+        if batch.whole.state is not RecordState.ACQUIRED:
+            raise _refused("The batch cannot be acknowledged. The subset batch is not in the acquired state.")
+        batch.per_offset = True
+    lowest = max(batch.first, partition.start_offset)
+    begin = bisect_left(said_runs, lowest, key=itemgetter(1))
+    pieces = said_runs[begin : bisect_right(said_runs, batch.last, key=itemgetter(0))]
+    for run, kind in _runs_of(batch, pieces, lowest):
+        if run.state is not RecordState.ACQUIRED:
+            raise _refused("The offset cannot be acknowledged. The offset is not acquired.")
+        if run.member != member:
+            raise _refused("Member is not the owner of offset")
+        _apply(partition, run, kind, now, limits, change)
+
+
+def _runs_of(batch: InFlightBatch, pieces: Sequence[tuple[int, int, int]], lowest: int) -> Iterator[tuple[Run, int]]:
+    """The runs of each piece with its type. Few pieces are looked up, so that many acknowledgements of one batch do not
+    go through all of its runs each; many are cut in one pass."""
+    if len(pieces) <= _LOOKED_UP:
+        for first, last, kind in pieces:
+            for one in batch.between(max(first, lowest), min(last, batch.last)):
+                yield one, kind
+        return
+    batch.cut_all([max(pieces[0][0], lowest), *(piece[0] for piece in pieces[1:]), pieces[-1][1] + 1])
+    runs = batch.between(max(pieces[0][0], lowest), min(pieces[-1][1], batch.last))
+    run = next(runs, None)
+    for _, last, kind in pieces:
+        while run is not None and run.first <= last:
+            yield run, kind
+            run = next(runs, None)
+
+
+def _check_owner(batch: InFlightBatch, member: str) -> None:
+    owner = batch.whole.member
+    if owner == NO_MEMBER:
+        raise _refused("The batch cannot be acknowledged. The batch is not in the acquired state.")
+    if owner != member:
+        raise _refused("Member is not the owner of batch record")
+
+
+def _apply(partition: SharePartition, run: Run, kind: int, now: int, limits: Limits, change: Change) -> None:
+    if kind == AcknowledgeType.RENEW:
+        if not limits.may_renew:
+            raise _refused("Renewing acquisition locks is not enabled for the group.")
+        run.deadline = now + limits.lock_ms
+        partition.next_deadline = min(partition.next_deadline, run.deadline)
+        return
+    state = AFTER[kind]
+    run.free(released_state(run.count, limits.max_deliveries) if state is RecordState.AVAILABLE else state)
+    change.note(run)

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.partition.in_flight_batch import InFlightBatch, Run
-from kafkalog_broker.share.partition.record_state import RecordState
-from kafkalog_broker.share.state.state_batches import StateBatch
+from kafkalog_broker.share.partition.in_flight_batch import InFlightBatch, RecordState, Run
+from kafkalog_broker.share.state.state_records import StateBatch
 
 NEVER = 1 << 62
 """A deadline that does not come."""

@@ -11,18 +11,18 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from typing import Protocol
 from uuid import UUID
 
-from kafkalog_broker.clock import Clock
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinators.partition_for import partition_for
-from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record
-from kafkalog_broker.coordinators.shards import Shards
-from kafkalog_broker.coordinators.write_error import write_error
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, LogOf, partition_for
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record, encode_batch
+from kafkalog_broker.coordinator.shards import Shards, write_error
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.state.state_records import SharePartitionKey, ShareState
 from kafkalog_broker.share.state.state_shard import StateShard, Summary, WriteState
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format.names import SHARE_STATE_TOPIC
-from kafkalog_spark.log.format.partition_metadata import uuid_to_text
+from kafkalog_spark.format.names import SHARE_STATE_TOPIC
+from kafkalog_spark.format.partition_metadata import uuid_to_text
 
 _log = logging.getLogger(__name__)
 
@@ -161,3 +161,27 @@ class ShareCoordinator:
             raise BrokerError(write_error(error.code), error.what) from error
         for delta, record in enumerate(records):
             shard.replay(first + delta, record)
+
+
+# __share_group_state as the share coordinator sees it.
+
+
+class ShareStateTopic(CoordinatorLog):
+    """share.coordinator.state.topic.num.partitions partitions, read share.coordinator.load.buffer.size at a time."""
+
+    name = SHARE_STATE_TOPIC
+
+    def __init__(self, config: BrokerConfig, topics: TopicRegistry, log_of: LogOf, clock: Clock) -> None:
+        partitions = config.share_coordinator_state_topic_num_partitions
+        super().__init__(topics, log_of, clock, partitions, config.share_coordinator_load_buffer_size)
+
+    def append(self, partition: int, records: Sequence[Record]) -> int:
+        """One batch, in the page cache on return; the offset of its first record."""
+        now_ms = self._clock.now_ms()
+        return self.log(partition).append_batch(encode_batch(records, now_ms), now_ms).base_offset
+
+    def prune(self, partition: int, offset: int) -> None:
+        """Records below `offset` are superseded. Raises BrokerError."""
+        log = self.log(partition)
+        if log.log_start_offset < offset <= log.high_watermark:
+            log.delete_records(offset)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnexpectedAppendOffset
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import check_crc, parse_header, parse_prefix
-from kafkalog_spark.log.format.layout import MAX_INT32, MAX_INT64, H
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import check_crc, parse_header, parse_prefix
+from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, H
 from kafkalog_spark.log.read.header_windows import Table, Window, check_large, what_is_wrong
 
 _PLAIN_BELOW = 64 << 10
@@ -47,8 +47,8 @@ def _plain(data: memoryview) -> Iterator[Table]:
 
 
 def _swept(data: memoryview) -> Iterator[Table]:
-    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-    from kafkalog_spark.log.kernels.sweep import SweepStatus, sweep
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+    from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 
     frozen = np.frombuffer(data.toreadonly(), np.uint8)
     at, status = 0, SweepStatus.TABLE_FULL

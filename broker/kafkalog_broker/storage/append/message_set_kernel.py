@@ -9,9 +9,9 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_broker.storage.append.message_set_fields import R, S, SetFault
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.kernels.encode import varint_size, write_varint
-from kafkalog_spark.log.kernels.primitives import copy_bytes, crc_of, kernel_for, read_i32, read_i64, read_u32
+from kafkalog_spark.format import layout
+from kafkalog_spark.kernels.encode import varint_size, write_varint
+from kafkalog_spark.kernels.primitives import copy_bytes, crc_of, kernel_for, read_i32, read_i64, read_u32
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")

@@ -20,30 +20,26 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.append_validation import (
-    LOG_APPEND_TIME,
-    MAX_RECORDS,
-    MOST_PIECES,
-    validate_batch,
-)
-from kafkalog_broker.storage.append.lz4_header import check_lz4_header
+from kafkalog_broker.storage.append.append_validation import LOG_APPEND_TIME, MAX_RECORDS, MOST_PIECES, validate_batch
 from kafkalog_broker.storage.append.message_set_fields import R, S, SetFault
-from kafkalog_broker.storage.append.recompression import packed, target_codec, unpacked
+from kafkalog_broker.storage.append.recompression import check_lz4_header, packed, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import wrapper_value_at
-from kafkalog_spark.log.format.layout import Codec
-from kafkalog_spark.log.read.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import wrapper_value_at
+from kafkalog_spark.format.layout import NO_TIMESTAMP, Codec
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
 
 if TYPE_CHECKING:
     from kafkalog_broker.config.log_config import LogConfig
+
 
 _OFFSET_SIZE_CRC = struct.Struct(">qiI")
 _V2 = 2
@@ -151,7 +147,7 @@ def _converted(source: memoryview, rules: np.ndarray[Any, Any], made: bytearray)
     """S of the messages in `source`; their records are in `made`, after the room for the header."""
     load_kernel()  # in its way: nobody waits for LLVM
     from kafkalog_broker.storage.append.message_set_kernel import records_of_messages
-    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     payload = np.frombuffer(source.toreadonly(), np.uint8)
     facts = np.zeros(len(S), np.int64)
@@ -212,3 +208,42 @@ def _batch(made: bytearray, facts: list[int], codec: int, config: LogConfig, now
 def _fault(fault: SetFault, message: int) -> BrokerError:
     code, what = _FAULTS[fault]
     return BrokerError(code, f"message {message} of the set {what}")
+
+
+# The messages in a wrapper: what a compressed message set of format v0 or v1 holds (Kafka's DeepRecordsIterator).
+#
+# Only offsets and timestamps, for ListOffsets. In plain Python: Kafka has written no such set since 4.0.
+
+_OVERHEAD = struct.Struct(">qi4xb")  # offset, size, magic
+_TIMESTAMP = struct.Struct(">q")
+
+
+def inner_messages(payload: memoryview, magic: int, wrapper_offset: int) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp) of each message of an uncompressed set; a message of format v0 has timestamp -1.
+
+    v0: offsets are those of the log. v1: they count from the first one, and the last one has the wrapper's (KIP-31).
+    A set that ends inside a message ends before it, as in Kafka. Raises CorruptBatch.
+    """
+    found: list[tuple[int, int]] = []
+    at, end = 0, len(payload)
+    while end - at >= layout.LOG_OVERHEAD:
+        offset, size, inner_magic = _OVERHEAD.unpack_from(payload, at) if end - at >= _OVERHEAD.size else (0, 0, 0)
+        whole = size + layout.LOG_OVERHEAD
+        if inner_magic not in (0, 1) or whole < layout.LEGACY_MIN_SIZE[inner_magic]:
+            raise CorruptBatch(f"a message of {size} bytes and magic {inner_magic} in a wrapper")
+        if whole > end - at:
+            break
+        timestamp = NO_TIMESTAMP
+        if inner_magic:
+            (timestamp,) = _TIMESTAMP.unpack_from(payload, at + layout.LEGACY_TIMESTAMP_AT)
+        found.append((offset, timestamp))
+        at += whole
+    if not found:
+        raise CorruptBatch("a wrapper without a message")
+    base = 0
+    if magic and wrapper_offset:  # some librdkafka releases left the wrapper's offset at 0
+        base = wrapper_offset - found[-1][0]
+        if base < 0:
+            raise CorruptBatch(f"offset {wrapper_offset} of a wrapper is below that of its last message")
+    for offset, timestamp in found:
+        yield base + offset, timestamp

@@ -8,20 +8,41 @@ Everything here may be called from several threads at once. Compiled walks let g
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.llvm import load_llvm
 from kafkalog_broker.storage.append.walk_fields import Broken, F, Found, Refusal, Rules
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.format.layout import NO_TIMESTAMP
-from kafkalog_spark.log.format.records import ManyHeaders, RecordFault, fault, read_records
-from kafkalog_spark.log.format.records import renumbered as plain_renumbered
+from kafkalog_spark.format.layout import NO_TIMESTAMP
+from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_records
+from kafkalog_spark.format.records import renumbered as plain_renumbered
+
+# LLVM, which Numba needs, loaded without holding the interpreter.
+
+
+def load_llvm() -> None:
+    """Map llvmlite's library (100 MB): its import finds it there then. Python's own way to load a library holds the
+    interpreter for the 20 to 40 ms that it takes, a foreign function does not. Where this fails nothing is lost.
+    """
+    try:
+        found = find_spec("llvmlite")
+        dlopen = ctypes.CDLL(None).dlopen
+    except (AttributeError, ImportError, OSError, TypeError):
+        return
+    dlopen.restype, dlopen.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
+    for place in (found and found.submodule_search_locations) or ():
+        for library in Path(place, "binding").glob("libllvmlite.*"):
+            dlopen(os.fsencode(library), os.RTLD_NOW)
+
 
 PLAIN_RECORDS = 4
 """Up to so many records the plain walk is as quick as the call of the compiled one (about 2 us a record, 4 us a call).

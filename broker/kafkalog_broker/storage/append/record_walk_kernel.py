@@ -11,10 +11,10 @@ import numpy as np
 from numba import types
 
 from kafkalog_broker.storage.append.walk_fields import Broken, F, Found, Refusal, Rules
-from kafkalog_spark.log.format.records import RecordFault
-from kafkalog_spark.log.kernels.encode import varint_size, write_varint
-from kafkalog_spark.log.kernels.primitives import copy_bytes, kernel_for, varint, varint32
-from kafkalog_spark.log.kernels.record_fields import record_fields
+from kafkalog_spark.format.records import RecordFault
+from kafkalog_spark.kernels.encode import varint_size, write_varint
+from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, varint, varint32
+from kafkalog_spark.kernels.rows import record_fields
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict
-from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
+from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, opened
 from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
@@ -24,22 +23,25 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     CleaningHost,
     CleaningRequest,
 )
-from kafkalog_broker.storage.compaction.dirty_part import SourceSize, group_segments
-from kafkalog_broker.storage.compaction.known_producers import KnownProducers
-from kafkalog_broker.storage.compaction.message_filter import opened
+from kafkalog_broker.storage.compaction.dirty_part import (
+    CleanedTransactions,
+    KnownProducers,
+    SourceSize,
+    group_segments,
+)
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.recovery.producer_replay import read_marker
+from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_broker.storage.recovery.segment_split import write_pieces
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.format import layout, names
-from kafkalog_spark.log.format.durable import descriptor
-from kafkalog_spark.log.format.layout import ControlType, H
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction, collect_aborted
-from kafkalog_spark.log.read.batch_contents import Decompressor, kinds_of, runs
+from kafkalog_spark.format import layout, names
+from kafkalog_spark.format.atomic_file import descriptor
+from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.log.decode.batch_contents import Decompressor, kinds_of, runs
+from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.read.scratch import Scratch
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows
 
 

@@ -5,12 +5,20 @@ LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize.
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from kafkalog_spark.log.format.index_file import MAX_RELATIVE_OFFSET
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 NEVER_MS = 2**63 - 1
 """The value of max.compaction.lag.ms that sets no limit."""
@@ -164,3 +172,113 @@ def _fits(total: SourceSize, size: SourceSize, last_offset: int, max_size: int, 
         and total.time_index + size.time_index <= max_index_size
         and (size.log == 0 or last_offset - total.base_offset <= MAX_RELATIVE_OFFSET)
     )
+
+
+# Which batches a producer that is still known must not lose: their headers stay (Cleaner.cleanInto).
+
+_NO_DATA = -1
+
+
+class KnownProducers:
+    """The producers that the log knows, made ready to be asked for many batches."""
+
+    def __init__(self, last_records: Mapping[int, LastRecord]) -> None:
+        self._last_records = last_records
+        records = last_records.values()
+        self._offsets = np.unique(np.fromiter((record.last_data_offset for record in records), np.int64))
+        self._with_marker_only = np.array(
+            sorted(producer for producer, record in last_records.items() if record.last_data_offset == _NO_DATA),
+            np.int64,
+        )
+
+    def last_batches(self, table: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which batches' headers hold the last sequence number, or the epoch, of a producer that is still known."""
+        found = np.zeros(len(table), bool)
+        candidates = _are_in(self._offsets, table[:, H.LAST_OFFSET])
+        candidates |= _are_in(self._with_marker_only, table[:, H.PRODUCER_ID])
+        for row in np.flatnonzero(candidates & (table[:, H.PRODUCER_ID] >= 0)).tolist():
+            header = table[row]
+            record = self._last_records.get(int(header[H.PRODUCER_ID]))
+            if record is None:
+                continue
+            if record.last_data_offset != _NO_DATA:
+                found[row] = header[H.LAST_OFFSET] == record.last_data_offset
+            else:
+                is_control = bool(header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL)
+                found[row] = is_control and header[H.PRODUCER_EPOCH] == record.producer_epoch
+        return found
+
+
+def _are_in(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """bool[n]: which `values` are among `ordered`, which rises."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    places = np.searchsorted(ordered, values)
+    places[places == len(ordered)] = 0
+    found: npt.NDArray[np.bool_] = ordered[places] == values
+    return found
+
+
+# Transactions as the cleaner passes them: whose records go, and when a marker may go too
+# (CleanedTransactionMetadata).
+#
+# Records of an aborted transaction go at once. A marker goes when no batch of its transaction was met any more, so
+# it outlives them by at least one cleaning; an abort marker that stays keeps its entry of the transaction index.
+
+
+@dataclass(slots=True)
+class _Aborted:
+    transaction: AbortedTransaction
+    was_met: bool = False
+
+
+class CleanedTransactions:
+    """aborted: all that have records in the offsets that are going to be passed; batches come in order of offsets.
+
+    retained: entries of the transaction index for the abort markers that have stayed, taken away by `take_retained`.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = [(transaction.first_offset, transaction) for transaction in set(aborted)]
+        heapq.heapify(self._coming)
+        self._aborted: dict[int, _Aborted] = {}  # producer id -> the transaction that is being passed
+        self._committed: set[int] = set()
+        self._retained: list[AbortedTransaction] = []
+
+    def may_drop_records(self, producer_id: int, last_offset: int) -> bool:
+        """A transactional batch of records is passed: whether its transaction was aborted."""
+        self._begin_up_to(last_offset)
+        aborted = self._aborted.get(producer_id)
+        if aborted is None:
+            self._committed.add(producer_id)
+            return False
+        aborted.was_met = True
+        return True
+
+    def may_drop_marker(self, producer_id: int, last_offset: int, control_type: ControlType | None) -> bool:
+        """A control batch that ends a transaction is passed: whether it has no batch of it to account for any more.
+
+        control_type: None for a control batch that was emptied before.
+        """
+        self._begin_up_to(last_offset)
+        if control_type is None:
+            return True
+        if control_type == ControlType.COMMIT:
+            was_met = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_met
+        aborted = self._aborted.pop(producer_id, None)
+        if aborted is None or not aborted.was_met:
+            return True
+        self._retained.append(aborted.transaction)
+        return False
+
+    def take_retained(self) -> list[AbortedTransaction]:
+        """The entries since the last call, in order of the markers."""
+        retained, self._retained = self._retained, []
+        return retained
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            transaction = heapq.heappop(self._coming)[1]
+            self._aborted.setdefault(transaction.producer_id, _Aborted(transaction))

@@ -23,7 +23,7 @@ from kafkalog_broker.storage.compaction.offset_map_kernel import (
     map_records,
 )
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.kernels.rows import FAULTS, Status
+from kafkalog_spark.kernels.rows import FAULTS, Status
 
 ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.kernels.primitives import JIT, read_i32, read_i64
-from kafkalog_spark.log.kernels.record_fields import record_fields, well_formed
+from kafkalog_spark.format import layout
+from kafkalog_spark.kernels.primitives import JIT, read_i32, read_i64
+from kafkalog_spark.kernels.rows import record_fields, well_formed
 
 
 class S(IntEnum):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.file_handles import is_passing
+from kafkalog_broker.storage.partition.log_segment import is_passing
 from kafkalog_spark.errors import CorruptLog
 
 
@@ -80,3 +80,44 @@ class Availability:
 
 def _nothing(error: OSError) -> None:
     return None
+
+
+# Whoever waits for a log to move: long polls, above all.
+
+
+class Subscribers:
+    """Callbacks of one log. All calls come from the thread that the log belongs to."""
+
+    def __init__(self) -> None:
+        self._callbacks: set[Callable[[], None]] = set()
+
+    def add(self, callback: Callable[[], None]) -> None:
+        self._callbacks.add(callback)
+
+    def discard(self, callback: Callable[[], None]) -> None:
+        self._callbacks.discard(callback)
+
+    def wake(self) -> None:
+        if self._callbacks:
+            for callback in tuple(self._callbacks):  # a callback may unsubscribe itself
+                callback()
+
+    def clear(self) -> None:
+        self._callbacks.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._callbacks)
+
+
+# What a log says of an append.
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. log_append_time_ms: -1 with CreateTime. duplicate: the offsets are those of the batch that
+    the producer had sent before; nothing was appended."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False

@@ -13,17 +13,15 @@ from typing import Protocol
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import check_continues
-from kafkalog_broker.storage.partition.availability import Availability
+from kafkalog_broker.storage.partition.availability import Availability, Subscribers
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LocalLog
-from kafkalog_broker.storage.partition.log_removal import LogRemoval
-from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
+from kafkalog_broker.storage.partition.log_flush import ProducerSnapshots
+from kafkalog_broker.storage.partition.log_removal import LogRemoval, Truncation, TruncationPoint
+from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, replay
 from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_broker.storage.partition.subscribers import Subscribers
-from kafkalog_broker.storage.partition.truncation import Truncation, TruncationPoint
-from kafkalog_broker.storage.recovery.producer_replay import first_bad_marker, replay
 from kafkalog_spark.errors import CorruptLog
-from kafkalog_spark.log.format.layout import H
+from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)

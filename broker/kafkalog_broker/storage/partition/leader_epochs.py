@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
-from kafkalog_spark.log.format.checkpoint import (
+from kafkalog_spark.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     EpochEntry,
     read_leader_epochs,

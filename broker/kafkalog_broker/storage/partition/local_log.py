@@ -6,25 +6,184 @@ thread.
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.partition import log_read
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log_flush import Flushing
-from kafkalog_broker.storage.partition.log_segment import ActiveSegment, LogSegment
-from kafkalog_broker.storage.partition.segment_cut import cut_segment
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.batch_header import BatchHeader
-from kafkalog_spark.log.format.layout import H
+from kafkalog_broker.storage.partition.log_segment import ActiveSegment, FileHandles, FileSlice, LogSegment, cut_segment
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.format import names
+from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.rolling import should_roll
+from kafkalog_spark.log.write.segment_recovery import should_roll
+
+# The offsets that ListOffsets 0 lists: where segments begin, and where the log ends, newest first
+# (Log.legacyFetchOffsetsBefore).
+#
+# Before messages had timestamps this was how a consumer found a place by time: a segment counts as written when its
+# file was last modified.
+
+LATEST, EARLIEST = -1, -2
+
+Place = tuple[int, int]
+"""An offset, and from when on it counts (ms)."""
+
+
+def listed_offsets(places: Sequence[Place], timestamp: int, most: int, high_watermark: int) -> list[int]:
+    """At most `most` offsets, falling, from the newest one that was there at `timestamp` ms on; LATEST, EARLIEST: from
+    the last, from the first one on.
+
+    places: by offset. Consumers see no end above the high watermark, but that.
+    """
+    if timestamp == LATEST:
+        end = len(places)
+    elif timestamp == EARLIEST:
+        end = min(len(places), 1)
+    else:
+        end = next((slot for slot in range(len(places), 0, -1) if places[slot - 1][1] <= timestamp), 0)
+    found = sorted((offset for offset, _ in places[max(end - most, 0) : end]), reverse=True)
+    if found and found[0] > high_watermark:
+        return [high_watermark, *(offset for offset in found if offset <= high_watermark)]
+    return found
+
+
+def segment_places(
+    segments: Iterable[LogSegment], log_start_offset: int, log_end_offset: int, now_ms: int, *, with_times: bool
+) -> list[Place]:
+    """Where segments begin, and the log end offset when the last one holds something. with_times: the files are asked
+    for theirs; for a thread. A segment that is removed meanwhile is left out. Raises OSError."""
+    places = list(_starts(segments, log_start_offset, with_times=with_times))
+    if not places or places[-1][0] < log_end_offset:
+        places.append((log_end_offset, now_ms))
+    return places
+
+
+def _starts(segments: Iterable[LogSegment], log_start_offset: int, *, with_times: bool) -> Iterator[Place]:
+    for segment in segments:
+        try:
+            modified_ms = os.stat(segment.log_path).st_mtime_ns // 1_000_000 if with_times else 0
+        except FileNotFoundError:
+            continue
+        yield max(segment.base_offset, log_start_offset), modified_ms
+
+
+# Reading batches by offset: whole batches, as they lie in the file, from one segment at a time (LocalLog.read).
+
+_REMEMBERED = 16
+"""Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
+partition go on without a search."""
+
+
+class FoundRange(NamedTuple):
+    """slices: where whole batches lie. next_offset: the offset after them; the one asked for when there are none."""
+
+    slices: list[FileSlice]
+    next_offset: int
+
+
+class ReadResult(NamedTuple):
+    """chunks: whole batches. next_offset: the offset after them; the one asked for when there are none."""
+
+    chunks: list[bytes]
+    next_offset: int
+
+
+class ReadPositions:
+    """Where batches begin that are likely to be read next: offset -> (segment's serial number, position). Not its
+    base offset: compaction puts another segment in the place of one."""
+
+    __slots__ = ("_positions",)
+
+    def __init__(self) -> None:
+        self._positions: dict[int, tuple[int, int]] = {}
+
+    def put(self, offset: int, serial: int, position: int) -> None:
+        positions = self._positions
+        positions.pop(offset, None)
+        if len(positions) >= _REMEMBERED:
+            try:
+                del positions[next(iter(positions))]
+            except (KeyError, RuntimeError, StopIteration):
+                pass  # another thread reads too, and took it
+        positions[offset] = (serial, position)
+
+    def get(self, offset: int, serial: int) -> int | None:
+        found = self._positions.get(offset)
+        return found[1] if found is not None and found[0] == serial else None
+
+
+def segment_slot(segments: Sequence[LogSegment], offset: int) -> int:
+    """Place of the segment that holds `offset`, or would; -1 below the first."""
+    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+
+
+def find_range(
+    segments: Sequence[LogSegment],
+    positions: ReadPositions,
+    offset: int,
+    max_bytes: int,
+    up_to: int,
+    at_least_one: bool,
+) -> FoundRange:
+    """Batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`.
+
+    at_least_one: the first batch comes whole, however large it is. Raises FileNotFoundError when the segment has been
+    removed since, CorruptBatch, OSError.
+    """
+    slot = max(segment_slot(segments, offset), 0)
+    while slot < len(segments) and offset < up_to:
+        segment = segments[slot]
+        if segment.base_offset >= up_to:
+            break
+        result = _find_in_segment(segment, positions, offset, max_bytes, up_to, at_least_one)
+        if result is not None:
+            return result
+        slot += 1  # the segment ends in a gap, as compaction leaves them
+    return FoundRange([], offset)
+
+
+def _find_in_segment(
+    segment: LogSegment, positions: ReadPositions, offset: int, max_bytes: int, up_to: int, at_least_one: bool
+) -> FoundRange | None:
+    """None when the segment holds nothing at or past `offset`."""
+    end, next_offset = segment.end
+    if up_to < next_offset:
+        bound = segment.locate(up_to)
+        end = end if bound is None else bound.position
+        next_offset = up_to
+    start = positions.get(offset, segment.serial)
+    first_size = -1
+    if start is None:
+        first = segment.locate(offset)
+        if first is None:
+            return None
+        start, first_size = first.position, first.size
+    if start >= end:
+        return None
+    size = end - start
+    if size > max_bytes:
+        stop, next_offset = segment.boundary(start, start + max_bytes)
+        size = stop - start
+        if size == 0:
+            if not at_least_one:
+                return FoundRange([], offset)
+            first = next(segment.bounds_from(start), None)
+            if first is None:
+                raise CorruptBatch("the file is shorter than it was", path=segment.log_path, position=start)
+            first_size, next_offset = first.size, first.last_offset + 1
+            size = first_size
+    found = FileSlice(segment.handle(), start, size)
+    positions.put(next_offset, segment.serial, start + size)
+    return FoundRange([found], next_offset)
 
 
 class LogWork(NamedTuple):
@@ -58,7 +217,7 @@ class LocalLog:
         self.flushing = Flushing(loaded.directory, loaded.recovery_point)
         self._handles = handles
         self._jitter = jitter
-        self._positions = log_read.ReadPositions()
+        self._positions = ReadPositions()
         ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
         self.segments = tuple(
             self._segment(base_offset, next_offset, now_ms)
@@ -181,14 +340,14 @@ class LocalLog:
         self.flushing.rolled()
         self.segments = (*self.segments, new)
 
-    def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> log_read.FoundRange:
+    def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
         """As log_read.find_range."""
-        return log_read.find_range(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
+        return find_range(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
 
     def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
         """The segment that holds `offset`, and those after it."""
         segments = self.segments
-        return segments[max(log_read.segment_slot(segments, offset), 0) :]
+        return segments[max(segment_slot(segments, offset), 0) :]
 
     def remove_first(self, count: int) -> list[tuple[LogSegment, list[Path]]]:
         """Let go of the oldest segments; each with its files, renamed `.deleted`. Raises OSError."""
@@ -236,7 +395,7 @@ class LocalLog:
         """Let the log end at `offset`, where a batch begins or a gap is (LocalLog.truncateTo); the segments past it,
         each with its files, renamed `.deleted`. The caller holds flushing.lock. Raises OSError, CorruptLog; then the
         log must be loaded again, and is a beginning of what it was."""
-        slot = max(log_read.segment_slot(self.segments, offset), 0)
+        slot = max(segment_slot(self.segments, offset), 0)
         old, removed = self.segments[slot], self.segments[slot + 1 :]
         bounds = old.locate(offset)
         position = old.size if bounds is None else bounds.position

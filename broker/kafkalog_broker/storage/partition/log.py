@@ -15,26 +15,20 @@ from pathlib import Path
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.append_info import AppendInfo
-from kafkalog_broker.storage.partition.availability import Availability
+from kafkalog_broker.storage.partition.availability import AppendInfo, Availability, Subscribers
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.file_handles import FileHandles
 from kafkalog_broker.storage.partition.follower import Follower, follows_another
-from kafkalog_broker.storage.partition.loaded_log import LoadedLog, LogIdentity
+from kafkalog_broker.storage.partition.loaded_log import LoadedLog, LogIdentity, create_log_files
 from kafkalog_broker.storage.partition.local_log import LocalLog, LogWork
-from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND
+from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND, ProducerSnapshots
 from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_broker.storage.partition.log_removal import LogRemoval
-from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.new_log import create_log_files
-from kafkalog_broker.storage.partition.producer import Marker
-from kafkalog_broker.storage.partition.producer_snapshots import ProducerSnapshots
-from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_broker.storage.partition.subscribers import Subscribers
+from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
+from kafkalog_broker.storage.partition.producer_state import Marker, ProducerState
 from kafkalog_spark.errors import CorruptLog
-from kafkalog_spark.log.format import layout
-from kafkalog_spark.log.format.batch_header import BatchHeader
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, control_batch
 
 _BASE_OFFSET = struct.Struct(">q")

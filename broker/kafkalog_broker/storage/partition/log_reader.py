@@ -5,13 +5,12 @@ from __future__ import annotations
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition import log_time
 from kafkalog_broker.storage.partition.availability import Availability
-from kafkalog_broker.storage.partition.file_handles import FileSlice, is_passing
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.local_log import LocalLog
-from kafkalog_broker.storage.partition.log_read import FoundRange, ReadResult
+from kafkalog_broker.storage.partition.local_log import FoundRange, LocalLog, ReadResult
+from kafkalog_broker.storage.partition.log_segment import FileSlice, is_passing
 from kafkalog_broker.storage.partition.log_time import TimestampAndOffset
 from kafkalog_spark.errors import CorruptLog
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 
 
 class LogReader:

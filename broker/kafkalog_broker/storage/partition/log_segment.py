@@ -6,26 +6,139 @@ that it may happen in another thread than writing.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import struct
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.file_handles import FileHandle, FileHandles
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.format import layout, names
-from kafkalog_spark.log.format.offset_index import ENTRY_SIZE, search_file
-from kafkalog_spark.log.format.time_index import TimeIndex, load_time_index
-from kafkalog_spark.log.format.transaction_index import (
-    AbortedTransaction,
-    TransactionIndexWriter,
-    load_transaction_index,
-)
-from kafkalog_spark.log.write.segment_headers import header_at
+from kafkalog_spark.format import layout, names
+from kafkalog_spark.format.atomic_file import descriptor, open_regular
+from kafkalog_spark.format.layout import NO_TIMESTAMP
+from kafkalog_spark.format.offset_index import ENTRY_SIZE, load_offset_index, search_file
+from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY
+from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY
+from kafkalog_spark.format.time_index import TimeIndex, TimeIndexWriter, load_time_index
+from kafkalog_spark.format.transaction_index import ENTRY_SIZE as ABORTED_ENTRY
+from kafkalog_spark.format.transaction_index import AbortedTransaction, TransactionIndexWriter, load_transaction_index
+from kafkalog_spark.log.write.segment_recovery import header_at, headers_from
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
+
+# Files open for reading, a bounded number of them.
+#
+# A handle is closed when nobody refers to it any more: a thread that reads from it keeps it open, whatever is
+# evicted or removed meanwhile, and no descriptor number is used again under a reader's hands.
+
+MAX_OPEN = 512
+"""Descriptors. Leaves room for connections and for segments being written under the usual limit of 1,024. A file that
+was dropped is opened again in 5 us."""
+
+MANY_OPEN = 2 * MAX_OPEN
+"""Descriptors, of which as many as MAX_OPEN are held by responses that consumers have not taken yet: then those that
+follow hold none."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the process, or the host, only has too many files open at the moment: what was to be opened is as good as
+    it was, and may be asked for again."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+class FileHandle:
+    """A read-only descriptor."""
+
+    __slots__ = ("fd",)
+    open_now = 0
+    """How many there are in this process."""
+    _counting = threading.RLock()  # __del__ may come at any time, also while this thread is counting
+
+    def __init__(self, path: str) -> None:
+        self.fd = -1
+        self.fd = open_regular(path)
+        with FileHandle._counting:
+            FileHandle.open_now += 1
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            with FileHandle._counting:
+                FileHandle.open_now -= 1
+
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes [position, position + size), fewer only at the end of the file."""
+        data = os.pread(self.fd, size, position)
+        while len(data) < size:
+            more = os.pread(self.fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+
+class FileSlice:
+    """The bytes [position, position + size) of a file, read when they are needed. They must not change any more.
+
+    len() is `size`. It holds the file open, also when retention removes it meanwhile.
+    """
+
+    __slots__ = ("handle", "position", "size")
+
+    def __init__(self, handle: FileHandle, position: int, size: int) -> None:
+        self.handle = handle
+        self.position = position
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        """All of it. Raises OSError."""
+        return self.handle.read(self.position, self.size)
+
+    def read_into(self, buffer: memoryview, at: int) -> int:
+        """Fill `buffer` with what begins `at` bytes past the slice's start; how many bytes came, 0 only at the end of
+        the file. Raises OSError."""
+        left = self.size - at
+        return os.preadv(self.handle.fd, [buffer[:left] if left < len(buffer) else buffer], self.position + at)
+
+
+class FileHandles:
+    """At most `max_open` handles, the longest open ones dropped first. Thread-safe."""
+
+    def __init__(self, max_open: int = MAX_OPEN) -> None:
+        self._max_open = max_open
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Hashable, FileHandle] = OrderedDict()
+
+    def get(self, key: Hashable, path: str) -> FileHandle:
+        """The handle of `key`, opened if need be. A key stands for one file for ever, which a path does not: a topic
+        may be deleted and made again. Raises OSError."""
+        handle = self._open.get(key)
+        if handle is not None:
+            return handle
+        handle = FileHandle(path)
+        with self._lock:
+            self._open[key] = handle
+            while len(self._open) > self._max_open:
+                self._open.popitem(last=False)
+        return handle
+
+    def forget(self, key: Hashable) -> None:
+        """The file is not needed any more."""
+        with self._lock:
+            self._open.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 _SCAN_READ = 8192
@@ -352,3 +465,41 @@ class LogSegment:
         entries = os.fstat(handle.fd).st_size // ENTRY_SIZE if writer is None else writer.offset_index.entries
         found = search_file(handle.fd, entries, target, field)
         return found if found < self.size else 0
+
+
+# Cut the files of a segment (LogSegment.truncateTo).
+
+
+def cut_segment(segment: LogSegment, position: int, offset: int) -> None:
+    """Cut the .log of a segment without a writer at byte `position`, where the first batch that ends at or after
+    `offset` begins, and its indexes to what they say of the batches before.
+
+    The time index ends with the largest timestamp that is left, as after a clean close; Kafka leaves it at its last
+    sparse entry, with which a search by time may pass the segment over. After a crash on the way the segment is
+    recovered: it is the last one. Raises OSError, CorruptLog.
+    """
+    base = segment.base_offset
+    index = load_offset_index(segment.path(names.OFFSET_INDEX_SUFFIX), base)
+    entries = int(np.searchsorted(index.offsets, offset))
+    times = segment.time_index()
+    time_entries = int(np.searchsorted(times.offsets, offset))
+    aborted = load_transaction_index(segment.path(names.TRANSACTION_INDEX_SUFFIX), base)
+    kept = sum(transaction.last_offset < offset for transaction in aborted)
+    with descriptor(segment.log_path, os.O_RDWR) as fd:
+        # What comes after the last entry of the offset index may have a timestamp that the time index does not tell.
+        start = int(index.positions[entries - 1]) if entries else 0
+        latest = (NO_TIMESTAMP, base)
+        for header in headers_from(fd, start, position):
+            if header.max_timestamp > latest[0]:
+                latest = (header.max_timestamp, header.last_offset)
+        os.ftruncate(fd, position)
+    os.truncate(segment.path(names.OFFSET_INDEX_SUFFIX), entries * OFFSET_ENTRY)
+    time_path = segment.path(names.TIME_INDEX_SUFFIX)
+    os.truncate(time_path, time_entries * TIME_ENTRY)
+    with TimeIndexWriter.open_existing(time_path, base) as writer:
+        writer.maybe_append(*latest, skip_full_check=True)
+        writer.trim()
+    if kept:
+        os.truncate(segment.path(names.TRANSACTION_INDEX_SUFFIX), kept * ABORTED_ENTRY)
+    elif aborted:
+        os.unlink(segment.path(names.TRANSACTION_INDEX_SUFFIX))

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.inner_messages import inner_messages
+from kafkalog_broker.storage.append.message_sets import inner_messages
 from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_broker.storage.append.record_walk import find_timestamp
 from kafkalog_broker.storage.partition.log_segment import BatchBounds, LogSegment
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.format.batch_header import BatchHeader, parse_header, wrapper_value_at
-from kafkalog_spark.log.format.layout import ATTRIBUTE_LOG_APPEND_TIME, NO_TIMESTAMP, RECORDS_AT, TimestampType
+from kafkalog_spark.format.batch_header import BatchHeader, parse_header, wrapper_value_at
+from kafkalog_spark.format.layout import ATTRIBUTE_LOG_APPEND_TIME, NO_TIMESTAMP, RECORDS_AT, TimestampType
 
 _LOWEST = -(2**63)
 

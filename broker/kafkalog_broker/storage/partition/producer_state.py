@@ -10,22 +10,188 @@ and refuses what is out of order, `appended` takes the batch in.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.producer import (
-    BATCHES_KEPT,
-    KnownBatch,
-    LastRecord,
-    Marker,
-    Producer,
-    ProducerPicture,
-)
-from kafkalog_broker.storage.partition.verifications import Verifications
-from kafkalog_spark.log.format.batch_header import BatchHeader
-from kafkalog_spark.log.format.layout import MAX_INT32, NO_PRODUCER_EPOCH, ControlType
-from kafkalog_spark.log.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction
+from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.layout import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, ControlType
+from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
+from kafkalog_spark.format.transaction_index import AbortedTransaction
+
+# What is known of one producer that writes to a partition: its last five batches, its transaction, its row in a
+# snapshot (ProducerStateEntry).
+
+BATCHES_KEPT = 5
+"""A producer has at most five requests in flight (max.in.flight.requests.per.connection): a duplicate is among them.
+"""
+
+NO_COORDINATOR_EPOCH = -1
+
+
+class KnownBatch(NamedTuple):
+    """One of a producer's last batches. timestamp: ms, its largest."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & MAX_INT32
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class Marker(NamedTuple):
+    """What a control record that ends a transaction says.
+
+    transaction_version: what its coordinator asks for, which is not in the log. From 2 on (KIP-890) a marker has a
+    higher epoch than the transaction it ends.
+    """
+
+    control_type: ControlType
+    coordinator_epoch: int
+    transaction_version: int = 0
+
+
+class LastRecord(NamedTuple):
+    """What a producer wrote last. last_data_offset: -1 when only a marker is known."""
+
+    last_data_offset: int
+    producer_epoch: int
+
+
+class Producer(NamedTuple):
+    """One producer id. `epoch` and `coordinator_epoch` are -1 while unknown; `last_timestamp` in ms; `batches`: the
+    last ones, oldest first.
+
+    It never changes: each batch takes another one's place, so that a list of them is a picture of one moment that a
+    thread may write to disk. And it is small, since anybody can invent producer ids: 0.4 kB each, all in all.
+    """
+
+    id: int
+    epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    transaction_first_offset: int = NO_TRANSACTION
+    batches: tuple[KnownBatch, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> KnownBatch | None:
+        """The known batch with exactly these sequences."""
+        if epoch == self.epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                    return batch
+        return None
+
+    def entry(self) -> ProducerEntry:
+        """The row of a snapshot: of the batches only the last one survives."""
+        last = self.batches[-1] if self.batches else None
+        return ProducerEntry(
+            self.id,
+            self.epoch,
+            NO_SEQUENCE if last is None else last.last_sequence,
+            -1 if last is None else last.last_offset,
+            0 if last is None else last.offset_delta,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.transaction_first_offset,
+        )
+
+
+class ProducerPicture(NamedTuple):
+    """The producers of one moment, for a snapshot. java_table: decides their order."""
+
+    producers: list[Producer]
+    java_table: int
+
+    def entries(self) -> list[ProducerEntry]:
+        """The rows of the snapshot, in the order in which Kafka, which keeps them in a java.util.HashMap, writes them.
+        Any thread: 3 us a producer."""
+        return [producer.entry() for producer in self.ordered()]
+
+    def ordered(self) -> list[Producer]:
+        mask = self.java_table - 1
+        return sorted(self.producers, key=lambda producer: _java_hash(producer.id) & mask)
+
+
+def _java_hash(producer_id: int) -> int:
+    """HashMap.hash(Long.hashCode()): its low bits choose the bucket."""
+    code = (producer_id ^ (producer_id >> 32)) & 0xFFFFFFFF
+    return code ^ (code >> 16)
+
+
+# Producers that are about to begin a transaction in a partition (Kafka's VerificationStateEntry, KIP-890).
+#
+# A producer has several requests on the way. When the coordinator cannot answer for the first, but can for the
+# second, the second must not be appended: the first would be out of order for ever. So the lowest sequence that was
+# seen counts, until a batch has been appended.
+
+
+@dataclass(slots=True)
+class _Verification:
+    epoch: int
+    lowest_sequence: int
+    adds_partitions: bool
+    since_ms: int
+
+
+class Verifications:
+    """By producer id. Forgotten with the first batch, or as old producers are."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, _Verification] = {}
+
+    def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds_partitions: bool) -> None:
+        """A batch waits for the coordinator's word. adds_partitions: its producer speaks the second version."""
+        known = self._entries.get(producer_id)
+        if known is None:
+            self._entries[producer_id] = _Verification(epoch, sequence, adds_partitions, now_ms)
+            return
+        known.adds_partitions = adds_partitions
+        if epoch > known.epoch:
+            known.epoch, known.lowest_sequence = epoch, sequence
+        elif epoch == known.epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+
+    def check(self, producer_id: int, sequence: int, *, knows_batches: bool) -> None:
+        """Raise BrokerError out_of_order_sequence_number for a batch that comes before its predecessor.
+
+        knows_batches: the partition knows a batch of the producer's epoch. In the second version each transaction has
+        an epoch of its own, and begins with sequence 0.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if entry.adds_partitions and sequence != 0 and not knows_batches:
+            raise BrokerError(
+                ErrorCode.out_of_order_sequence_number,
+                f"producer id {producer_id} begins with sequence {sequence} where nothing is known of it, expected 0",
+            )
+        if sequence > entry.lowest_sequence:
+            raise BrokerError(
+                ErrorCode.out_of_order_sequence_number,
+                f"producer id {producer_id} sends sequence {sequence}, but {entry.lowest_sequence} is still to come",
+            )
+
+    def clear(self, producer_id: int) -> None:
+        self._entries.pop(producer_id, None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        for producer_id in [key for key, entry in self._entries.items() if now_ms - entry.since_ms >= expiration_ms]:
+            del self._entries[producer_id]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
 
 _EPOCH_BUMP = 2
 """The transaction version from which on the end of a transaction raises the epoch."""

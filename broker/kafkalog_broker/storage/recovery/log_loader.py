@@ -11,29 +11,36 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
+from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, replay
 from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_broker.storage.recovery.producer_replay import first_bad_marker, replay
 from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_broker.storage.recovery.startup_files import StartupFiles, tidy
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import descriptor, replace_file
-from kafkalog_spark.log.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.format.layout import H
-from kafkalog_spark.log.format.offset_index import load_offset_index
-from kafkalog_spark.log.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
-from kafkalog_spark.log.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
-from kafkalog_spark.log.read.directory_listing import log_files
+from kafkalog_spark.format import names
+from kafkalog_spark.format.atomic_file import descriptor, replace_file
+from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.offset_index import load_offset_index
+from kafkalog_spark.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
+from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
+from kafkalog_spark.log.read.discovery import log_files
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.write.rolling import INDEX_INTERVAL_BYTES
-from kafkalog_spark.log.write.segment_headers import end_of_closed_segment
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment, walk_segment
+from kafkalog_spark.log.write.segment_recovery import (
+    INDEX_INTERVAL_BYTES,
+    OffsetOverflow,
+    RecoveredSegment,
+    end_of_closed_segment,
+    recover_segment,
+    walk_segment,
+)
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _log = logging.getLogger(__name__)
@@ -321,3 +328,47 @@ def _take_in(state: ProducerState, window: Window) -> None:
 def _floor(bases: list[int], offset: int) -> int:
     """The base offset of the segment that holds `offset`: the last one not above it, else the first."""
     return max((base for base in bases if base <= offset), default=bases[0] if bases else 0)
+
+
+# How far loading is, added up over the threads that recover.
+
+
+class LoadProgress(NamedTuple):
+    """Bytes: of the segments that recovery has to scan; nothing of it after a clean shutdown."""
+
+    logs_done: int
+    logs_total: int
+    bytes_done: int
+    bytes_total: int
+
+    @property
+    def percent(self) -> int:
+        """Of the bytes; of the logs where there is nothing to scan."""
+        done, total = (self.bytes_done, self.bytes_total) if self.bytes_total else (self.logs_done, self.logs_total)
+        # A log that is cut has bytes that are never scanned, and one that grew while it was listed has more.
+        return min(100 * done // total, 100) if total else 100
+
+    def __str__(self) -> str:
+        return (
+            f"{self.percent} %, {self.bytes_done / 1e6:.0f} of {self.bytes_total / 1e6:.0f} MB, "
+            f"{self.logs_done} of {self.logs_total} logs"
+        )
+
+
+class ProgressWatch:
+    """progress: called after each window of bytes and each log, by one thread at a time."""
+
+    def __init__(self, logs: int, size: int, progress: Callable[[LoadProgress], None]) -> None:
+        self._guard = threading.Lock()
+        self._state = LoadProgress(0, logs, 0, size)
+        self._progress = progress
+
+    def bytes_done(self, count: int) -> None:
+        with self._guard:
+            self._state = self._state._replace(bytes_done=self._state.bytes_done + count)
+            self._progress(self._state)
+
+    def log_done(self) -> None:
+        with self._guard:
+            self._state = self._state._replace(logs_done=self._state.logs_done + 1)
+            self._progress(self._state)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
-from kafkalog_spark.log.format import names
-from kafkalog_spark.log.format.durable import descriptor
-from kafkalog_spark.log.format.own_files import UNFINISHED
-from kafkalog_spark.log.write.segment_headers import headers_from
+from kafkalog_spark.format import names
+from kafkalog_spark.format.atomic_file import descriptor
+from kafkalog_spark.format.partition_metadata import UNFINISHED
+from kafkalog_spark.log.write.segment_recovery import headers_from
 
 
 @dataclass(frozen=True, slots=True)

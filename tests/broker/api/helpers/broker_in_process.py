@@ -16,9 +16,9 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
 from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
-from kafkalog_broker.security.guard import admit
+from kafkalog_broker.security.authorizer import admit
 from kafkalog_broker.server import Server
-from kafkalog_broker.testing import frame_of
+from kafkalog_broker.testing_support.remote import frame_of
 from tests.broker.api.helpers.plain_entities import TOKENS
 from tests.broker.loop_watch import loop_watched
 from tests.broker.manual_clock import ManualClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from kafkalog_spark.log.format import layout
+from kafkalog_spark.format import layout
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 8, 9, 10

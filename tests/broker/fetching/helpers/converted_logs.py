@@ -8,13 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kafkalog_broker.fetching.converted_read import read_converted
+from kafkalog_broker.fetching.down_conversion import read_converted
 from kafkalog_broker.fetching.fetch_session import FetchPartition
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.turn import Turn
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.format.layout import ControlType
 from tests.broker.old_versions.helpers.old_client import whole
 from tests.broker.storage.helpers.stored_logs import IDENTITY, NOW, log_config
 from tests.log.helpers.batch_builder import TRANSACTIONAL, V2Record, batch

@@ -9,18 +9,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinators.record_batches import (
-    OffsetsBatch,
-    ProducerEpoch,
-    Record,
-    decode_batches,
-    encode_batch,
-)
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.group import Group
+from kafkalog_broker.groups.classic.classic_group import Group
+from kafkalog_broker.groups.classic.messages import (
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    Protocols,
+    SyncAnswer,
+    SyncRequest,
+)
+from kafkalog_broker.groups.classic.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.messages import JoinAnswer, JoinRequest, LeavingMember, Protocols, SyncAnswer, SyncRequest
-from kafkalog_broker.groups.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
 

@@ -8,9 +8,9 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.limits import NetworkLimits
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 

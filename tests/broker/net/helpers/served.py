@@ -15,7 +15,8 @@ from kio.schema.produce.v9 import request as produce
 from kio.schema.types import TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
-from kafkalog_broker.testing import RunningBroker, ask
+from kafkalog_broker.testing import RunningBroker
+from kafkalog_broker.testing_support.remote import ask
 from tests.log.helpers.batch_builder import V2Record, batch
 
 TOPIC = "neighbour"

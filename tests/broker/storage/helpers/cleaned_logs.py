@@ -11,7 +11,7 @@ from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningRequest
 from kafkalog_broker.storage.compaction.dirty_part import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.format.layout import ControlType
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log
 from tests.log.helpers import plain_decoder
 from tests.log.helpers.batch_builder import TRANSACTIONAL, V2Record, batch

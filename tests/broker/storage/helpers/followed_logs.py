@@ -13,7 +13,7 @@ from unittest import mock
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.format.layout import ControlType
 from tests.broker.storage.helpers.cleaned_logs import append, append_transactional, end_transaction
 from tests.broker.storage.helpers.stored_logs import NOW, log_bytes, new_log, read_all
 

@@ -19,20 +19,14 @@ import numpy as np
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append import record_walk
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.compaction import batch_filter, message_filter, offset_map
+from kafkalog_broker.storage.compaction import batch_filter, offset_map
+from kafkalog_broker.storage.compaction import batch_filter as message_filter
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
+from kafkalog_spark.kernels.sweep import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.kernels.sweep import end_of_records
-from kafkalog_spark.log.read import (
-    batch_contents,
-    header_windows,
-    record_search,
-    row_buffers,
-    run_decoder,
-    scratch,
-    segment_scan,
-)
-from kafkalog_spark.log.read.wanted_records import WantedRecords
+from kafkalog_spark.log.decode import batch_contents, record_search, row_buffers, run_decoder, scratch
+from kafkalog_spark.log.decode.record_schema import WantedRecords
+from kafkalog_spark.log.read import header_windows, segment_scan
 from kafkalog_spark.log.write import segment_recovery
 from tests.broker.storage.helpers import guarded_messages
 from tests.broker.storage.helpers.cleaned_logs import clean, compacted_log

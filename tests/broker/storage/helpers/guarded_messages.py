@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.fetching import conversion_window, down_conversion
-from kafkalog_broker.fetching.conversion_window import Asked
+from kafkalog_broker.fetching import down_conversion
+from kafkalog_broker.fetching import down_conversion as conversion_window
+from kafkalog_broker.fetching.down_conversion import Asked
 from kafkalog_broker.storage.append.message_set_fields import R, S
-from kafkalog_spark.log.format import layout
+from kafkalog_spark.format import layout
 from tests.log.helpers.guarded import guarded, guarded_bytes
 from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
 
@@ -51,7 +52,7 @@ def _seal_again(data: bytearray) -> None:
 def converted_up(data: bytes, magic: int) -> None:
     """The kernel that makes records of messages, on guarded bytes at both ends: it says the same."""
     from kafkalog_broker.storage.append.message_set_kernel import records_of_messages
-    from kafkalog_spark.log.kernels.primitives import CRC32_TABLE
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     said = []
     for at_start in (False, True):

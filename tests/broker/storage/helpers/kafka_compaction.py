@@ -12,8 +12,8 @@ from kafkalog_broker.storage.compaction.dirty_part import LogFacts, Policy, Segm
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.format.layout import NO_TIMESTAMP
-from kafkalog_spark.log.format.transaction_index import load_transaction_index
+from kafkalog_spark.format.layout import NO_TIMESTAMP
+from kafkalog_spark.format.transaction_index import load_transaction_index
 from tests.broker.storage.helpers.cleaned_logs import Host
 from tests.broker.storage.helpers.stored_logs import log_config
 from tests.log.helpers import plain_decoder

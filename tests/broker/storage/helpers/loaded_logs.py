@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest
-from kafkalog_spark.log.format.layout import ControlType
+from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.write.encoded_batch import control_batch
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.broker.storage.helpers.stored_logs import NOW

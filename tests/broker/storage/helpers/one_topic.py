@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.topic_registry import Outcome, TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
-from kafkalog_spark.log.format.partition_metadata import new_uuid
+from kafkalog_spark.format.partition_metadata import new_uuid
 
 
 class OneTopicRegistry(TopicRegistry):

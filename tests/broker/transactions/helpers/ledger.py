@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinators.record_batches import OffsetsBatch, Record, decode_batches, encode_batch
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.transactions.loading import load
+from kafkalog_broker.transactions.end_transaction import EndMarker
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_markers import EndMarker
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_table import load
 from tests.broker.manual_clock import ManualClock
 
 ORDERS = [TopicPartition("orders", number) for number in range(3)]

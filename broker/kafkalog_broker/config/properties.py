@@ -1,0 +1,203 @@
+"""What several of the broker's properties, each from the uppermost layer that has it, make together.
+
+Layers are mappings of property to text, the upper one first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Self
+
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
+from kafkalog_broker.config.listeners import (
+    advertised,
+    listener_security,
+    parse_listeners,
+    parse_security_map,
+    served_listeners,
+)
+from kafkalog_spark.errors import CorruptFile
+from kafkalog_spark.format.meta_properties import parse_properties
+
+# Broker properties that stand in for one another, and those that are refused (definitions: kafka_properties).
+
+# Who sets these relies on them: running without would be worse than not starting. Name to what is missing.
+REFUSED = {
+    "create.topic.policy.class.name": "classes of Java cannot be loaded, so no topic would be refused",
+    "alter.config.policy.class.name": "classes of Java cannot be loaded, so no change would be refused",
+    "client.quota.callback.class": "classes of Java cannot be loaded, so no client would be held to a quota",
+    "config.providers": "values of the form ${provider:path:key} cannot be filled in",
+    "remote.log.storage.system.enable": "tiered storage is not implemented",
+}
+
+# Relatives in other units and fallbacks, the one that wins first.
+_RELATIVES = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ("log.dirs", "log.dir"),
+)
+MS_PER_UNIT = {"minutes": 60_000, "hours": 3_600_000}
+# Kafka resolves these but does not list them as synonyms (DynamicBrokerConfig.brokerConfigSynonyms).
+_NOT_LISTED = {"log.roll.jitter.ms", "log.roll.jitter.hours", "log.dirs", "log.dir"}
+
+
+def note_of_unserved(names: Iterable[str], served: Set[str]) -> str:
+    """What a log line about a change adds where properties in it have no effect."""
+    unserved = sorted(set(names) - served)
+    return f"; without effect in this broker: {', '.join(unserved)}" if unserved else ""
+
+
+def relatives(name: str) -> tuple[str, ...]:
+    """`name` and the properties that stand in for it where it is not set, in the order in which they are asked."""
+    return next((group for group in _RELATIVES if group[0] == name), (name,))
+
+
+def listed_relatives(name: str) -> tuple[str, ...]:
+    """`name` and its relatives as DescribeConfigs lists them: also those that win over it."""
+    if name in _NOT_LISTED:
+        return (name,)
+    return next((group for group in _RELATIVES if name in group), (name,))
+
+
+# server.properties and what the command line adds to it.
+
+# Without a configuration file: a broker for one machine and for tests. What differs from Kafka's defaults: only this
+# machine can connect, and a group's first rebalance does not wait 3 s for members that never come.
+EMBEDDED_DEFAULTS: Mapping[str, str] = {
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def read_server_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The file's properties, in the format of java.util.Properties. Raises ConfigError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ConfigError(f"{os.fspath(path)} cannot be read: {error.strerror or error}") from None
+    try:
+        # Kafka's scripts hand values on as they stand after the equals sign, without white space at the end.
+        return {name: value.strip() for name, value in parse_properties(data).items()}
+    except CorruptFile as error:
+        raise ConfigError(error.what).at(path=os.fspath(path)) from None
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
+    """`name=value` of --override. Raises ConfigError for a text without an equals sign."""
+    overrides = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"--override {text!r}: expected NAME=VALUE, e.g. num.partitions=4")
+        overrides[name.strip()] = value.strip()
+    return overrides
+
+
+# Who decides who may do what: `authorizer.class.name` and the properties of Kafka's standard authorizer.
+
+CLASS = "authorizer.class.name"
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+SUPER_USERS = "super.users"
+ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+
+AUTHORIZER_PROPERTIES = frozenset({SUPER_USERS, ALLOW_EVERYONE})
+"""Those that belong to the authorizer: Kafka's brokers have no definition of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizerSettings:
+    """super_users: principals that may do everything. allow_everyone: what holds for a resource without any ACL."""
+
+    super_users: frozenset[str] = frozenset()
+    allow_everyone: bool = False
+
+    @classmethod
+    def of(cls, class_name: str, properties: Mapping[str, str]) -> Self | None:
+        """None: there is no authorizer, and everybody may do everything. Raises ConfigError."""
+        if not class_name:
+            return None
+        if class_name != STANDARD:
+            raise ConfigError(
+                f"Invalid value {class_name[:200]} for configuration {CLASS}: classes of Java cannot be loaded",
+                name=CLASS,
+                hint=f"the authorizer that there is: {STANDARD}",
+            )
+        texts = (text.strip() for text in properties.get(SUPER_USERS, "").split(";"))
+        super_users = frozenset(filter(None, texts))
+        wrong = next((text for text in sorted(super_users) if not all(text.partition(":")[::2])), None)
+        if wrong is not None:
+            raise ConfigError(
+                f"Invalid value {wrong[:200]} for configuration {SUPER_USERS}: expected a string in format "
+                "principalType:principalName",
+                name=SUPER_USERS,
+                hint="for example super.users=User:admin;User:CN=ops,O=Example",
+            )
+        # As Java's Boolean.valueOf: anything but true is false.
+        return cls(super_users, properties.get(ALLOW_EVERYONE, "").strip().lower() == "true")
+
+
+PARTS = ("listener.security.protocol.map", "controller.listener.names", "broker.id", CLASS)
+"""What attributes of BrokerConfig are made of besides the properties they are named after (`combined_properties`,
+`BrokerConfig.from_properties`)."""
+
+
+def first_value(layers: tuple[Mapping[str, str], ...], name: str) -> str | None:
+    """The text of a property from the uppermost layer that has it, else its default."""
+    for layer in layers:
+        if name in layer:
+            return layer[name]
+    return BROKER_PROPERTIES[name].default
+
+
+def _value(layers: tuple[Mapping[str, str], ...], name: str) -> Value:
+    return BROKER_PROPERTIES[name].parse(first_value(layers, name))
+
+
+def _milliseconds(layers: tuple[Mapping[str, str], ...], name: str) -> tuple[int, str]:
+    """The value in ms and the property it came from: the first of the relatives that has a value."""
+    for relative in relatives(name):
+        value = _value(layers, relative)
+        if value is not None:
+            assert isinstance(value, int)
+            return value * MS_PER_UNIT.get(relative.rpartition(".")[2], 1), relative
+    raise AssertionError(f"{name} has no default")
+
+
+def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]:
+    """Attribute of BrokerConfig -> value, of those that no property holds alone. Raises ConfigError."""
+    retention, retention_name = _milliseconds(layers, "log.retention.ms")
+    if retention == 0:
+        raise ConfigError(
+            f"Invalid value 0 for configuration {retention_name}: unlimited is -1, anything else is at least 1",
+            name=retention_name,
+        )
+    roll, roll_name = _milliseconds(layers, "log.roll.ms")
+    jitter, jitter_name = _milliseconds(layers, "log.roll.jitter.ms")
+    for value, low, name in ((roll, 1, roll_name), (jitter, 0, jitter_name)):
+        if value < low:
+            raise ConfigError(
+                f"Invalid value {value} for configuration {name}: Value must be at least {low}", name=name
+            )
+    controller = _value(layers, "controller.listener.names") or ()
+    protocols = parse_security_map(str(_value(layers, "listener.security.protocol.map")))
+    listeners, named = (_value(layers, name) or () for name in ("listeners", "advertised.listeners"))
+    assert isinstance(controller, tuple)
+    assert isinstance(listeners, tuple)
+    assert isinstance(named, tuple)
+    served = served_listeners(parse_listeners("listeners", listeners), controller, protocols)
+    return {
+        "listeners": served,
+        "listener_security": listener_security(served, protocols, layers),
+        "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", named), controller),
+        "authorizer": AuthorizerSettings.of(str(_value(layers, CLASS) or ""), layers[-1]),
+        "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
+        "log_retention_ms": max(retention, -1),
+        "log_roll_ms": roll,
+        "log_roll_jitter_ms": jitter,
+        "log_flush_interval_ms": _milliseconds(layers, "log.flush.interval.ms")[0],
+    }

@@ -1,0 +1,414 @@
+"""A classic group: state without time-outs, logs or clients (Kafka's ClassicGroup).
+
+Every change goes through a method of Group, which keeps the counts that decide when a phase is over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
+from kafkalog_broker.groups.classic.messages import (
+    JoinAnswer,
+    JoinCallback,
+    JoinedMember,
+    Protocols,
+    SyncAnswer,
+    SyncCallback,
+)
+from kafkalog_broker.groups.classic.offset_records import GroupMetadata, MemberMetadata
+
+# The states of a classic group, and the events that lead from one to the next (Kafka's ClassicGroupState).
+#
+# Empty ──MEMBER_JOINED──► PreparingRebalance ──JOINED──► CompletingRebalance ──ASSIGNED──► Stable
+#   ▲                        │    ▲   ▲                         │                             │
+#   └────────ALL_GONE────────┘    │   └────────REBALANCE────────┘                             │
+#                                 └────────────────────REBALANCE──────────────────────────────┘
+# and DELETED leads from every state to Dead, where a group stays.
+
+
+class GroupState(Enum):
+    """The value is the name that ListGroups and DescribeGroups show."""
+
+    EMPTY = "Empty"
+    """No members. Its offsets expire, and it goes when the last one has."""
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """Waits until every member has (re)joined, or the rebalance timeout is over."""
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """A generation has begun and waits for its leader's assignment."""
+    STABLE = "Stable"
+    """Every member has its assignment."""
+    DEAD = "Dead"
+    """Deleted, or handed to another coordinator. Only who kept the object still sees it."""
+
+
+class GroupEvent(Enum):
+    """What happens to a group as a whole."""
+
+    MEMBER_JOINED = auto()
+    """The first member of an empty group."""
+    REBALANCE = auto()
+    """Members came, went, or changed what they can do: all have to join again."""
+    JOINED = auto()
+    """The join phase ended with members: the next generation begins."""
+    ALL_GONE = auto()
+    """The join phase ended without a member."""
+    ASSIGNED = auto()
+    """The leader's assignment is in the log."""
+    DELETED = auto()
+
+
+class IllegalTransition(RuntimeError):
+    """An event in a state that cannot have it: a defect of the coordinator, never of a client."""
+
+    def __init__(self, group_id: str, state: GroupState, event: GroupEvent) -> None:
+        expected = ", ".join(known.value for known, wanted in TRANSITIONS if wanted is event)
+        super().__init__(f"group {group_id!r}: {event.name} in state {state.value}, expected one of {expected}")
+
+
+_S, _E = GroupState, GroupEvent
+
+TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
+    (_S.EMPTY, _E.MEMBER_JOINED): _S.PREPARING_REBALANCE,
+    (_S.STABLE, _E.REBALANCE): _S.PREPARING_REBALANCE,
+    (_S.COMPLETING_REBALANCE, _E.REBALANCE): _S.PREPARING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _E.JOINED): _S.COMPLETING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _E.ALL_GONE): _S.EMPTY,
+    (_S.COMPLETING_REBALANCE, _E.ASSIGNED): _S.STABLE,
+    **{(state, _E.DELETED): _S.DEAD for state in GroupState},
+}
+
+
+def next_state(group_id: str, state: GroupState, event: GroupEvent) -> GroupState:
+    """Where `event` leads from `state`. Raises IllegalTransition."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransition(group_id, state, event) from None
+
+
+# A member of a classic group (Kafka's ClassicGroupMember).
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member. Times in ms. It waits for a generation while `awaiting_join` is set, then for its assignment."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    awaiting_join: JoinCallback | None = None
+    awaiting_sync: SyncCallback | None = None
+    is_new: bool = False
+    """Has not seen a generation yet, so it cannot send heartbeats."""
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Who waits for an answer is alive, except a new member: its client may be long gone (see Rebalances.add)."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    @property
+    def protocol_names(self) -> set[str]:
+        return {name for name, _ in self.protocols}
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Its metadata for a protocol of its own. Raises KeyError for another."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise KeyError(f"member {self.member_id!r} does not support protocol {protocol!r}")
+
+
+class Group:
+    """One classic group. `now_ms` gives the time that a change of state is stamped with."""
+
+    def __init__(self, group_id: str, now_ms: Callable[[], int]) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_timestamp_ms = now_ms()
+        """-1: not known, the record is of Kafka 2.0 or before."""
+        self.generation = 0
+        self.protocol_type: str | None = None
+        """None for a simple group: it has only ever committed offsets."""
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        """group.instance.id to member id."""
+        self.pending_members: set[str] = set()
+        """Ids that have been handed out (MEMBER_ID_REQUIRED) and not joined yet."""
+        self.pending_sync: set[str] = set()
+        """Members of this generation that have not asked for their assignment yet."""
+        self.new_member_added = False
+        """Somebody came during the first join phase, which is then extended."""
+        self.topics: frozenset[str] | None = None
+        """What the members subscribe to; None when the coordinator cannot know."""
+        self.awaiting_join_count = 0
+        self._supported: Counter[str] = Counter()
+        self._now_ms = now_ms
+
+    @classmethod
+    def from_record(cls, group_id: str, record: GroupMetadata, now_ms: Callable[[], int]) -> Group:
+        """A group as its last record in __consumer_offsets describes it."""
+        group = cls(group_id, now_ms)
+        group.generation = record.generation
+        group.protocol_type = record.protocol_type or None
+        group.protocol = record.protocol
+        group.leader = record.leader
+        group.state_timestamp_ms = record.state_timestamp_ms
+        for loaded in record.members:
+            protocols = () if record.protocol is None else ((record.protocol, loaded.subscription),)
+            member = Member(
+                loaded.member_id, loaded.group_instance_id, loaded.client_id, loaded.client_host,
+                loaded.rebalance_timeout_ms, loaded.session_timeout_ms, record.protocol_type, protocols,
+                loaded.assignment,
+            )  # fmt: skip
+            group._enlist(member)
+        if group.members:
+            group.state = GroupState.STABLE
+        group.topics = group._subscribed_topics()
+        return group
+
+    @classmethod
+    def stable(cls, group_id: str, generation: int, now_ms: Callable[[], int]) -> Group:
+        """A group of consumers to be filled by `add`, then `settle_protocol`: it was a consumer group (KIP-848)."""
+        group = cls(group_id, now_ms)
+        group.state = GroupState.STABLE
+        group.generation = generation
+        group.protocol_type = PROTOCOL_TYPE
+        return group
+
+    def settle_protocol(self) -> None:
+        """Its members are as they will be."""
+        self.protocol = self.select_protocol()
+        self.topics = self._subscribed_topics()
+
+    def to_record(self, assignments: dict[str, bytes] | None = None) -> GroupMetadata:
+        """What goes into the log. `assignments`: member id to assignment, instead of what the members have."""
+        members = tuple(
+            MemberMetadata(
+                member.member_id, member.group_instance_id, member.client_id, member.client_host,
+                member.rebalance_timeout_ms, member.session_timeout_ms, member.metadata(self.protocol),
+                member.assignment if assignments is None else assignments[member.member_id],
+            )
+            for member in self.members.values()
+        )  # fmt: skip
+        return GroupMetadata(
+            self.protocol_type or "", self.generation, self.protocol, self.leader, self.state_timestamp_ms, members
+        )
+
+    def apply(self, event: GroupEvent) -> None:
+        """Go where the table leads. Raises IllegalTransition."""
+        self.previous_state, self.state = self.state, next_state(self.group_id, self.state, event)
+        self.state_timestamp_ms = self._now_ms()
+
+    def is_in(self, *states: GroupState) -> bool:
+        return self.state in states
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY)
+
+    # members
+
+    def add(self, member: Member) -> None:
+        """A member that fits (see `supports`); who was pending is so no longer."""
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        self._enlist(member)
+
+    def _enlist(self, member: Member) -> None:
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        self._supported.update(member.protocol_names)
+        self.awaiting_join_count += member.awaiting_join is not None
+        self.pending_members.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member or pending member; the first of the others leads when it was the leader."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._forget_protocols(member)
+            self.awaiting_join_count -= member.awaiting_join is not None
+            if member.group_instance_id is not None:
+                del self.static_members[member.group_instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending_members.discard(member_id)
+        self.pending_sync.discard(member_id)
+
+    def update(
+        self,
+        member: Member,
+        protocols: Protocols,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        awaiting_join: JoinCallback | None,
+    ) -> None:
+        """A member joins again, perhaps with other protocols. A request of its that still waits is to try again."""
+        if awaiting_join is not None:
+            self.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
+        self._forget_protocols(member)
+        member.protocols = protocols
+        self._supported.update(member.protocol_names)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+        self.awaiting_join_count += (awaiting_join is not None) - (member.awaiting_join is not None)
+        member.awaiting_join = awaiting_join
+
+    def replace_static(self, group_instance_id: str, old_id: str, new_id: str) -> Member:
+        """Give a static member another member id. Who still waits under the old one is fenced."""
+        old = self.members.pop(old_id)
+        self.answer_join(old, JoinAnswer(ErrorCode.fenced_instance_id, old_id))
+        self.answer_sync(old, SyncAnswer(ErrorCode.fenced_instance_id))
+        new = Member(
+            new_id, group_instance_id, old.client_id, old.client_host, old.rebalance_timeout_ms,
+            old.session_timeout_ms, old.protocol_type, old.protocols, old.assignment,
+        )  # fmt: skip
+        self.members[new_id] = new
+        if self.leader == old_id:
+            self.leader = new_id
+        self.pending_sync.discard(old_id)
+        self.static_members[group_instance_id] = new_id
+        return new
+
+    def elect_joined_leader(self) -> bool:
+        """Let somebody lead who has joined. False when nobody has."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].awaiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> None:
+        """Raises BrokerError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID for a static member that has been replaced."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                raise BrokerError(
+                    ErrorCode.unknown_member_id, f"group {self.group_id!r} has no instance {group_instance_id!r}"
+                )
+            if current != member_id:
+                raise BrokerError(
+                    ErrorCode.fenced_instance_id,
+                    f"group {self.group_id!r}: instance {group_instance_id!r} is member {current!r}, not {member_id!r}",
+                )
+        if member_id not in self.members:
+            raise BrokerError(ErrorCode.unknown_member_id, f"group {self.group_id!r} has no member {member_id!r}")
+
+    @property
+    def has_all_joined(self) -> bool:
+        return len(self.members) == self.awaiting_join_count and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of its members'."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # protocols
+
+    def _forget_protocols(self, member: Member) -> None:
+        self._supported.subtract(member.protocol_names)
+        self._supported = +self._supported  # drops what nobody supports any more
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols leaves the group one that all members know."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return protocol_type == self.protocol_type and any(
+            self._supported[name] == len(self.members) for name, _ in protocols
+        )
+
+    def select_protocol(self) -> str:
+        """Each member votes for the first of its protocols that all know; the most votes win, of a tie the first."""
+        candidates = {name for name, count in self._supported.items() if count == len(self.members)}
+        votes: Counter[str] = Counter()
+        for member in self.members.values():
+            votes[next(name for name, _ in member.protocols if name in candidates)] += 1
+        return votes.most_common(1)[0][0]
+
+    def begin_generation(self) -> None:
+        """The join phase is over: the next generation, with the members that are left, or none."""
+        self.generation += 1
+        self.protocol = self.select_protocol() if self.members else None
+        self.topics = self._subscribed_topics()
+        self.apply(GroupEvent.JOINED if self.members else GroupEvent.ALL_GONE)
+        self.pending_sync.clear()
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if self.protocol_type != PROTOCOL_TYPE:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            found = subscribed_topics(member.metadata(self.protocol))
+            if found is None:
+                return None
+            topics |= found
+        return frozenset(topics)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Unknown subscriptions of consumers count as yes: their offsets are left alone."""
+        return self.protocol_type == PROTOCOL_TYPE if self.topics is None else topic in self.topics
+
+    # answers
+
+    def answer_join(self, member: Member, answer: JoinAnswer) -> bool:
+        """Answer who waits for a generation. False when it does not wait."""
+        waiting, member.awaiting_join = member.awaiting_join, None
+        if waiting is None:
+            return False
+        self.awaiting_join_count -= 1
+        waiting(answer)
+        return True
+
+    def answer_sync(self, member: Member, answer: SyncAnswer) -> bool:
+        """Answer who waits for its assignment. False when it does not wait."""
+        waiting, member.awaiting_sync = member.awaiting_sync, None
+        if waiting is None:
+            return False
+        waiting(answer)
+        return True
+
+    def current_generation(self, member_id: str, *, with_members: bool) -> JoinAnswer:
+        """What a member learns of the generation that has begun."""
+        return JoinAnswer(
+            ErrorCode.none,
+            member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.leader or "",
+            self._joined_members() if with_members else (),
+        )
+
+    def _joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol))
+            for member in self.members.values()
+        )

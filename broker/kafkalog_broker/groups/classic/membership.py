@@ -1,0 +1,309 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: what a request means for its group (Kafka's GroupMetadataManager)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinator.shards import write_error
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.classic_group import Group, GroupEvent, GroupState, Member
+from kafkalog_broker.groups.classic.messages import (
+    NO_MEMBER,
+    JoinAnswer,
+    JoinCallback,
+    JoinRequest,
+    LeavingMember,
+    SyncAnswer,
+    SyncCallback,
+    SyncRequest,
+)
+from kafkalog_broker.groups.classic.offset_records import GroupMetadata, group_key, group_value
+from kafkalog_broker.groups.classic.rebalance import Rebalances, Write
+
+log = logging.getLogger(__name__)
+
+
+def new_member_id() -> str:
+    return str(uuid.uuid4())
+
+
+class Membership:
+    """The requests of members to the groups of one partition of __consumer_offsets."""
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        config: BrokerConfig,
+        rebalances: Rebalances,
+        write: Write,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str] = new_member_id,
+    ) -> None:
+        self._groups = groups
+        self._config = config
+        self._rebalances = rebalances
+        self._write = write
+        self._now_ms = now_ms
+        self._new_id = new_id
+
+    # JoinGroup
+
+    def join(self, request: JoinRequest, answer: JoinCallback) -> None:
+        """`answer` is called once: now, or when the join phase is over."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id != NO_MEMBER:
+                answer(JoinAnswer(ErrorCode.unknown_member_id, request.member_id))
+                return
+            try:
+                group = self._create(request.group_id)
+            except BrokerError as error:
+                answer(JoinAnswer(write_error(error.code)))
+                return
+        if not self._has_room(group, request.member_id):
+            self._rebalances.drop_pending(group, request.member_id)
+            answer(JoinAnswer(ErrorCode.group_max_size_reached))
+            self._rebalances.maybe_complete_join(group)
+        elif not group.supports(request.protocol_type, request.protocols):
+            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol, request.member_id))
+        elif request.member_id == NO_MEMBER:
+            self._join_new(group, request, answer)
+        elif request.member_id in group.pending_members and request.group_instance_id is None:
+            self._add(group, request, request.member_id, answer)
+        else:
+            self._rejoin(group, request, answer)
+
+    def _create(self, group_id: str) -> Group:
+        """A new group is in the log before it is answered, as in Kafka; its record says nothing yet."""
+        group = Group(group_id, self._now_ms)
+        empty = GroupMetadata("", 0, None, None, group.state_timestamp_ms)
+        self._write([(group_key(group_id), group_value(empty))])
+        self._groups[group_id] = group
+        return group
+
+    def _has_room(self, group: Group, member_id: str) -> bool:
+        """Whether a member may join. During a join phase only who has joined is counted: the last ones stay out."""
+        match group.state:
+            case GroupState.PREPARING_REBALANCE:
+                member = group.members.get(member_id)
+                waits = member is not None and member.awaiting_join is not None
+                return waits or group.awaiting_join_count < self._config.group_max_size
+            case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+                return member_id in group.members or len(group.members) < self._config.group_max_size
+            case _:
+                return True
+
+    def _join_new(self, group: Group, request: JoinRequest, answer: JoinCallback) -> None:
+        instance = request.group_instance_id
+        if instance is not None:
+            new_id = f"{instance}-{self._new_id()}"
+            old_id = group.static_members.get(instance)
+            if old_id is None:
+                self._add(group, request, new_id, answer)
+            else:
+                self._return_static(group, request, old_id, new_id, answer)
+            return
+        new_id = f"{request.client_id}-{self._new_id()}"
+        if request.requires_known_member_id:
+            self._rebalances.expect_join(group, new_id, request.session_timeout_ms)
+            answer(JoinAnswer(ErrorCode.member_id_required, new_id))
+        else:
+            self._add(group, request, new_id, answer)
+
+    def _add(self, group: Group, request: JoinRequest, member_id: str, answer: JoinCallback) -> None:
+        member = Member(
+            member_id, request.group_instance_id, request.client_id, request.client_host,
+            request.rebalance_timeout_ms, request.session_timeout_ms, request.protocol_type, request.protocols,
+            awaiting_join=answer,
+        )  # fmt: skip
+        self._rebalances.add(group, member, f"new member {member_id}; client reason: {request.reason}")
+
+    def _rejoin(self, group: Group, request: JoinRequest, answer: JoinCallback) -> None:
+        member_id = request.member_id
+        try:
+            group.check_member(member_id, request.group_instance_id)
+        except BrokerError as error:
+            answer(JoinAnswer(error.code, member_id))
+            return
+        member = group.members[member_id]
+        is_leader = member_id == group.leader
+        unchanged = member.protocols == request.protocols
+        match group.state:
+            case GroupState.COMPLETING_REBALANCE if unchanged:
+                # It may have missed the answer to its first JoinGroup.
+                answer(group.current_generation(member_id, with_members=is_leader))
+            case GroupState.STABLE if unchanged and not is_leader:
+                answer(group.current_generation(member_id, with_members=False))
+            case GroupState.PREPARING_REBALANCE | GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+                # A leader that joins again wants a rebalance: it has seen what the coordinator cannot, new partitions.
+                group.update(
+                    member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
+                )
+                self._rebalances.rebalance_or_complete(
+                    group, f"member {member_id} joins again; client reason: {request.reason}"
+                )
+            case _:
+                answer(JoinAnswer(ErrorCode.unknown_member_id, member_id))
+
+    def _return_static(
+        self, group: Group, request: JoinRequest, old_id: str, new_id: str, answer: JoinCallback
+    ) -> None:
+        """A static member is back after a restart, under a new member id (KIP-345)."""
+        instance = request.group_instance_id
+        assert instance is not None
+        old_leader = group.leader or ""
+        self._rebalances.drop_session(group, old_id)
+        member = group.replace_static(instance, old_id, new_id)
+        before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
+        self._rebalances.expect_heartbeat(group, member)
+        reason = f"static member {new_id} is back; client reason: {request.reason}"
+        match group.state:
+            case GroupState.STABLE if group.protocol == group.select_protocol():
+                pass
+            case GroupState.STABLE:
+                self._rebalances.rebalance_or_complete(group, reason)
+                return
+            case GroupState.COMPLETING_REBALANCE:
+                # The leader may be assigning to the old member id just now, and the new one would get nothing.
+                self._rebalances.prepare(group, reason)
+                return
+            case _:
+                self._rebalances.maybe_complete_join(group)
+                return
+        try:
+            self._write([(group_key(group.group_id), group_value(group.to_record()))])
+        except BrokerError as error:
+            log.warning("group %.200r: static member %.200r could not be written: %s", group.group_id, instance, error)
+            group.update(member, *before, None)
+            self._rebalances.drop_session(group, new_id)
+            restored = group.replace_static(instance, new_id, old_id)
+            self._rebalances.expect_heartbeat(group, restored)
+            code = write_error(error.code)
+            answer(JoinAnswer(code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
+            return
+        group.answer_join(member, self._kept_assignment(group, request, new_id, old_leader))
+
+    def _kept_assignment(self, group: Group, request: JoinRequest, member_id: str, old_leader: str) -> JoinAnswer:
+        """No rebalance: the member goes on with the assignment it had.
+
+        Clients before v9 would assign again if they were answered to be the leader. So they get the leader's id from
+        before, which is nobody's any more if it was them.
+        """
+        is_leader = member_id == group.leader
+        if request.supports_skipping_assignment:
+            shown = group.current_generation(member_id, with_members=is_leader)
+            leader, members, skip = shown.leader, shown.members, is_leader
+        else:
+            leader, members, skip = old_leader, (), False
+        return JoinAnswer(
+            ErrorCode.none, member_id, group.generation, group.protocol_type, group.protocol, leader, members, skip
+        )
+
+    # SyncGroup
+
+    def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
+        """`answer` is called once: now, or when the leader's assignment is there."""
+        group = self._groups.get(request.group_id)
+        if group is None or group.state is GroupState.EMPTY:
+            answer(SyncAnswer(ErrorCode.unknown_member_id))
+            return
+        try:
+            self._check_sync(group, request)
+        except BrokerError as error:
+            answer(SyncAnswer(error.code))
+            return
+        member = group.members[request.member_id]
+        match group.state:
+            case GroupState.PREPARING_REBALANCE:
+                answer(SyncAnswer(ErrorCode.rebalance_in_progress))
+            case GroupState.COMPLETING_REBALANCE:
+                # A client that has given up on its first request sends a second: only the last one is answered.
+                group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
+                member.awaiting_sync = answer
+                self._rebalances.has_synced(group, member.member_id)
+                if member.member_id == group.leader:
+                    self._rebalances.assign(group, dict(request.assignments))
+            case _:
+                self._rebalances.has_synced(group, member.member_id)
+                answer(SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
+
+    def _check_sync(self, group: Group, request: SyncRequest) -> None:
+        group.check_member(request.member_id, request.group_instance_id)
+        check_generation(group, request.generation)
+        for wanted, current in (
+            (request.protocol_type, group.protocol_type),
+            (request.protocol, group.protocol),
+        ):
+            if wanted is not None and current is not None and wanted != current:
+                raise BrokerError(
+                    ErrorCode.inconsistent_group_protocol,
+                    f"group {group.group_id!r} has protocol {current!r}, the member says {wanted!r}",
+                )
+
+    # Heartbeat
+
+    def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
+        """Returns when all is well. Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {group_id!r}")
+        group.check_member(member_id, group_instance_id)
+        check_generation(group, generation)
+        self._rebalances.expect_heartbeat(group, group.members[member_id])
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise BrokerError(ErrorCode.rebalance_in_progress, f"group {group_id!r} is in its join phase")
+
+    # LeaveGroup
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """One code a member, in their order."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return [ErrorCode.unknown_member_id] * len(leaving)
+        codes = [self._leave(group, member) for member in leaving]
+        if ErrorCode.none in codes:
+            gone = [member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none]
+            reason = f"members {gone} have left"
+            if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+                self._rebalances.rebalance_or_complete(group, reason)
+            elif group.state is GroupState.PREPARING_REBALANCE:
+                self._rebalances.maybe_complete_join(group)
+        return codes
+
+    def _leave(self, group: Group, leaving: LeavingMember) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id in group.pending_members:
+            self._rebalances.drop_pending(group, member_id)
+            return ErrorCode.none
+        if member_id == NO_MEMBER:
+            # An administrator removes a static member by its instance id.
+            known = group.static_members.get(leaving.group_instance_id or "")
+            if leaving.group_instance_id is None or known is None:
+                return ErrorCode.unknown_member_id
+            member_id = known
+        try:
+            group.check_member(member_id, leaving.group_instance_id)
+        except BrokerError as error:
+            return error.code
+        log.info("group %.200r: member %.200r leaves (%.200r)", group.group_id, member_id, leaving.reason)
+        self._rebalances.drop(group, group.members[member_id])
+        return ErrorCode.none
+
+    def remove_group(self, group: Group) -> None:
+        """The group's tombstone is written: nobody finds it any more."""
+        self._rebalances.forget(group)
+        group.apply(GroupEvent.DELETED)
+        self._groups.pop(group.group_id, None)
+
+
+def check_generation(group: Group, generation: int) -> None:
+    """Raises BrokerError ILLEGAL_GENERATION."""
+    if generation != group.generation:
+        raise BrokerError(
+            ErrorCode.illegal_generation,
+            f"group {group.group_id!r} is in generation {group.generation}, the member in {generation}",
+        )

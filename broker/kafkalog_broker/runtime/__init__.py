@@ -1,0 +1,1 @@
+"""What the broker's process is made of: clock, threads, turns of the event loop, memory."""

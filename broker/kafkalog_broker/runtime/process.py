@@ -1,0 +1,158 @@
+"""Free memory goes back to the operating system when nobody is about to use it again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+import numpy as np
+
+TRIM_AFTER_S = 1.0
+"""Seconds without work that takes much memory after which what it used is given back: not between two pieces of work
+that follow each other."""
+
+
+class IdleTrim:
+    """Calls `run(trim)`, which runs it in a thread, when `soon` was not called for TRIM_AFTER_S. For one event loop, in
+    its thread."""
+
+    def __init__(self, run: Callable[[Callable[[], object]], object], trim: Callable[[], object] | None = None) -> None:
+        self._run = run
+        self._trim = trim or trim_memory
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # in the loop's time
+
+    def soon(self) -> None:
+        """Work that took much memory has ended."""
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + TRIM_AFTER_S
+        if self._timer is None:
+            self._timer = loop.call_at(self._due, self._look)
+
+    def cancel(self) -> None:
+        """Nothing more is given back."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._due:
+            self._timer = loop.call_at(self._due, self._look)
+        else:
+            self._timer = None
+            self._run(self._trim)
+
+
+def trim_memory() -> None:
+    """Give free memory of the C library back to the operating system, where it can (glibc): it keeps what lies below
+    the last piece in use. Waits for no Python code, so it is for a thread."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
+        return
+    trim(0)
+
+
+# Log lines that any client can cause: so many at once, so many a second, and how many were left out is said.
+
+AT_ONCE = 200
+"""Lines that may come together: what a restarted fleet of clients with one wrong setting causes."""
+
+A_SECOND = 10
+"""Lines a second after that: 1.5 MB of log in an hour, and enough to see who it is."""
+
+
+class LogRate:
+    """Lines of one kind to one logger. `clock`: seconds, of time.monotonic. For one thread."""
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        *,
+        at_once: int = AT_ONCE,
+        a_second: float = A_SECOND,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._logger = logger
+        self._at_once, self._a_second, self._clock = at_once, a_second, clock
+        self._left: float = at_once
+        self._at = clock()
+        self._left_out = 0
+
+    def log(self, level: int, line: str, *arguments: object) -> None:
+        """Log `line`, or count it. Lines of a level that is switched off count as none."""
+        if not self._logger.isEnabledFor(level):
+            return
+        now = self._clock()
+        self._left = min(self._at_once, self._left + (now - self._at) * self._a_second)
+        self._at = now
+        if self._left < 1:
+            self._left_out += 1
+            return
+        self._left -= 1
+        self.tell_left_out()
+        self._logger.log(level, line, *arguments)
+
+    def tell_left_out(self) -> None:
+        """One line about those that were left out since the last one that was logged, if there were any."""
+        count, self._left_out = self._left_out, 0
+        if count:
+            self._logger.warning(
+                "%d lines like the one before were left out: more than %g came in a second", count, self._a_second
+            )
+
+
+# The packages of the extras [broker], [metrics] and [mirror]: kafkalog for Spark alone comes without them.
+
+_NEEDED = {
+    "kio": ("the broker", "broker"),
+    "cryptography": ("the broker", "broker"),
+    "joserfc": ("the broker", "broker"),
+    "prometheus_client": ("--metrics", "metrics"),
+    "aiokafka": ("a mirror", "mirror"),
+}
+"""By package: who needs it, and the extra that brings it. uvloop is used where it is installed, and missed nowhere."""
+
+
+@contextlib.contextmanager
+def without_hypothesis() -> Iterator[None]:
+    """For the imports of a command. kio's types bring hypothesis along where that is installed, for strategies of tests
+    that nobody here asks for: a fifth of the start, and 10 MB. It stays importable for whoever wants it afterwards."""
+    unwanted = "hypothesis" not in sys.modules
+    if unwanted:
+        sys.modules["hypothesis"] = None  # type: ignore[assignment]  # the way to say that it cannot be imported
+    try:
+        yield
+    finally:
+        if unwanted:
+            del sys.modules["hypothesis"]
+
+
+def what_is_missing(error: ModuleNotFoundError) -> str | None:
+    """One sentence on a failed import, for whoever asked for the broker; None: the module is not one of an extra's."""
+    missing = (error.name or "").partition(".")[0]
+    if missing not in _NEEDED:
+        return None
+    who, extra = _NEEDED[missing]
+    return f"{who} needs the package {missing}, which comes with the extra [{extra}]: pip install 'kafkalog[{extra}]'"
+
+
+# Each number of an array once.
+
+
+def distinct(numbers: array[int]) -> array[int]:
+    """The numbers in the order in which each comes first. For a thread: numpy sorts without the interpreter, and half a
+    million take 12 MB meanwhile, where a dictionary takes 40.
+    """
+    _, first = np.unique(np.frombuffer(numbers, np.dtype(numbers.typecode)), return_index=True)
+    first.sort()
+    found = array(numbers.typecode)
+    found.frombytes(np.frombuffer(numbers, np.dtype(numbers.typecode))[first].tobytes())
+    return found

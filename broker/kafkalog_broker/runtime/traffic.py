@@ -1,0 +1,110 @@
+"""What handlers count while metrics are on: bytes that consumers read, errors that clients were answered.
+
+What comes in needs no counting: a log knows what was appended to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from kafkalog_broker.protocol.api_registry import Api
+
+LOOKED_AT = 1000
+"""Entries of an answer that are looked at for errors: 0.2 us each, and an answer may have 100,000."""
+
+
+class Traffic:
+    """bytes_out: of records, by topic. errors: by API key and code, one for each entry of an answer that has one."""
+
+    def __init__(self) -> None:
+        self.bytes_out: Counter[str] = Counter()
+        self.errors: Counter[tuple[int, int]] = Counter()
+
+    def fetched(self, partitions: Iterable[Any]) -> None:
+        """partitions: FetchedPartition, of one answer."""
+        for one in partitions:
+            if one.size and one.log is not None:
+                self.bytes_out[one.log.topic] += one.size
+            elif one.answer.error_code:
+                self.errors[1, int(one.answer.error_code)] += 1
+
+    def answered(self, api_key: int, response: Any) -> None:
+        """A response entity of kio's: its own error code, those of its entries, and of theirs."""
+        left = LOOKED_AT
+        waiting = [response]
+        while waiting and left > 0:
+            entity = waiting.pop()
+            left -= 1
+            kind: Any = type(entity)  # typeshed takes no class for hashable
+            codes, arrays = _told(kind)
+            for name in codes:
+                if code := int(getattr(entity, name)):
+                    self.errors[api_key, code] += 1
+            for name in arrays:
+                value = getattr(entity, name)
+                if isinstance(value, tuple | list) and value and hasattr(value[0], "__dataclass_fields__"):
+                    waiting += value[:left]
+
+    def refused(self, api_key: int, code: int) -> None:
+        self.errors[api_key, int(code)] += 1
+
+    def forget(self, topics: set[str]) -> None:
+        """Only these are there any more."""
+        for name in self.bytes_out.keys() - topics:
+            del self.bytes_out[name]
+
+
+@cache
+def _told(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields of an entity that hold an error code, and those that may hold entries."""
+    names = [one.name for one in fields(kind)]
+    codes = tuple(name for name in names if name == "error_code" or name.endswith("_error_code"))
+    return codes, tuple(one.name for one in fields(kind) if "tuple" in str(one.type))
+
+
+# What the dispatcher looks into with each request: the registered APIs, wrapped in what is switched on.
+
+Wrap = Callable[[Api], Api]
+
+
+class Layer(IntEnum):
+    """What may be wrapped around handlers, the innermost first."""
+
+    ACCESS = 0
+    METRICS = 1
+    QUOTAS = 2
+    FAULTS = 3
+
+
+class ServedApis(dict[int, Api]):
+    """By API key. What is switched off costs a request nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._registered: Mapping[int, Api] = {}
+        self._wraps: dict[Layer, Wrap] = {}
+
+    def use(self, registered: Mapping[int, Api]) -> None:
+        """Before the first request."""
+        self._registered = registered
+        self._make()
+
+    def wrap(self, layer: Layer, how: Wrap | None) -> None:
+        """From the next request on; None: no longer."""
+        if how is None:
+            self._wraps.pop(layer, None)
+        else:
+            self._wraps[layer] = how
+        self._make()
+
+    def _make(self) -> None:
+        for key, registered in self._registered.items():
+            api = registered
+            for layer in sorted(self._wraps):
+                api = self._wraps[layer](api)
+            self[key] = api

@@ -1,0 +1,281 @@
+"""The broker's end of the channel to the test that started it: one JSON object a line, each answered by one.
+
+    {"do": "advance", "ms": 3600000}      {"result": null}
+    {"do": "add_fault", "api": "Produce", "drop": "before", "times": 1}      {"result": 1}
+    {"do": "add_fault", "api": "Prodce"}      {"error": "there is no API 'Prodce': ..."}
+
+It is a socket that the two processes share, inherited and bound to no address: nobody else can reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Protocol, cast
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.timers import Scheduler, TimerHandle
+from kafkalog_broker.net.dispatch import ConnectionClosed
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
+from kafkalog_broker.protocol.api_registry import Api, Request
+from kafkalog_broker.protocol.client_codec import decode_response
+from kafkalog_broker.protocol.codec import api_name, encode_response
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.traffic import Layer, ServedApis
+from kafkalog_broker.security.acl import Acl, Pattern
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.testing_support.faults import (
+    BY_LOG,
+    BY_TOPICS,
+    METADATA,
+    Drop,
+    Fault,
+    FaultError,
+    Faults,
+    names_topic,
+)
+from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
+
+# Handlers to which faults happen. They take the place of the others only while there are faults.
+
+
+class FaultyHandlers:
+    """apis: what the dispatcher looks into. `faults`: change them, then call `changed`."""
+
+    def __init__(self, apis: ServedApis, broker: Broker) -> None:
+        self._apis, self._broker = apis, broker
+        self.faults = Faults(apis)
+
+    def changed(self) -> None:
+        """Take the handlers that go by the faults there are now."""
+        self._apis.wrap(Layer.FAULTS, self._faulty if self.faults.are_waiting else None)
+
+    def _faulty(self, api: Api) -> Api:
+        return replace(api, handler=partial(self._handle, api))
+
+    async def _handle(self, api: Api, request: Request, broker: Broker) -> Any:
+        fault = self._met(request)
+        if fault is None:
+            return await api.handled(request, self._view(request))
+        _log.info("a fault for %s of %s: %s", api_name(api.key), request.connection, fault)
+        if fault.delay_ms:
+            await asyncio.sleep(fault.delay_ms / 1000)
+        if fault.drop is Drop.BEFORE:
+            raise ConnectionClosed("a fault that was asked for", logging.INFO)
+        if fault.error is not None:
+            return await self._refused(api, request, fault.error, fault.topic)
+        answer = await api.handled(request, self._broker)
+        if fault.drop is Drop.AFTER:
+            raise ConnectionClosed("a fault that was asked for, after the request was handled", logging.INFO)
+        return answer
+
+    def _met(self, request: Request) -> Fault | None:
+        """The fault that happens to this request; those that are met where a log is looked for come later."""
+        for fault in self.faults.waiting(request.api_key, request.client_id):
+            if fault.error is not None and fault.topic is not None and request.api_key in BY_LOG:
+                continue
+            if fault.topic is not None:
+                topic = self._broker.topics.get(fault.topic)
+                all_topics = request.api_key == METADATA and request.entity.topics is None
+                if not all_topics and not names_topic(request.entity, fault.topic, None if topic is None else topic.id):
+                    continue
+            if fault.take():
+                return fault
+        return None
+
+    def _view(self, request: Request) -> Broker:
+        """The broker as a handler sees it whose request may meet the fault of a topic's log."""
+        faults = [
+            fault
+            for fault in self.faults.waiting(request.api_key, request.client_id)
+            if fault.error is not None and fault.topic is not None and request.api_key in BY_LOG
+        ]
+        return _Refusing(self._broker, faults) if faults else self._broker
+
+    async def _refused(self, api: Api, request: Request, code: ErrorCode, topic: str | None) -> Any:
+        if api.key in BY_LOG:
+            return await api.handled(request, _Refusing(self._broker, [Fault(api.key, error=code, times=None)]))
+        if api.key == METADATA:
+            assert topic is not None
+            return _with_error(await api.handled(request, self._broker), request, topic, code)
+        assert api.on_error is not None
+        if topic is None or api.key not in BY_TOPICS:
+            return await _now(api.on_error(request, code))
+        known = self._broker.topics.get(topic)
+        own: list[Any] = []
+        others: list[Any] = []
+        for one in request.entity.topics:
+            is_it = names_topic(getattr(one, "name", None) or one.topic_id, topic, None if known is None else known.id)
+            (own if is_it else others).append(one)
+        refused = await _now(api.on_error(_of_topics(request, own), code))
+        if not others:
+            return refused
+        answer = await api.handled(_of_topics(request, others), self._broker)
+        return replace(answer, topics=answer.topics + refused.topics)
+
+
+class _Refusing(Broker):
+    """A broker in which logs cannot be found, of some topics or all; everything else is the real one's."""
+
+    def __init__(self, broker: Broker, faults: list[Fault]) -> None:
+        self.__dict__ = dict(broker.__dict__)
+        self._real, self._faults = broker, faults
+        self._decided: Mapping[str, ErrorCode | None] = {}
+
+    def log(self, topic: str, partition: int) -> Log:
+        if topic not in self._decided:
+            found = None
+            for fault in self._faults:
+                if fault.topic in (None, topic) and fault.take():
+                    found = fault.error
+                    break
+            self._decided = {**self._decided, topic: found}
+        code = self._decided[topic]
+        if code is not None:
+            raise BrokerError(code, f"a fault that was asked for, of {topic}-{partition}")
+        return self._real.log(topic, partition)
+
+
+def _of_topics(request: Request, topics: list[Any]) -> Request:
+    return replace(request, entity=replace(request.entity, topics=tuple(topics)))
+
+
+def _with_error(answer: Any, request: Request, name: str, code: ErrorCode) -> Any:
+    """What Metadata answered, with an error in place of the partitions of a topic."""
+    body = b"".join(bytes(piece) for piece in encode_response(request, answer))
+    entity = decode_response(request.api_key, request.version, body[4:])
+    topics = tuple(
+        replace(topic, error_code=code, partitions=()) if topic.name == name else topic for topic in entity.topics
+    )
+    return replace(entity, topics=topics)
+
+
+async def _now(answer: Any) -> Any:
+    return await answer if isawaitable(answer) else answer
+
+
+_log = logging.getLogger(__name__)
+
+
+class Controlled(Protocol):
+    """What is needed of `server.Server`."""
+
+    clock: Clock
+    scheduler: Scheduler
+    apis: ServedApis
+
+    def schedule(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle: ...
+    async def catch_up(self) -> None: ...
+
+
+class Control:
+    """broker: a server that has not been started. From now on its clock and its timers can be moved. descriptor: of the
+    channel."""
+
+    def __init__(self, broker: Controlled, descriptor: int) -> None:
+        self._broker, self._channel = broker, socket.socket(fileno=descriptor)
+        broker.clock = self._clock = MovedClock(broker.clock)
+        broker.scheduler = self._timers = MovedTimers(self._clock, broker.schedule)
+        self._handlers: FaultyHandlers
+        self._commands: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
+            "advance": self._advance,
+            "add_fault": self._add_fault,
+            "remove_fault": self._remove_fault,
+            "clear_faults": self._clear_faults,
+            "met": self._met,
+        }
+
+    async def serve(self) -> None:
+        """Once the broker serves, until the other end is closed."""
+        self._handlers = FaultyHandlers(self._broker.apis, cast(Broker, self._broker))
+        reader, writer = await asyncio.open_connection(sock=self._channel)
+        try:
+            while line := await reader.readline():
+                writer.write(json.dumps(await self._answer(json.loads(line))).encode() + b"\n")
+                await writer.drain()
+        except OSError as error:
+            _log.debug("the channel to the test has ended: %s", error)
+        finally:
+            writer.close()
+
+    async def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            return {"result": await self._commands[asked["do"]](asked)}
+        except FaultError as error:
+            return {"error": str(error)}
+
+    async def _advance(self, asked: Mapping[str, Any]) -> None:
+        self._clock.advance(int(asked["ms"]))
+        self._timers.moved()
+        await self._broker.catch_up()
+
+    async def _add_fault(self, asked: Mapping[str, Any]) -> int:
+        number = self._handlers.faults.add(asked)
+        self._handlers.changed()
+        return number
+
+    async def _remove_fault(self, asked: Mapping[str, Any]) -> None:
+        self._handlers.faults.all.pop(asked["fault"], None)
+        self._handlers.changed()
+
+    async def _clear_faults(self, asked: Mapping[str, Any]) -> None:
+        self._handlers.faults.all.clear()
+        self._handlers.changed()
+
+    async def _met(self, asked: Mapping[str, Any]) -> int:
+        fault = self._handlers.faults.all.get(asked["fault"])
+        return 0 if fault is None else fault.met
+
+
+# ACLs as tests write them: `allow("alice", "READ", topic="orders")`.
+
+_RESOURCES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+
+
+def allow(
+    user: str, *operations: str, topic: str | None = None, group: str | None = None,
+    transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
+) -> list[Acl]:  # fmt: skip
+    """ACLs for `running_broker(acls=[...])`: the user may do these operations (READ, WRITE, ALL ...) with what is
+    named.
+    A name that ends with `*` is the beginning of one. user: also a principal, `User:*`. Raises ValueError."""
+    return _made(Permission.ALLOW, user, operations, _patterns(topic, group, transactional_id, cluster), host)
+
+
+def deny(
+    user: str, *operations: str, topic: str | None = None, group: str | None = None,
+    transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
+) -> list[Acl]:  # fmt: skip
+    """As `allow`: what takes precedence over everything that is allowed."""
+    return _made(Permission.DENY, user, operations, _patterns(topic, group, transactional_id, cluster), host)
+
+
+def _made(
+    permission: Permission, user: str, operations: tuple[str, ...], patterns: list[Pattern], host: str
+) -> list[Acl]:
+    unknown = [name for name in operations if name.upper() not in Operation.__members__]
+    if unknown or not operations:
+        raise ValueError(f"operations are READ, WRITE, ALL and so on, not {', '.join(unknown) or 'none at all'}")
+    if not patterns:
+        raise ValueError("one of topic, group, transactional_id and cluster=True is needed")
+    principal = user if ":" in user else f"User:{user}"
+    return [Acl(one, principal, host, Operation[name.upper()], permission) for one in patterns for name in operations]
+
+
+def _patterns(topic: str | None, group: str | None, transactional_id: str | None, cluster: bool) -> list[Pattern]:
+    named = zip(_RESOURCES, (topic, group, transactional_id), strict=True)
+    found = [_pattern(resource, name) for resource, name in named if name is not None]
+    return [*found, Pattern(ResourceType.CLUSTER, PatternType.LITERAL, CLUSTER_NAME)] if cluster else found
+
+
+def _pattern(resource: ResourceType, name: str) -> Pattern:
+    if name != WILDCARD and name.endswith(WILDCARD):
+        return Pattern(resource, PatternType.PREFIXED, name.removesuffix(WILDCARD))
+    return Pattern(resource, PatternType.LITERAL, name)

@@ -1,0 +1,184 @@
+"""The security of a broker for tests: its properties, and what clients need to get in. Certificates are made here."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import ssl
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping
+from functools import cache, cached_property
+from typing import Any
+
+from kafkalog_broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM
+from kafkalog_broker.security.authority import Authority, Issued
+from kafkalog_broker.security.sasl import MIN_ITERATIONS, salted
+
+ADMIN = "kafkalog-testing"
+"""Whom the broker's own helpers come as: `create_topic`, `ask`."""
+
+HOSTS = ("localhost", "127.0.0.1")
+ISSUER, AUDIENCE = "https://issuer.example", "kafkalog"
+"""Of tokens."""
+TOKEN_S = 3600.0
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+class SecurityForTests:
+    """One listener of `protocol`: SSL, SASL_PLAINTEXT or SASL_SSL. users: name to password.
+
+    With SASL each of them may use PLAIN, both kinds of SCRAM, and tokens of OAUTHBEARER. With SSL alone each has a
+    certificate, without which nobody is let in; the principal is `User:NAME` everywhere. SSL without users asks for no
+    certificate.
+    """
+
+    def __init__(self, protocol: str, users: Mapping[str, str] | None = None) -> None:
+        if protocol not in (*TLS_PROTOCOLS, *SASL_PROTOCOLS):
+            raise ValueError(f"security is one of SSL, SASL_PLAINTEXT and SASL_SSL, not {protocol!r}")
+        if protocol in SASL_PROTOCOLS and not users:
+            raise ValueError(f'with {protocol} there must be users, e.g. users={{"alice": "secret"}}')
+        if ADMIN in (users or {}):
+            raise ValueError(f"the user {ADMIN} is the broker's own")
+        self.protocol = protocol
+        self.users = dict(users or {})
+        self._admin_password = secrets.token_hex(16)
+        self._authority = Authority()
+        self.certificate = self._authority.certificate
+        """The authority that clients are to trust, as a PEM text."""
+        self._issued = cache(self._authority.issue)
+        self._server = self._authority.issue(HOSTS[0], HOSTS)
+
+    def properties(self) -> dict[str, str]:
+        """Of the broker, without its listeners."""
+        found: dict[str, str] = {}
+        if self.protocol in TLS_PROTOCOLS:
+            found |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.key": self._server.key,
+                "ssl.keystore.certificate.chain": self._server.chain,
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.certificates": self.certificate,
+                "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/,DEFAULT",
+            }
+        if self._certificates_wanted:
+            found["ssl.client.auth"] = "required"
+        if self.protocol in SASL_PROTOCOLS:
+            known = {**self.users, ADMIN: self._admin_password}
+            options = " ".join(f"user_{name}={_quoted(password)}" for name, password in known.items())
+            found |= {
+                "sasl.enabled.mechanisms": ",".join((PLAIN, *SCRAM, OAUTHBEARER)),
+                "sasl.oauthbearer.jwks.endpoint.url": f"file://{self._tokens.jwks}",
+                "sasl.oauthbearer.expected.issuer": ISSUER,
+                "sasl.oauthbearer.expected.audience": AUDIENCE,
+                f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config": f"{_PLAIN_MODULE} required {options};",
+            }
+        return found
+
+    def scram_users(self) -> list[str]:
+        """For --add-scram."""
+        if self.protocol not in SASL_PROTOCOLS:
+            return []
+        return [_scram_user(mechanism, *user) for mechanism in SCRAM for user in self.users.items()]
+
+    def client(self, user: str | None = None, mechanism: str = PLAIN) -> dict[str, Any]:
+        """What librdkafka (confluent-kafka) needs besides `bootstrap.servers`. user: the first one by default.
+        Raises KeyError for one that is not there."""
+        found: dict[str, Any] = {"security.protocol": self.protocol}
+        if self.protocol in TLS_PROTOCOLS:
+            found["ssl.ca.pem"] = self.certificate
+        if self._certificates_wanted:
+            own = self.issued(self._name(user))
+            found |= {"ssl.certificate.pem": own.chain, "ssl.key.pem": own.key}
+        if self.protocol in SASL_PROTOCOLS:
+            name = self._name(user)
+            found["sasl.mechanism"] = mechanism
+            if mechanism == OAUTHBEARER:
+                self.password(name)
+                found["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_S)
+            else:
+                found |= {"sasl.username": name, "sasl.password": self.password(name)}
+        return found
+
+    def ssl_context(self, user: str | None = None) -> ssl.SSLContext | None:
+        """For clients that take one (kafka-python, aiokafka) and for plain sockets; None without TLS."""
+        if self.protocol not in TLS_PROTOCOLS:
+            return None
+        context = ssl.create_default_context(cadata=self.certificate)
+        if self._certificates_wanted:
+            own = self.issued(self._name(user))
+            with tempfile.NamedTemporaryFile("w") as file:  # Python takes a key from a file only
+                file.write(own.key + own.chain)
+                file.flush()
+                context.load_cert_chain(file.name)
+        return context
+
+    def token(self, user: str, seconds: float = TOKEN_S, **claims: Any) -> str:
+        """A token of OAUTHBEARER that holds so long. claims: others than usual; None: without that one."""
+        now = time.time()
+        usual = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "iat": int(now), "exp": now + seconds}
+        return self._tokens.signed({**usual, **claims})
+
+    @cached_property
+    def _tokens(self) -> _SignedTokens:
+        return _SignedTokens()
+
+    def issued(self, user: str) -> Issued:
+        """The certificate of a user, and its key."""
+        if user != ADMIN:
+            self.password(user)
+        return self._issued(user)
+
+    def password(self, user: str) -> str:
+        """Raises KeyError for a user that is not there."""
+        return self._admin_password if user == ADMIN else self.users[user]
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol in SASL_PROTOCOLS
+
+    @property
+    def _certificates_wanted(self) -> bool:
+        return self.protocol == "SSL" and bool(self.users)
+
+    def _name(self, user: str | None) -> str:
+        return next(iter(self.users)) if user is None else user
+
+
+class _SignedTokens:
+    """A key for tokens. `jwks`: the path of a file with its public half, there as long as this is."""
+
+    def __init__(self) -> None:
+        from joserfc.jwk import ECKey
+
+        self._key = ECKey.generate_key("P-256", auto_kid=True)
+        descriptor, self.jwks = tempfile.mkstemp(suffix=".jwks.json")
+        weakref.finalize(self, os.unlink, self.jwks)
+        with open(descriptor, "w", encoding="ascii") as file:
+            json.dump({"keys": [self._key.as_dict(private=False)]}, file)
+
+    def signed(self, claims: Mapping[str, Any]) -> str:
+        from joserfc import jwt
+
+        present = {name: value for name, value in claims.items() if value is not None}
+        return jwt.encode({"alg": "ES256", "kid": self._key.kid}, present, self._key)
+
+
+def _scram_user(mechanism: str, name: str, password: str) -> str:
+    """Salted, so that any password can be written."""
+    salt = secrets.token_bytes(16)
+    key = salted(mechanism, password, salt, MIN_ITERATIONS)
+    return f'{mechanism}=[name="{name}",salt={_base64(salt)},saltedpassword={_base64(key)}]'
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,459 @@
+"""kafkalog-cat: records of Kafka log directories, printed as kcat prints them, with no broker running.
+
+    kafkalog-cat /data/kafka-logs -t orders                               every value, a line each
+    kafkalog-cat /data/kafka-logs -t orders -p 0 -o -10 -f json           the last ten records of a partition
+    kafkalog-cat /data/kafka-logs -t orders --from 2026-01-01T09:00 --key user-42 -f '%p %o %T %s\\n'
+    kafkalog-cat /data/kafka-logs -t orders -o end --follow | jq .        what is written from now on
+
+Exit codes: 0 all was read, 1 something could not be, 2 the command line is wrong, a path is no log directory, or there
+is no such topic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kafkalog_spark.cli import record_output
+from kafkalog_spark.cli.cat_options import CatOptions, Start, Where, bounds_of, moment_ms, wanted_of
+from kafkalog_spark.cli.common import (
+    FAILED,
+    OK,
+    WRONG_USAGE,
+    Parser,
+    Progress,
+    add_storage_arguments,
+    command,
+    epilog,
+    named_options,
+    storage_and_tier,
+)
+from kafkalog_spark.cli.record_output import RecordFormat, Shown, unescaped
+from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
+from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_scan import (
+    ScanRequest,
+    ScanStatistics,
+    offset_for_timestamp,
+    scan_partition,
+    tail_start,
+)
+from kafkalog_spark.log.read.replicas import chosen_places, topic_id_of
+from kafkalog_spark.log.read.small_files import node_id
+
+if TYPE_CHECKING:
+    from kafkalog_spark.source.live_logs import LiveLog
+
+
+# The records that kafkalog-cat prints: partition by partition, and after that what is written, if that is wanted.
+
+TopicPartition = tuple[str, int]
+OnError = Callable[[KafkalogError], None]
+OnProgress = Callable[[str, int, int], None]
+OnNote = Callable[[str], None]
+"""Called with a partition's name, offsets done, and offsets in all that are known of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How far a partition was read. next_offset: where it goes on, which lies past `end` where an offset was asked for
+    that is not written yet. end: where readers had to stop when it was looked at last. topic_id: of the topic that was
+    read, None before Kafka 2.8. floor: the offset asked for, below which nothing is printed even when the log is
+    truncated. was_gone: it was not there at the last look."""
+
+    next_offset: int
+    end: int
+    topic_id: uuid.UUID | None
+    floor: int = 0
+    was_gone: bool = False
+
+    def is_another(self, topic_id: uuid.UUID | None) -> bool:
+        """Whether what lies there now, with this id, is another topic of the same name. Without ids, one that was
+        deleted meanwhile does not come back; with them it may, moved between two disks."""
+        if self.topic_id is None or topic_id is None:
+            return self.was_gone
+        return self.topic_id != topic_id
+
+
+@dataclass(slots=True)
+class CatReader:
+    """on_error: called with damage that is passed over, and with records that went away meanwhile. followed: how far
+    each partition is, after `records`."""
+
+    dirs: LogDirs
+    options: CatOptions
+    columns: tuple[str, ...]
+    on_error: OnError
+    on_progress: OnProgress
+    on_note: OnNote
+    followed: dict[TopicPartition, Followed]
+    left: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        dirs: LogDirs,
+        options: CatOptions,
+        columns: tuple[str, ...],
+        on_error: OnError,
+        on_progress: OnProgress,
+        on_note: OnNote = lambda _: None,
+    ) -> CatReader:
+        """Raises UnknownPartition for a topic or a partition that is not there."""
+        for topic in options.topics:
+            known = dirs.topics.get(topic)
+            if known is None:
+                raise UnknownPartition(
+                    f"topic {topic} is not in {', '.join(dirs.paths)}",
+                    hint=f"there are: {', '.join(list(dirs.topics)[:10])}",
+                )
+            for partition in options.partitions:
+                if partition not in known:
+                    raise UnknownPartition(
+                        f"not in {', '.join(dirs.paths)} ({topic} has {', '.join(map(str, known))})",
+                        topic_partition=f"{topic}-{partition}",
+                    )
+        return cls(dirs, options, columns, on_error, on_progress, on_note, {}, options.count)
+
+    @property
+    def request(self) -> ScanRequest:
+        options = self.options
+        return ScanRequest(
+            columns=self.columns,
+            timestamp_from_ms=options.from_ms,
+            timestamp_until_ms=options.until_ms,
+            read_committed=options.read_committed,
+            drop_malformed=options.past_damage,
+            wanted=options.wanted,
+        )
+
+    @property
+    def wanted_partitions(self) -> list[TopicPartition]:
+        chosen = self.options.partitions
+        return [
+            (topic, partition)
+            for topic in self.options.topics
+            for partition in self.dirs.topics.get(topic, ())
+            if not chosen or partition in chosen
+        ]
+
+    def records(self) -> Iterator[pa.RecordBatch]:
+        """What lies there. Raises CorruptBatch and whatever else reading raises; see scan_partition."""
+        wanted = self.wanted_partitions
+        places = chosen_places(self.dirs.places, self.dirs.copies, wanted, pass_over_damage=self.options.past_damage)
+        done = total = 0
+        for tp in wanted:
+            topic_id = topic_id_of(places[tp]) if self.options.follow else None
+            log = places[tp].open(pass_over_damage=self.options.past_damage)
+            end = last_stable_offset(log) if self.options.read_committed else log.log_end_offset
+            start = self._start(log, end, self.options.bounds.start)
+            asked = self.options.bounds.start
+            if asked.where is Where.OFFSET and asked.value >= end and not self.options.follow:
+                what = "last stable offset" if self.options.read_committed else "log end offset"
+                self.on_note(f"{log.name} has no record at offset {asked.value} or after it: its {what} is {end}")
+            stop = self._stop(log, end)
+            total += max(stop - start, 0)
+            for rows in self._scan(log, start, stop):
+                yield rows
+                self.on_progress(log.name, done, total)
+            done = total
+            self.followed[tp] = Followed(max(end, start), end, topic_id, self.options.bounds.start.floor)
+            if self.left == 0:
+                return
+
+    def _scan(self, log: PartitionLog, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        statistics, reported = ScanStatistics(), 0
+        for rows in scan_partition(log, start, end, self.request, statistics=statistics, on_loss=self.on_error):
+            for error in statistics.dropped[reported:]:
+                self.on_error(error)
+            reported = len(statistics.dropped)
+            if self.left is not None and rows.num_rows >= self.left:
+                rows = rows.slice(0, self.left)
+            if self.left is not None:
+                self.left -= rows.num_rows
+            yield rows
+            if self.left == 0:
+                return
+        for error in statistics.dropped[reported:]:
+            self.on_error(error)
+
+    def _start(self, log: PartitionLog, end: int, start: Start) -> int:
+        first = log.log_start_offset
+        if start.where is Where.TAIL:
+            return tail_start(log, first, end, start.value, self.request) if start.value else end
+        if start.where is Where.TIMESTAMP:
+            found = offset_for_timestamp(log, start.value)
+            return end if found is None else found
+        if start.where is Where.END:
+            return end
+        return max(first, start.value) if start.where is Where.OFFSET else first
+
+    def _stop(self, log: PartitionLog, end: int) -> int:
+        stop_ms = self.options.bounds.stop_ms
+        found = None if stop_ms is None else offset_for_timestamp(log, stop_ms)
+        return end if found is None else min(found, end)
+
+    def follow(
+        self, paths: tuple[str, ...], storage: Mapping[str, str], wait: Callable[[], bool]
+    ) -> Iterator[pa.RecordBatch]:
+        """What is written after `records`, forever. wait: called when there is nothing new; False ends it. New
+        partitions of the topics are read from their beginning. storage: what --option says.
+
+        It looks as a stream does: see live_logs.LiveLogs.
+        """
+        from kafkalog_spark.source.live_logs import LiveLogs
+        from kafkalog_spark.source.options import parse_read_options
+
+        options = {"paths": json.dumps(list(paths)), "subscribe": ",".join(self.options.topics), **storage}
+        options["isolationLevel"] = "read_committed" if self.options.read_committed else "read_uncommitted"
+        options["mode"] = "DROPMALFORMED" if self.options.past_damage else "FAILFAST"
+        logs = LiveLogs(parse_read_options(options, streaming=True, quiet=True))
+        while self.left != 0:
+            seen = False
+            found = logs.look(may_be_gone=self.options.topics)
+            for tp, live in found.items():
+                if self.options.partitions and tp[1] not in self.options.partitions:
+                    continue
+                start, floor = self._goes_on(tp, live)
+                for rows in self._scan(live.log, start, live.readers_end):
+                    seen = True
+                    yield rows
+                    if self.left == 0:
+                        return
+                self.followed[tp] = Followed(max(start, live.readers_end), live.readers_end, live.topic_id, floor)
+            for tp in self.followed.keys() - found.keys():
+                self.followed[tp] = replace(self.followed[tp], was_gone=True)
+            if not seen and not wait():
+                return
+
+    def _goes_on(self, tp: TopicPartition, live: LiveLog) -> tuple[int, int]:
+        """(start, floor) of the next scan; on_error gets what was lost before it."""
+        before = self.followed.get(tp)
+        if before is None:
+            return live.log_start, 0
+        if before.is_another(live.topic_id):
+            what = f"the topic was deleted and created again; it goes on at the new one's offset {live.log_start}"
+            self.on_error(DataLoss(what, topic_partition=live.log.name, offset=before.next_offset))
+            return live.log_start, 0
+        if live.readers_end < before.end:
+            start = max(live.readers_end, before.floor)
+            what = f"the log was truncated to offset {live.readers_end}; it goes on from offset {start}"
+            self.on_error(DataLoss(what, topic_partition=live.log.name, offset=before.end))
+            return start, before.floor
+        return before.next_offset, before.floor
+
+
+_LOOK_EVERY_S = 0.2
+"""Seconds between two looks of --follow: below what a reader notices, and 1 % of a core with 100 partitions."""
+
+_EXAMPLES = (
+    ("kafkalog-cat /data/kafka-logs -t orders", "every value, a line each"),
+    ("kafkalog-cat /data/kafka-logs -t orders -p 0 -o -10 -f json", "the last ten records of a partition, as kcat -J"),
+    ("kafkalog-cat /data/kafka-logs -t orders -f '%t [%p] at %o: key %k: %s\\n'", "a format string as kcat's"),
+    ("kafkalog-cat /data/kafka-logs -t orders --from 2026-01-01T09:00 --to 2026-01-01T10:00", "an hour of them, UTC"),
+    ("kafkalog-cat /data/kafka-logs -t orders --key user-42 -c 1", "the first record with that key"),
+    ("kafkalog-cat /data/kafka-logs -t orders -o end --follow", "what is written from now on"),
+)
+_FORMATS = """format:
+  raw                  values, a line each
+  json                 kcat -J: topic, partition, offset, tstype, ts, broker, headers, key, payload
+  %s %k                value, key
+  %S %K %R             length of value and key (-1: null); length of value as 4 bytes
+  %t %p %o %T %h %%    topic, partition, offset, timestamp in ms, headers, a percent sign
+  \\n \\t \\r \\xNN \\NNN   control characters"""
+
+Text = Callable[[pa.RecordBatch], "pa.Buffer | bytes"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = Parser(
+        prog="kafkalog-cat",
+        description="Print records of Kafka log directories as kcat prints those of a broker. Changes nothing.",
+        epilog=f"{_FORMATS}\n\n" + epilog(_EXAMPLES, "0 all was read, 1 something could not be, 2 wrong usage"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
+    made.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be given again")
+    made.add_argument("-p", "--partition", action="append", type=int, default=[], metavar="N", help="all by default")
+    made.add_argument(
+        "-o", "--offset", action="append", default=[], metavar="OFFSET",
+        help="beginning (default), end, N, -N (the last N records of each partition), s@TIME; and e@TIME to stop at",
+    )  # fmt: skip
+    made.add_argument(
+        "--from", dest="since", metavar="TIME", help="records from then on: 2026-01-01T09:00 (UTC), or ms"
+    )
+    made.add_argument("--to", dest="until", metavar="TIME", help="records before that")
+    made.add_argument("--key", metavar="TEXT", help="records with this key")
+    made.add_argument("--key-hex", metavar="DIGITS", help="the same, in hexadecimal digits")
+    made.add_argument("--key-prefix", metavar="TEXT", help="records whose keys begin with it")
+    made.add_argument("--value-contains", metavar="TEXT", help="records whose values contain it")
+    made.add_argument("--header", metavar="NAME[=VALUE]", help="records with this header")
+    made.add_argument(
+        "-f", "--format", default="raw", metavar="FORMAT", help="raw (default), json, or tokens: see below"
+    )
+    made.add_argument(
+        "-s", "--serialized", action="append", default=[], metavar="PART=FORMAT",
+        help="with -f json: values (value=json, value=avro ...) or keys of a format are printed as JSON; its options: "
+        "--option value.schema=order.avsc (docs/typed.md)",
+    )  # fmt: skip
+    made.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="after a record of raw and json; \\n")
+    made.add_argument("-K", "--key-delimiter", metavar="TEXT", help="of raw: print keys, and this after each")
+    made.add_argument("-Z", "--null", action="store_true", help="print NULL for keys and values that are null")
+    made.add_argument("-c", "--count", type=int, metavar="N", help="stop after so many records")
+    made.add_argument("--follow", action="store_true", help="wait for what is written, until -c or Ctrl-C")
+    made.add_argument(
+        "--isolation-level", choices=("read_uncommitted", "read_committed"), default="read_uncommitted",
+        help="read_committed: without aborted transactions, up to the last stable offset; %(default)s",
+    )  # fmt: skip
+    made.add_argument("--past-damage", action="store_true", help="go on after damage, say on stderr what was left out")
+    add_storage_arguments(made)
+    return made
+
+
+@command("kafkalog-cat")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print, and return the exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        options = _options(arguments)
+        format = _format(arguments)
+        paths = tuple(arguments.paths)
+        of_formats, others = _divided(arguments.option)
+        dirs = LogDirs.open(paths, *storage_and_tier(others))
+        shown = _shown(arguments, of_formats, dirs)
+        columns, text = _text(format, dirs, unescaped(arguments.delimiter), shown)
+        errors = _Errors()
+        with Progress(
+            show=not options.follow and not sys.stdout.isatty(), unit=" offsets", unit_scale=True, desc="reading"
+        ) as progress:
+
+            def tell(name: str, done: int, total: int) -> None:
+                progress.describe(name)
+                progress.update(done, total)
+
+            reader = CatReader.of(dirs, options, columns, errors.take, tell, _say)
+            _print(reader.records(), text, flush=options.follow)
+        if options.follow:
+            _print(reader.follow(paths, named_options(others), _wait), text, flush=True)
+    except (NotALogDirectory, OptionError, UnknownPartition) as error:
+        print(f"kafkalog-cat: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    except KafkalogError as error:
+        sys.stdout.flush()
+        print(f"kafkalog-cat: {with_hint(str(error), '--past-damage goes on after it')}", file=sys.stderr)
+        return FAILED
+    return FAILED if errors.count else OK
+
+
+class _Errors:
+    """Prints and counts what is left out."""
+
+    count = 0
+
+    def take(self, error: KafkalogError) -> None:
+        self.count += 1
+        print(f"kafkalog-cat: left out: {error}", file=sys.stderr)
+
+
+def _say(text: str) -> None:
+    print(f"kafkalog-cat: {text}", file=sys.stderr)
+
+
+def _wait() -> bool:
+    time.sleep(_LOOK_EVERY_S)
+    return True
+
+
+def _options(arguments: argparse.Namespace) -> CatOptions:
+    """Raises OptionError."""
+    if arguments.count is not None and arguments.count < 0:
+        raise OptionError(f"-c takes a number of records, got {arguments.count}")
+    bounds = bounds_of(arguments.offset)
+    if arguments.follow and bounds.stop_ms is not None:
+        raise OptionError("-o e@TIME and --follow are both given: one stops, the other does not")
+    return CatOptions(
+        topics=tuple(dict.fromkeys(arguments.topic)),
+        partitions=tuple(dict.fromkeys(arguments.partition)),
+        bounds=bounds,
+        from_ms=MIN_INT64 if arguments.since is None else moment_ms(arguments.since, "--from"),
+        until_ms=MAX_INT64 if arguments.until is None else moment_ms(arguments.until, "--to"),
+        wanted=wanted_of(
+            arguments.key, arguments.key_hex, arguments.key_prefix, arguments.value_contains, arguments.header
+        ),
+        count=arguments.count,
+        follow=arguments.follow,
+        read_committed=arguments.isolation_level == "read_committed",
+        past_damage=arguments.past_damage,
+    )
+
+
+def _format(arguments: argparse.Namespace) -> RecordFormat | None:
+    """None for JSON. Raises OptionError."""
+    if arguments.format == "json":
+        return None
+    null = b"NULL" if arguments.null else b""
+    if arguments.format != "raw":
+        return RecordFormat.of(arguments.format, null)
+    keys: tuple[bytes | str, ...] = ()
+    if arguments.key_delimiter is not None:
+        keys = ("k", unescaped(arguments.key_delimiter))
+    return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
+
+
+def _shown(arguments: argparse.Namespace, of_formats: Mapping[str, str], dirs: LogDirs) -> dict[str, Shown]:
+    """What makes JSON of parts of a record. Raises OptionError."""
+    if not arguments.serialized and not of_formats:
+        return {}
+    if arguments.format != "json":
+        raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
+    from kafkalog_spark.cli.record_output import shown_parts  # no other command line needs the formats
+
+    return shown_parts(arguments.serialized, of_formats, tuple(dict.fromkeys(arguments.topic)), dirs)
+
+
+def _divided(given: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """What --option says (of formats by name, of all else as it is)."""
+    of_formats, others = {}, []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if equals and name.startswith(("value.", "key.")):
+            of_formats[name] = value
+        else:
+            others.append(text)
+    return of_formats, others
+
+
+def _text(
+    format: RecordFormat | None, dirs: LogDirs, delimiter: bytes, shown: Mapping[str, Shown]
+) -> tuple[tuple[str, ...], Text]:
+    """Columns to read, and what makes text of them."""
+    if format is not None:
+        return format.columns, format.text_of
+    nodes: Iterable[int | None] = (node_id(root.store, root.path) for root in dirs.roots)
+    broker = next((found for found in nodes if found is not None), -1)
+    return record_output.COLUMNS, lambda rows: record_output.json_lines(rows, broker, delimiter, shown)
+
+
+def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:
+    out = sys.stdout.buffer
+    for rows in batches:
+        out.write(text(rows))
+        if flush:
+            out.flush()
+    out.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""kafkalog-check: whether log directories hold what a broker may leave there.
+
+    kafkalog-check /data/kafka-logs                 every batch, index, snapshot and checkpoint; changes nothing
+    kafkalog-check --records /data/kafka-logs       decode every record, too: a CRC only says that nothing changed
+    kafkalog-check --json /data/kafka-logs          a JSON object a line, for programs
+    kafkalog-check --estimate --option subscribe=orders /data/kafka-logs    what a read would look at; reads nothing
+    kafkalog-check --closed /backup/kafka-logs      of a broker that was stopped cleanly: nothing may be left undone
+
+One line a finding on stdout, and a summary; a progress bar on stderr where that is a terminal.
+Exit codes: 0 no errors (notes are none), 1 errors, 2 the command line is wrong or a path is no log directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+from kafkalog_spark.cli.common import (
+    FAILED,
+    OK,
+    WRONG_USAGE,
+    Parser,
+    Progress,
+    add_storage_arguments,
+    command,
+    epilog,
+    storage_and_tier,
+)
+from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.log.check.finding import Finding
+from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
+
+CLEAN, ERRORS = OK, FAILED
+_NOT_WITH_ESTIMATE = ("records", "closed", "quiet")
+
+_EXAMPLES = (
+    ("kafkalog-check /data/kafka-logs", "every batch, index, snapshot and checkpoint"),
+    ("kafkalog-check --records /data/kafka-logs/orders-0", "one partition, every record, too"),
+    ("kafkalog-check --json /data/kafka-logs | jq 'select(.severity == \"error\")'", "errors only, for programs"),
+    ("kafkalog-check --estimate --option subscribe=orders /data/kafka-logs", "what a read would look at"),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = Parser(
+        prog="kafkalog-check",
+        description="Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records "
+        "are looked into with --records only: without it, malformed ones in a batch with a valid CRC are not found.",
+        epilog="A torn tail that a crash left is a note and no error, unless --closed or the directory's\n"
+        "clean-shutdown marker says that there was no crash.\n\n"
+        + epilog(_EXAMPLES, "0 no errors (notes are none), 1 errors, 2 wrong usage"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument(
+        "paths",
+        nargs="+",
+        metavar="DIR",
+        help="a log directory (log.dirs), or one partition's directory; also a URL: s3://bucket/logs",
+    )
+    add_storage_arguments(made)
+    made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
+    made.add_argument(
+        "--records", action="store_true", help="decode all records, too; takes two to three times as long"
+    )
+    made.add_argument(
+        "--estimate",
+        action="store_true",
+        help="check nothing: report segments, bytes and records of the range that a read would look at; --option takes "
+        "every option of a read, too, such as subscribe=orders, startingTimestamp=1700000000000 (docs/options.md)",
+    )
+    made.add_argument("--json", action="store_true", help="a JSON object a line: findings, then the summary")
+    made.add_argument("--quiet", action="store_true", help="no notes, only errors and the summary")
+    return made
+
+
+@command("kafkalog-check")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check, print, and return the exit code."""
+    arguments = parser().parse_args(argv)
+    if arguments.estimate:
+        return _print_estimate(arguments)
+    begun = time.monotonic()
+    with Progress(unit="B", unit_scale=True, desc="checking") as progress:
+
+        def tell(finding: Finding) -> None:
+            if not arguments.quiet or finding.is_error:
+                progress.print(json.dumps(as_json(finding)) if arguments.json else str(finding))
+
+        try:
+            result = check_log_dirs(
+                arguments.paths,
+                *storage_and_tier(arguments.option),
+                closed=arguments.closed,
+                records=arguments.records,
+                on_finding=tell,
+                on_bytes=progress.update,
+            )
+        except KafkalogError as error:
+            print(f"kafkalog-check: {error}", file=sys.stderr)
+            return WRONG_USAGE
+    seconds = time.monotonic() - begun
+    print(json.dumps(summary_json(result, seconds)) if arguments.json else summary(result, seconds))
+    return ERRORS if result.findings.errors else CLEAN
+
+
+def _print_estimate(arguments: argparse.Namespace) -> int:
+    from kafkalog_spark.source.estimate import estimate
+
+    try:
+        for name in _NOT_WITH_ESTIMATE:
+            if getattr(arguments, name):
+                raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
+        found = estimate(arguments.paths, _named(arguments.option))
+        print(json.dumps(found.as_json()) if arguments.json else found)
+    except KafkalogError as error:
+        print(f"kafkalog-check: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    return CLEAN
+
+
+def _named(given: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE by name. Raises OptionError."""
+    options: dict[str, str] = {}
+    for text in given:
+        name, equals, options[name] = text.partition("=")
+        if not equals:
+            raise OptionError(f"--option takes NAME=VALUE, got '{text}'")
+    return options
+
+
+def as_json(finding: Finding) -> dict[str, object]:
+    """A line of --json: docs/checking.md says what its fields mean."""
+    fault = finding.fault
+    return {
+        "type": "finding", "severity": finding.severity.value, "topic_partition": finding.topic_partition,
+        "path": finding.path, "position": fault.position, "offset": fault.offset, "what": fault.what,
+        "expected": fault.expected, "got": fault.got,
+    }  # fmt: skip
+
+
+def summary_json(result: CheckResult, seconds: float) -> dict[str, object]:
+    """The last line of --json."""
+    of = result.partitions.values()
+    return {
+        "type": "summary", "partitions": len(of), "segments": sum(p.segments for p in of),
+        "batches": sum(p.batches for p in of), "bytes": result.bytes, "seconds": round(seconds, 3),
+        "errors": result.findings.errors, "notes": result.findings.notes,
+    }  # fmt: skip
+
+
+def summary(result: CheckResult, seconds: float) -> str:
+    """One line: what was looked at, and how much was found."""
+    of = result.partitions.values()
+    rate = result.bytes / 1e6 / seconds if seconds > 0 else 0.0
+    return (
+        f"{len(of)} partitions, {sum(p.segments for p in of)} segments, {sum(p.batches for p in of)} batches, "
+        f"{result.bytes / 1e6:.1f} MB checked in {seconds:.1f} s ({rate:.0f} MB/s): "
+        f"{result.findings.errors} errors, {result.findings.notes} notes"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

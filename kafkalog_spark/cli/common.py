@@ -1,0 +1,210 @@
+"""How commands end: their codes, their help's last lines, and pipes that are closed by their reader."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import functools
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, Self
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
+from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
+
+OK, FAILED, WRONG_USAGE = 0, 1, 2
+"""FAILED: what the command is for did not come out clean; each says what that means."""
+BROKEN_PIPE = 141
+"""128 + SIGPIPE: what a shell says of a program whose reader went away, `| head`."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What only writing meets, and a command without an error of its own for it writes to stdout alone."""
+INTERRUPTED = 130
+"""128 + SIGINT: of one that was ended by Ctrl-C."""
+
+Arguments = Sequence[str] | None
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's own says nothing when --help or --version cannot be written, and ends with 0."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        out = sys.stderr if file is None else file
+        try:
+            out.write(message)
+            out.flush()
+        except BrokenPipeError:
+            close_stdout()
+            sys.exit(BROKEN_PIPE)
+        except OSError as error:
+            close_stdout()
+            print(f"{self.prog}: stdout cannot be written: {error.strerror}", file=sys.stderr)
+            sys.exit(FAILED)
+
+
+class Main(Protocol):
+    """argv: of the process where it is None. Returns the exit code."""
+
+    def __call__(self, argv: Arguments = None) -> int: ...
+
+
+def command(name: str) -> Callable[[Main], Main]:
+    """A command's main: a reader that goes away, a stdout that is full, or Ctrl-C, ends it without a traceback."""
+
+    def wrap(main: Main) -> Main:
+        @functools.wraps(main)
+        def run(argv: Arguments = None) -> int:
+            try:
+                code = main(argv)
+                sys.stdout.flush()
+                return code
+            except BrokenPipeError:
+                close_stdout()
+                return BROKEN_PIPE
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                close_stdout()
+                print(f"{name}: stdout cannot be written: {error.strerror}", file=sys.stderr)
+                return FAILED
+            except KeyboardInterrupt:
+                print(f"{name}: interrupted", file=sys.stderr)
+                return INTERRUPTED
+
+        return run
+
+    return wrap
+
+
+def close_stdout() -> None:
+    """What is still buffered goes nowhere: the interpreter would complain about it when it ends."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError):  # a stdout that is no file: nothing is buffered in it
+        pass
+
+
+def epilog(examples: Iterable[tuple[str, str]], codes: str) -> str:
+    """The end of --help: examples with their meanings, exit codes."""
+    lines = [f"  {line}\n      {meaning}" for line, meaning in examples]
+    return "examples:\n" + "\n".join(lines) + f"\n\nexit codes: {codes}"
+
+
+# The file that a command writes: never part of what it reads, whole or not there.
+
+_MODE = 0o666
+"""Of a new file, less the umask: as `open` makes one."""
+
+
+def refuse_inside(output: str, sources: Iterable[str]) -> None:
+    """sources: directories that are read; URLs lie nowhere here. Raises OptionError where the file would lie inside
+    one of them, or in its place, whatever links lead there."""
+    real = os.path.realpath(output)
+    for source in sources:
+        inside = os.path.realpath(source)
+        if real == inside or real.startswith(os.path.join(inside, "")):
+            raise OptionError(f"-o {output} lies inside of {source}, where nothing is changed: name a file elsewhere")
+
+
+def write_whole(output: str, text: str) -> None:
+    """Write a text in UTF-8: aside, and renamed when it is whole, so that a file that was there stays until then. A
+    link keeps leading to it, and it keeps its mode; a device or a pipe is written to. Raises OSError."""
+    path = os.path.realpath(output)
+    try:
+        before = os.stat(path).st_mode
+    except FileNotFoundError:
+        before = None
+    if before is not None and not stat.S_ISREG(before):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    aside = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            if before is not None:
+                os.chmod(aside, stat.S_IMODE(before))
+            file.write(text)
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+# How far a command is: a bar on stderr, on a terminal only.
+
+
+class Progress:
+    """A context manager. show: False where the terminal is wanted for something else. settings: tqdm's, unit and
+    desc."""
+
+    def __init__(self, *, show: bool = True, **settings: Any) -> None:
+        self._bar = None
+        if show and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(**settings, leave=False)
+
+    def update(self, done: int, total: int) -> None:
+        """`done` of `total`, which may have grown."""
+        if self._bar is not None:
+            self._bar.total = max(total, done)
+            self._bar.update(done - self._bar.n)
+
+    def describe(self, doing: str) -> None:
+        """What it is at."""
+        if self._bar is not None:
+            self._bar.set_description(doing, refresh=False)
+
+    def print(self, line: str) -> None:
+        """A line on stdout, above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(line, flush=self._bar is not None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+# --option of the commands: how object stores and tiered storage are reached.
+
+
+def add_storage_arguments(parser: argparse.ArgumentParser) -> None:
+    """The option --option."""
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="about an object store, such as fs.s3a.endpoint=http://minio:9000 (docs/object_storage.md), or about "
+        "tiered storage: layout, tiered.key.prefix, tiered.encryption.key.ID=PATH; secrets are better said by the "
+        "environment, the profile or a file",
+    )
+
+
+def named_options(given: Sequence[str]) -> dict[str, str]:
+    """What --option says, by name. Raises OptionError."""
+    options: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not (is_storage_option(name) or is_tier_option(name.lower())):
+            raise OptionError(
+                "--option takes NAME=VALUE, where NAME is layout or begins with fs.s3a., storage., tiered."
+            )
+        options[name] = value
+    return options
+
+
+def storage_and_tier(given: Sequence[str]) -> tuple[StorageOptions, TierOptions]:
+    """What --option says. Raises OptionError."""
+    options = named_options(given)
+    of_storage = {name: value for name, value in options.items() if is_storage_option(name)}
+    return StorageOptions.of(of_storage), TierOptions.of(options)

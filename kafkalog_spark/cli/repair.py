@@ -1,0 +1,74 @@
+"""kafkalog-repair: a log directory that a broker loads, made of what is good in a damaged one.
+
+    kafkalog-repair /data/damaged --to /data/repaired            good batches, byte for byte; says what is lost
+    kafkalog-repair --records /data/damaged --to /data/repaired  decode every record, too
+    kafkalog-repair b1 b2 b3 --to /data/repaired                 copies of one cluster's partitions, put together
+    kafkalog-repair --json /data/damaged --to /data/repaired     the report as JSON
+
+Exit codes: 0 nothing was lost, 1 something was, and the report says what, 2 the command line is wrong, a path is no log
+directory, or the destination cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+
+from kafkalog_spark.cli.common import FAILED, OK, WRONG_USAGE, Parser, Progress, command, epilog
+from kafkalog_spark.errors import KafkalogError, escaped
+from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
+
+WHOLE, LOSSES = OK, FAILED
+
+_EXAMPLES = (
+    ("kafkalog-repair /data/damaged --to /data/repaired", "good batches, byte for byte; says what is lost"),
+    ("kafkalog-repair --json /data/damaged --to /data/repaired > lost.json", "the report for programs"),
+    ("kafkalog-check /data/repaired", "what came out of it"),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = Parser(
+        prog="kafkalog-repair",
+        description="Write what is good in Kafka log directories to a new one: good batches byte for byte, indexes, "
+        "transaction indexes, leader epochs and checkpoints made anew. The source is never changed; stop its broker "
+        "first, or repair a snapshot.",
+        epilog=epilog(_EXAMPLES, "0 nothing was lost, 1 something was, and the report says what, 2 wrong usage"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument(
+        "paths", nargs="+", metavar="SRC", help="a log directory (log.dirs), or one partition's directory"
+    )
+    made.add_argument("--to", required=True, metavar="DST", help="a new or empty directory, outside of all sources")
+    made.add_argument("--records", action="store_true", help="decode all records; batches that cannot be are lost")
+    made.add_argument("--json", action="store_true", help="print the report as JSON")
+    return made
+
+
+@command("kafkalog-repair")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Repair, print, and return the exit code."""
+    arguments = parser().parse_args(argv)
+    with Progress(unit=" partitions", desc="repairing") as progress:
+        try:
+            done = itertools.count(1)
+            report = repair_log_dirs(
+                arguments.paths, arguments.to, records=arguments.records,
+                on_partition=lambda _, total: progress.update(next(done), total),
+            )  # fmt: skip
+        except (KafkalogError, OSError) as error:
+            print(f"kafkalog-repair: {error}", file=sys.stderr)
+            return WRONG_USAGE
+    if arguments.json:
+        print(json.dumps(report.as_json(), indent=1))
+    else:
+        print("\n".join(map(escaped, report.lines())))
+    return WHOLE if report.is_whole else LOSSES
+
+
+if __name__ == "__main__":
+    sys.exit(main())

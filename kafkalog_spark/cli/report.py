@@ -1,0 +1,110 @@
+"""kafkalog-report: one HTML file about log directories, to look at.
+
+    kafkalog-report /data/kafka-logs -o report.html                      topics, rates, segments, lag, findings
+    kafkalog-report /data/kafka-logs -o report.html --top-keys orders    and the most frequent keys of a topic
+    kafkalog-report /data/kafka-logs -o - --no-check > report.html       without the check, which reads all once more
+
+Exit codes: 0 the report is written, 1 the output cannot be written, 2 the command line is wrong, a path is no log
+directory, the output lies inside one, or the extra [report] is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from kafkalog_spark.cli.common import (
+    FAILED,
+    OK,
+    WRONG_USAGE,
+    Parser,
+    Progress,
+    add_storage_arguments,
+    command,
+    epilog,
+    refuse_inside,
+    storage_and_tier,
+    write_whole,
+)
+from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.log.log_dir import LogDirs
+
+_EXAMPLES = (
+    ("kafkalog-report /data/kafka-logs -o report.html", "everything but keys"),
+    ("kafkalog-report /data/kafka-logs -o report.html --top-keys orders", "the most frequent keys of orders, too"),
+    ("kafkalog-report /data/disk1 /data/disk2 -o - > report.html", "two directories, to stdout"),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = Parser(
+        prog="kafkalog-report",
+        description="Write one HTML file about Kafka log directories: topics by size and rate, segments, compression, "
+        "gaps and retention, producers, open transactions, consumer lag, findings. Changes nothing else.",
+        epilog=epilog(_EXAMPLES, "0 the report is written, 1 it cannot be, 2 wrong usage"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument(
+        "paths", nargs="+", metavar="DIR", help="a log directory (log.dirs), one partition's directory, or a URL"
+    )
+    made.add_argument("-o", "--output", default="report.html", metavar="FILE", help="- for stdout; %(default)s")
+    made.add_argument("--title", default="Kafka log report", help="%(default)s")
+    made.add_argument(
+        "--top-keys", action="append", default=[], metavar="TOPIC", help="count keys, which reads the topic's records"
+    )
+    made.add_argument("--no-check", action="store_true", help="without findings: takes half the time")
+    add_storage_arguments(made)
+    return made
+
+
+@command("kafkalog-report")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read, write the file, and return the exit code."""
+    arguments = parser().parse_args(argv)
+    made_at = time.time_ns() // 1_000_000
+    try:
+        import vl_convert  # noqa: F401 - now, not after all has been read
+
+        from kafkalog_spark.report.page import page
+    except ImportError as missing:
+        print(
+            f"kafkalog-report: {missing.name} is not installed; it comes with the extra: kafkalog[report]",
+            file=sys.stderr,
+        )
+        return WRONG_USAGE
+    from kafkalog_spark.report.collect import ReportRequest, collect
+
+    request = ReportRequest(tuple(dict.fromkeys(arguments.top_keys)), not arguments.no_check)
+    with Progress(unit="B", unit_scale=True, desc="reading") as progress:
+
+        def tell(doing: str, done: int, total: int) -> None:
+            progress.describe(doing)
+            progress.update(done, total)
+
+        try:
+            dirs = LogDirs.open(arguments.paths, *storage_and_tier(arguments.option))
+            if arguments.output != "-":
+                refuse_inside(arguments.output, (root.path for root in dirs.roots if not root.store.remote))
+            facts = collect(dirs, request, made_at, tell)
+        except (KafkalogError, OptionError) as error:
+            print(f"kafkalog-report: {error}", file=sys.stderr)
+            return WRONG_USAGE
+    text = page(facts, arguments.title)
+    if arguments.output == "-":
+        sys.stdout.write(text)
+        return OK
+    try:
+        write_whole(arguments.output, text)
+    except OSError as error:
+        print(f"kafkalog-report: {arguments.output} cannot be written: {error.strerror}", file=sys.stderr)
+        return FAILED
+    print(f"{os.path.abspath(arguments.output)}: {len(text) / 1e6:.1f} MB, open it in a browser", file=sys.stderr)
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""kafkalog-schema: columns for the JSON values of a topic, made from its last records.
+
+    kafkalog-schema /data/kafka-logs -t orders                  id bigint, user string ...: for .schema(...) in Spark
+    kafkalog-schema /data/kafka-logs -t orders -f avro          the same as an Avro schema
+
+Exit codes: 0 the schema is printed, 1 the values are not JSON objects, 2 the command line is wrong, or a path is no log
+directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from kafkalog_spark.cli.common import FAILED, OK, WRONG_USAGE, add_storage_arguments, command, epilog, storage_and_tier
+from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.typed.ddl import ddl_of_schema
+from kafkalog_spark.typed.json.infer import avro_of_schema, json_schema
+
+_EXAMPLES = (
+    ("kafkalog-schema /data/kafka-logs -t orders", "as Spark's DDL"),
+    ("kafkalog-schema /data/kafka-logs -t orders -n 10000 -f avro", "as Avro, from 10,000 records of each partition"),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="kafkalog-schema",
+        description="Print a schema for the JSON values of a topic, made from the last records of each partition, by "
+        "the rules of Spark's own inference. Changes nothing.",
+        epilog=epilog(_EXAMPLES, "0 the schema is printed, 1 the values are no JSON objects, 2 wrong usage"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
+    made.add_argument("-t", "--topic", required=True, metavar="TOPIC")
+    made.add_argument("--key", action="store_true", help="of keys instead of values")
+    made.add_argument("-n", "--records", type=int, default=1000, metavar="N", help="of each partition; %(default)s")
+    made.add_argument("-f", "--format", choices=("ddl", "avro"), default="ddl", help="%(default)s")
+    add_storage_arguments(made)
+    return made
+
+
+@command("kafkalog-schema")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print, and return the exit code."""
+    arguments = parser().parse_args(argv)
+    column = "key" if arguments.key else "value"
+    try:
+        if arguments.records < 1:
+            raise OptionError(f"-n takes a number of records, got {arguments.records}")
+        dirs = LogDirs.open(tuple(arguments.paths), *storage_and_tier(arguments.option))
+        sample = _values(dirs, arguments.topic, column, arguments.records)
+        first = next(sample, None)
+    except KafkalogError as error:
+        print(f"kafkalog-schema: {error}", file=sys.stderr)
+        return WRONG_USAGE
+    try:
+        schema, count, others = json_schema(_chained(first, sample))
+        name = re.sub(r"\W", "_", arguments.topic, flags=re.ASCII)
+        if arguments.format == "avro":
+            text = json.dumps(avro_of_schema(schema, name if not name[:1].isdigit() else f"_{name}"), indent=2)
+        else:
+            text = ddl_of_schema(schema)
+    except KafkalogError as error:
+        print(f"kafkalog-schema: {error}", file=sys.stderr)
+        return FAILED
+    print(text)
+    if others:
+        print(f"kafkalog-schema: {others} of {count} {column}s are no JSON objects", file=sys.stderr)
+    return OK
+
+
+def _values(dirs: LogDirs, topic: str, column: str, records: int) -> Iterator[bytes | None]:
+    for batch in dirs.scan(topic, tail=records, columns=(column,)):
+        yield from batch.column(0).to_pylist()
+
+
+def _chained(first: bytes | None, others: Iterator[bytes | None]) -> Iterator[bytes | None]:
+    yield first
+    yield from others
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""One batch header as a value, in plain Python: what planning needs, without loading the kernels.
+
+The hot path sweeps whole buffers with kernels.sweep instead; both read the layout of layout.py.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.layout import ControlType, TimestampType
+from kafkalog_spark.format.records import crc32c, read_varint, read_varlong
+
+_PREFIX = struct.Struct(">qi4xb")  # offset, length, magic
+_V0 = struct.Struct(">qiIbb")
+_V1 = struct.Struct(">qiIbbq")
+
+HEADER_SIZES = (*layout.LEGACY_MIN_SIZE, layout.RECORDS_AT)
+"""Smallest size in bytes of a batch, by magic."""
+
+PREFIX_SIZE = layout.MAGIC_AT + 1
+"""Bytes that tell format and size of a batch."""
+
+
+Read = Callable[[int, int], bytes]
+"""(position, size) to the bytes there, fewer at the end of the file."""
+
+BELIEVED = 16 << 20
+"""Bytes of a batch up to which memory is taken for it before its CRC is known: a larger length may be damage."""
+
+_CRC_READ = 1 << 20
+"""Bytes read at once for a CRC in pieces."""
+
+
+class BatchHeader(NamedTuple):
+    """A record batch (v2), or a message or wrapper (v0, v1). Offsets are Kafka's, timestamps ms, sizes bytes.
+
+    Of a wrapper base_offset is not known: it is the same as last_offset, and record_count is -1.
+    """
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    magic: int
+    attributes: int
+    crc: int
+    leader_epoch: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def end(self) -> int:
+        """Position of the next batch."""
+        return self.position + self.size
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 without sequences; 0 follows 2^31-1, within a batch too."""
+        if self.base_sequence < 0:
+            return layout.NO_SEQUENCE
+        return (self.base_sequence + self.last_offset - self.base_offset) & layout.MAX_INT32
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & layout.ATTRIBUTE_CODEC
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
+        return TimestampType(bool(self.attributes & layout.ATTRIBUTE_LOG_APPEND_TIME))
+
+    @property
+    def is_control(self) -> bool:
+        return self.magic == 2 and bool(self.attributes & layout.ATTRIBUTE_CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.magic == 2 and bool(self.attributes & layout.ATTRIBUTE_TRANSACTIONAL)
+
+
+def parse_prefix(data: bytes | memoryview, at: int, position: int) -> tuple[int, int]:
+    """(size in bytes, magic) of the batch at data[at:], which is at `position` of the file.
+
+    Needs PREFIX_SIZE bytes. Raises CorruptBatch for a length no batch can have, UnsupportedFormat for an unknown magic.
+    """
+    offset, length, magic = _PREFIX.unpack_from(data, at)
+    if not any(data[at : at + PREFIX_SIZE]):
+        raise CorruptBatch("zeros where a batch should begin", position=position)
+    if not 0 <= magic <= 2:
+        raise UnsupportedFormat(f"magic {magic} where a batch should begin (0, 1 or 2 expected)", position=position)
+    size = length + layout.LOG_OVERHEAD
+    if size < HEADER_SIZES[magic]:
+        raise CorruptBatch(
+            f"batch length {length}, a batch of magic {magic} has at least {HEADER_SIZES[magic] - layout.LOG_OVERHEAD}",
+            position=position,
+            offset=offset,
+        )
+    return size, magic
+
+
+def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeader:
+    """The header at data[at:], which is at `position` of the file; needs HEADER_SIZES[magic] bytes. Raises as
+    parse_prefix."""
+    size, magic = parse_prefix(data, at, position)
+    if magic == 2:
+        (
+            base, _, epoch, _, crc, attributes, delta, base_timestamp, max_timestamp, producer, producer_epoch,
+            sequence,
+            count,
+        ) = layout.BATCH_HEADER.unpack_from(data, at)  # fmt: skip
+        return BatchHeader(
+            position, size, base, base + delta, magic, attributes, crc, epoch, base_timestamp, max_timestamp, producer,
+            producer_epoch, sequence, count,
+        )  # fmt: skip
+    timestamp = layout.NO_TIMESTAMP
+    if magic == 1:
+        offset, _, crc, _, attributes, timestamp = _V1.unpack_from(data, at)
+    else:
+        offset, _, crc, _, attributes = _V0.unpack_from(data, at)
+    count = -1 if attributes & layout.ATTRIBUTE_CODEC else 1
+    return BatchHeader(
+        position, size, offset, offset, magic, attributes, crc, layout.NO_LEADER_EPOCH, timestamp, timestamp,
+        layout.NO_PRODUCER_ID, layout.NO_PRODUCER_EPOCH, layout.NO_SEQUENCE, count,
+    )  # fmt: skip
+
+
+def whole_batch(data: bytes | memoryview, at: int, left: int, position: int) -> tuple[int, int]:
+    """(size, magic) of the batch at data[at:]; CorruptBatch when it does not end within the `left` bytes there are."""
+    if left <= layout.MAGIC_AT:
+        raise CorruptBatch(f"the file ends {left} bytes into a batch header", position=position)
+    size, magic = parse_prefix(data, at, position)
+    if size > left:
+        raise CorruptBatch(f"a batch of {size} bytes begins here, the file ends after {left}", position=position)
+    return size, magic
+
+
+def announced_batch(read: Read, position: int, end: int, believed: int) -> BatchHeader:
+    """The header of the batch at `position`, which is whole before byte `end`.
+
+    Of one of more than `believed` bytes the CRC is checked, piece by piece: a length that lies must not cost its size
+    in memory. Raises CorruptBatch, UnsupportedFormat.
+    """
+    head = read(position, layout.RECORDS_AT)
+    left = end - position if len(head) == layout.RECORDS_AT else min(len(head), end - position)
+    size, _ = whole_batch(head, 0, left, position)
+    header = parse_header(head, 0, position)
+    if size > believed:
+        compare_crc(header, crc_in_pieces(read, header))
+    return header
+
+
+def crc_in_pieces(read: Read, header: BatchHeader) -> int:
+    """The CRC of a batch that may be larger than one wants to hold; of what is there, when the file was cut since."""
+    crc, at = 0, header.position + crc_begins(header.magic)
+    while at < header.end and (piece := read(at, min(_CRC_READ, header.end - at))):
+        crc, at = continued_crc(crc, piece, header.magic), at + len(piece)
+    return crc
+
+
+def wrapper_value_at(batch: bytes | memoryview, magic: int) -> int:
+    """Where the compressed message set of a whole wrapper (v0, v1) begins; it ends with it. Raises CorruptBatch."""
+    key_at = layout.LEGACY_KEY_AT[magic]
+    key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
+    value_at = key_at + 8 + max(key_size, 0)
+    value_size = int.from_bytes(batch[value_at - 4 : value_at], "big", signed=True)
+    if value_size < 0 or value_at + value_size != len(batch):
+        raise CorruptBatch(f"a wrapper with key size {key_size} and value size {value_size}")
+    return value_at
+
+
+def computed_crc(batch: bytes | memoryview, magic: int) -> int:
+    """CRC of a whole batch as its format wants it: CRC-32C (v2) or CRC-32 (v0, v1)."""
+    return continued_crc(0, memoryview(batch)[crc_begins(magic) :], magic)
+
+
+def crc_begins(magic: int) -> int:
+    """The first byte of a batch that its CRC covers; the last one is the batch's last."""
+    return layout.ATTRIBUTES_AT if magic == 2 else layout.MAGIC_AT
+
+
+def continued_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
+    """The CRC with `data` after the bytes that gave `crc`; 0 to begin with."""
+    return crc32c(data, crc) if magic == 2 else zlib.crc32(data, crc)
+
+
+def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
+    """Raise CorruptBatch when the CRC of `batch`, the header's whole batch, is not what the header says."""
+    compare_crc(header, computed_crc(batch, header.magic))
+
+
+def compare_crc(header: BatchHeader, found: int) -> None:
+    """Raise CorruptBatch when `found`, the CRC of a batch's bytes, is not what its header says."""
+    if found != header.crc:
+        raise CorruptBatch(
+            crc_text(header.magic, header.crc, found), position=header.position, offset=header.base_offset
+        )
+
+
+def crc_text(magic: int, expected: int, found: int) -> str:
+    """What to say of a CRC that does not match."""
+    name = "CRC-32C" if magic == 2 else "CRC-32"
+    return f"{name} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
+
+
+# The record of a control batch: key i16 version, i16 type (ControlRecordType); of a marker that ends a transaction
+# the value is i16 version, i32 coordinator epoch (EndTransactionMarker). Later versions may have more after these.
+#
+# A control batch holds one record and is not compressed.
+
+KEY = struct.Struct(">hh")
+VALUE = struct.Struct(">hi")
+VERSION = 0  # of both, as it is written
+TRANSACTION_ENDS = frozenset({ControlType.ABORT, ControlType.COMMIT})
+
+
+def control_type(batch: bytes | memoryview) -> int:
+    """The type (layout.ControlType). Raises CorruptBatch when the key is too short; nothing after it is looked at."""
+    return _key(batch)[0]
+
+
+def transaction_end(batch: bytes | memoryview) -> tuple[ControlType, int] | None:
+    """(COMMIT or ABORT, coordinator epoch) of a marker; None when it ends no transaction (leader change and the like).
+
+    Raises CorruptBatch when key or value is too short.
+    """
+    kind, at = _key(batch)
+    if kind not in TRANSACTION_ENDS:
+        return None
+    value, _ = _field(batch, at)
+    if len(value) < VALUE.size:
+        raise CorruptBatch(f"a control record's value has {len(value)} bytes, at least {VALUE.size} are needed")
+    return ControlType(kind), int(VALUE.unpack_from(value)[1])
+
+
+def _key(batch: bytes | memoryview) -> tuple[int, int]:
+    """(Type, position after the key)."""
+    try:
+        at = read_varint(batch, layout.RECORDS_AT, len(batch))[1] + 1  # length, attributes
+        at = read_varlong(batch, at, len(batch))[1]  # timestamp delta
+        at = read_varint(batch, at, len(batch))[1]  # offset delta
+    except IndexError:
+        raise CorruptBatch("a control record's key is missing") from None
+    key, at = _field(batch, at)
+    if len(key) < KEY.size:
+        raise CorruptBatch(f"a control record's key has {len(key)} bytes, at least {KEY.size} are needed")
+    return int(KEY.unpack_from(key)[1]), at
+
+
+def _field(batch: bytes | memoryview, at: int) -> tuple[bytes | memoryview, int]:
+    """(Bytes of the sized field at batch[at:], as far as they are there; position after it)."""
+    try:
+        size, at = read_varint(batch, at, len(batch))
+    except IndexError:
+        return b"", at
+    end = at + max(size, 0)
+    return batch[at:end], end

@@ -1,0 +1,172 @@
+"""Checkpoint files: a version line, a line with the number of entries, then one line an entry (CheckpointFile).
+
+In a log directory, lines `topic partition offset`:
+
+    recovery-point-offset-checkpoint   up to where a log was flushed: recovery scans from there
+    replication-offset-checkpoint      high watermarks
+    log-start-offset-checkpoint        log start offsets, only of logs that start above their first segment's base
+    cleaner-offset-checkpoint          up to where compaction has come
+
+In a partition directory, lines `epoch startOffset`, by epoch:
+
+    leader-epoch-checkpoint            the first offset of each leader epoch
+
+They are checkpoints of a running broker's memory, written now and then: after a crash they may be old.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.format.atomic_file import read_state, replace_file
+from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
+from kafkalog_spark.format.names import valid_topic_name
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+MOST_LEADER_EPOCH_BYTES = 4 << 20
+"""Of a leader-epoch-checkpoint: with an election each hour for ten years it has 2 MB."""
+
+VERSION = 0
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+
+TopicPartition = tuple[str, int]
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch, and the offset of the first record written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
+    """{(topic, partition): offset}, in the order of the lines; empty data is an empty checkpoint.
+
+    Raises CorruptFile with the line's number, UnsupportedFormat for a version other than 0.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    for line in _entries(data):
+        if len(line.words) != 3 or not valid_topic_name(line.words[0]):
+            raise line.malformed("topic partition offset")
+        partition = line.integer(1, MAX_INT32, "topic partition offset")
+        if partition < 0:
+            raise line.malformed("topic partition offset")
+        offsets[line.words[0], partition] = line.integer(2, MAX_INT64, "topic partition offset")
+    return offsets
+
+
+def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The file's bytes, with the lines in the order of `offsets`."""
+    return _format(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+
+
+def parse_leader_epochs(data: bytes) -> list[EpochEntry]:
+    """(epoch, start offset) in the order of the lines; empty data is an empty list.
+
+    Kafka writes them with both rising and does not check that on reading, nor does this. Raises CorruptFile with the
+    line's number, UnsupportedFormat for a version other than 0.
+    """
+    form = "epoch startOffset"
+    epochs = []
+    for line in _entries(data):
+        if len(line.words) != 2:
+            raise line.malformed(form)
+        epochs.append(EpochEntry(line.integer(0, MAX_INT32, form), line.integer(1, MAX_INT64, form)))
+    return epochs
+
+
+def format_leader_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """The file's bytes, with the lines in the order given."""
+    return _format(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
+
+
+def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
+    """As `parse_offset_checkpoint`; a missing file is an empty checkpoint. Raises OSError for any other trouble."""
+    return read_state(path, parse_offset_checkpoint) or {}
+
+
+def write_offset_checkpoint(
+    path: str | os.PathLike[str], offsets: Mapping[TopicPartition, int], *, sync: bool = True
+) -> None:
+    """Replace the file at once; with `sync` it is on disk on return."""
+    replace_file(path, format_offset_checkpoint(offsets), sync=sync)
+
+
+def read_leader_epochs(path: str | os.PathLike[str]) -> list[EpochEntry]:
+    """As `parse_leader_epochs`; a missing file is an empty list. Raises OSError for any other trouble."""
+    return read_state(path, parse_leader_epochs, MOST_LEADER_EPOCH_BYTES) or []
+
+
+def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
+    """Replace the file at once; with `sync` it is on disk on return."""
+    replace_file(path, format_leader_epochs(epochs), sync=sync)
+
+
+class _Line(NamedTuple):
+    """One line: its number (from 1), the byte where it begins, and its words."""
+
+    number: int
+    position: int
+    words: list[str]
+
+    def malformed(self, form: str) -> CorruptFile:
+        given = " ".join(self.words)
+        shown = repr(given if len(given) <= 60 else given[:60] + "...")
+        return CorruptFile(f"line {self.number} is {shown}, expected {form!r}", position=self.position)
+
+    def integer(self, word: int, largest: int, form: str) -> int:
+        """The word as an integer of -largest-1 to largest, or CorruptFile."""
+        text = self.words[word]
+        value = int(text) if _INTEGER.fullmatch(text) else None
+        if value is None or not -largest - 1 <= value <= largest:
+            raise self.malformed(form)
+        return value
+
+
+def _lines(data: bytes) -> Iterator[_Line]:
+    # As Java's readLine: a line ends at \n, \r\n or the end of the file. Every byte is a character here, so that no
+    # byte fails to decode; a byte that does not belong makes its line malformed.
+    position = 0
+    for number, line in enumerate(io.BytesIO(data), start=1):
+        yield _Line(number, position, [word.decode("latin-1") for word in line.split()])
+        position += len(line)
+
+
+def _entries(data: bytes) -> Iterator[_Line]:
+    """The lines after the version and the count; CorruptFile at the end when there are not as many as the count."""
+    lines = _lines(data)
+    head: list[int] = []
+    for form in ("version", "number of entries"):
+        line = next(lines, None)
+        if line is None:
+            return  # Kafka reads a file that ends before its count as empty
+        if len(line.words) != 1:
+            raise line.malformed(form)
+        head.append(line.integer(0, MAX_INT32, form))
+        if head[0] != VERSION:
+            raise UnsupportedFormat(f"line 1: version {head[0]} of a checkpoint file, only {VERSION} is known")
+    expected, found, last = head[1], 0, 2
+    for line in lines:
+        yield line
+        found, last = found + 1, line.number
+    if found != expected:
+        raise CorruptFile(
+            f"line 2 announces {expected} entries, but {found} follow, up to line {last}",
+            hint="the file was cut short or edited",
+        )
+
+
+def _format(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "".join(f"{line}\n" for line in (VERSION, len(entries), *entries)).encode("ascii")

@@ -1,0 +1,184 @@
+"""meta.properties: which node and cluster a log directory belongs to (MetaProperties), in Java's properties format.
+
+    version=1    cluster.id, node.id, directory.id (KIP-858, Kafka >= 3.7)     KRaft
+    version=0    cluster.id, broker.id                                         with ZooKeeper
+
+Format: java.util.Properties, `load` and `store`. Lines `key=value`, `key:value` or `key value`; comment lines begin
+with # or !; a backslash at the end continues a line; escapes \\t \\n \\r \\f \\uXXXX, and a backslash before any other
+character is that character. `store` escapes = : # ! and so writes `\\:` for a colon.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
+from kafkalog_spark.format.atomic_file import read_state, replace_file
+
+META_PROPERTIES_FILE = "meta.properties"
+MOST_BYTES = 1 << 20
+"""Of meta.properties: a broker writes five lines and its own keys."""
+VERSION_ZOOKEEPER = 0
+VERSION_KRAFT = 1
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITTEN_ESCAPES = {value: f"\\{key}" for key, value in _ESCAPES.items()} | {char: f"\\{char}" for char in "\\=:#!"}
+_WHITE = " \t\f"
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_KNOWN = ("version", "cluster.id", "node.id", "broker.id", "directory.id")
+_INTEGER = re.compile(r"-?[0-9]{1,10}")
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """What the file says. `node_id` is `broker.id` in version 0. `other`: keys that are not known here."""
+
+    version: int
+    cluster_id: str | None = None
+    node_id: int | None = None
+    directory_id: str | None = None
+    other: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Java's Properties.load: key to value, in the order of the lines, of a key written twice the last value.
+
+    Bytes are ISO-8859-1 characters. Raises CorruptFile with the line's number for a \\u escape without four digits,
+    the one thing that Java rejects.
+    """
+    properties: dict[str, str] = {}
+    lines = re.split(r"\r\n|\n|\r", data.decode("latin-1"))
+    at = 0
+    while at < len(lines):
+        number = at + 1
+        line = lines[at].lstrip(_WHITE)
+        at += 1
+        # A backslash alone on its line continues nothing: the next line may be a comment, as in Java. (As the very last
+        # thing in a file Java takes it for an empty key with an empty value; here it is nothing.)
+        if line in ("", "\\") or line[0] in "#!":
+            continue
+        while _continues(line) and at < len(lines):
+            line = line[:-1] + lines[at].lstrip(_WHITE)
+            at += 1
+        if _continues(line):  # a backslash that nothing follows: Java drops it
+            line = line[:-1]
+        key, value = _split(line)
+        properties[_unescape(key, number)] = _unescape(value, number)
+    return properties
+
+
+def format_properties(properties: Mapping[str, str], date: datetime.datetime) -> bytes:
+    """Java's Properties.store with an empty comment: `#`, the date as a comment, then the keys in the order given."""
+    lines = ["#", f"#{_java_date(date)}"]
+    lines += [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}" for key, value in properties.items()]
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def parse_meta_properties(data: bytes) -> MetaProperties:
+    """Parse the file's bytes. Raises CorruptFile for a missing or unreadable key, UnsupportedFormat for a version
+    other than 0 and 1."""
+    properties = parse_properties(data)
+    version = _integer(properties, "version")
+    if version is None:
+        raise CorruptFile("no key 'version'", hint="a broker writes version=0 or version=1 into meta.properties")
+    if version not in (VERSION_ZOOKEEPER, VERSION_KRAFT):
+        raise UnsupportedFormat(f"version {version} of meta.properties, only 0 and 1 are known")
+    if version == VERSION_KRAFT:
+        for key in ("cluster.id", "node.id"):
+            if key not in properties:
+                raise CorruptFile(f"no key {key!r}, which version 1 of meta.properties has")
+    return MetaProperties(
+        version,
+        properties.get("cluster.id"),
+        _integer(properties, "broker.id" if version == VERSION_ZOOKEEPER else "node.id"),
+        properties.get("directory.id"),
+        {key: value for key, value in properties.items() if key not in _KNOWN},
+    )
+
+
+def format_meta_properties(meta: MetaProperties, date: datetime.datetime) -> bytes:
+    """The file's bytes, with the keys in the order in which brokers write them."""
+    node_key = "broker.id" if meta.version == VERSION_ZOOKEEPER else "node.id"
+    known = {
+        node_key: None if meta.node_id is None else str(meta.node_id),
+        "directory.id": meta.directory_id,
+        "version": str(meta.version),
+        "cluster.id": meta.cluster_id,
+    }
+    properties = {key: value for key, value in known.items() if value is not None}
+    return format_properties(properties | dict(meta.other), date)
+
+
+def read_meta_properties(path: str | os.PathLike[str]) -> MetaProperties | None:
+    """As `parse_meta_properties`; None when there is no such file."""
+    return read_state(path, parse_meta_properties, MOST_BYTES)
+
+
+def write_meta_properties(path: str | os.PathLike[str], meta: MetaProperties, date: datetime.datetime) -> None:
+    """Replace the file at once; it is on disk on return. `date`: what the comment in the file is to say."""
+    replace_file(path, format_meta_properties(meta, date))
+
+
+def _integer(properties: Mapping[str, str], key: str) -> int | None:
+    text = properties.get(key)
+    if text is None:
+        return None
+    if not _INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
+        raise CorruptFile(f"the value of {key!r} is {text[:60]!r}, expected a 32-bit integer")
+    return int(text)
+
+
+def _continues(line: str) -> bool:
+    """An odd number of backslashes at the end: the last one escapes the line's end."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value, still escaped: the key ends at the first unescaped = : or white space."""
+    at = 0
+    while at < len(line) and line[at] not in "=:" + _WHITE:
+        at += 2 if line[at] == "\\" else 1
+    key, rest = line[:at], line[at:].lstrip(_WHITE)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_WHITE)
+    return key, rest
+
+
+def _unescape(text: str, line_number: int) -> str:
+    def character(match: re.Match[str]) -> str:
+        digits, other = match.groups()
+        if digits is not None:
+            return chr(int(digits, 16))
+        if other == "u":
+            raise CorruptFile(f"line {line_number}: \\u is not followed by four hexadecimal digits")
+        return _ESCAPES.get(other, other)
+
+    text = re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
+    # Java strings are UTF-16: two escapes may be one character. A lone surrogate stays what it is.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _escape(text: str, *, is_key: bool) -> str:
+    escaped = []
+    for at, char in enumerate(text):
+        if char in _WRITTEN_ESCAPES:
+            escaped.append(_WRITTEN_ESCAPES[char])
+        elif char == " " and (is_key or at == 0):
+            escaped.append("\\ ")
+        elif " " <= char <= "~":
+            escaped.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass").hex().upper()
+            escaped.extend(f"\\u{units[unit : unit + 4]}" for unit in range(0, len(units), 4))
+    return "".join(escaped)
+
+
+def _java_date(date: datetime.datetime) -> str:
+    """java.util.Date.toString, e.g. `Sat Nov 21 09:13:19 UTC 2026`; always in UTC and in English."""
+    date = date.astimezone(datetime.UTC)
+    return f"{_DAYS[date.weekday()]} {_MONTHS[date.month - 1]} {date:%d %H:%M:%S} UTC {date.year}"

@@ -1,0 +1,108 @@
+"""Producer snapshots (.snapshot): what a log knows of its producers, up to the offset in the file's name.
+
+ProducerStateManager, version 1, big-endian:
+
+    byte 0  version i16 = 1
+         2  crc     u32      CRC-32C of everything from byte 6 on
+         6  count   i32
+        10  entries, 46 bytes each: producerId i64, producerEpoch i16, lastSequence i32, lastOffset i64,
+            offsetDelta i32, timestamp i64 (ms), coordinatorEpoch i32, currentTxnFirstOffset i64
+
+Of each producer only its last batch survives in a snapshot: sequences and offsets of that batch.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kafkalog_spark.errors import CorruptSnapshot, UnsupportedFormat
+from kafkalog_spark.format.atomic_file import parsed, read_whole, replace_file
+from kafkalog_spark.format.layout import NO_SEQUENCE
+from kafkalog_spark.format.records import crc32c
+
+VERSION = 1
+NO_TRANSACTION = -1
+
+MOST_BYTES = 128 << 20
+"""Of a snapshot: almost three million producers of one partition, whose ids expire after a day."""
+_HEAD = struct.Struct(">hIi")
+_CRC_FROM = 6
+_ENTRY = struct.Struct(">qhiqiqiq")
+_HINT = "Kafka drops such a snapshot and takes an older one"
+
+
+class ProducerEntry(NamedTuple):
+    """One producer.
+
+    last_sequence, last_offset: of its last batch, -1 when only markers are left of it; offset_delta: last minus first
+    offset of that batch; timestamp: ms, the batch's largest or the marker's; coordinator_epoch: -1 without
+    transactions; transaction_first_offset: first offset of its open transaction, -1 when none is open.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Of its last batch; sequences go on with 0 after 2^31-1, within a batch too (DefaultRecordBatch)."""
+        if self.last_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + 2**31
+
+    @property
+    def first_offset(self) -> int:
+        """Of its last batch."""
+        return self.last_offset - self.offset_delta
+
+    @property
+    def has_open_transaction(self) -> bool:
+        return self.transaction_first_offset != NO_TRANSACTION
+
+
+def parse_producer_snapshot(data: bytes) -> list[ProducerEntry]:
+    """Parse a file's bytes. Raises CorruptSnapshot (cut short, wrong CRC, a count that lies) and UnsupportedFormat."""
+    if len(data) < _HEAD.size:
+        raise CorruptSnapshot(
+            f"a snapshot has at least {_HEAD.size} bytes, this one has {len(data)}", position=0, hint=_HINT
+        )
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise UnsupportedFormat(f"version {version} of a producer snapshot, only {VERSION} is known", position=0)
+    computed = crc32c(memoryview(data)[_CRC_FROM:])
+    if computed != crc:
+        raise CorruptSnapshot(f"the CRC-32C is {computed:#010x}, the file says {crc:#010x}", position=2, hint=_HINT)
+    size = _HEAD.size + count * _ENTRY.size
+    if count < 0 or size != len(data):
+        raise CorruptSnapshot(
+            f"{count} entries need {size} bytes, the file has {len(data)}", position=_CRC_FROM, hint=_HINT
+        )
+    return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]
+
+
+def format_producer_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
+    """The file's bytes, with the entries in the order given."""
+    body = struct.pack(">i", len(entries)) + b"".join(_ENTRY.pack(*entry) for entry in entries)
+    return struct.pack(">hI", VERSION, crc32c(body)) + body
+
+
+def read_producer_snapshot(path: str | os.PathLike[str]) -> list[ProducerEntry]:
+    """As `parse_producer_snapshot`, and CorruptFile. Raises OSError, FileNotFoundError too: no snapshot is not an empty
+    one."""
+    return parsed(lambda size: read_whole(path, size), parse_producer_snapshot, os.fspath(path), MOST_BYTES)
+
+
+def write_producer_snapshot(
+    path: str | os.PathLike[str], entries: Sequence[ProducerEntry], *, sync: bool = True
+) -> None:
+    """Replace the file at once. On roll Kafka leaves the fsync to the flush of the segment: `sync=False`."""
+    replace_file(path, format_producer_snapshot(entries), sync=sync)

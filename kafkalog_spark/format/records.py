@@ -1,0 +1,232 @@
+"""The records of one v2 batch in plain Python: read, and written. For few records; many are for kernels.
+
+The rules for reading are those of Java's DefaultRecord.readFrom; `kernels.record_fields` is the same, compiled.
+Bytes to values: nothing here knows files, and importing it loads no Numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from kafkalog_spark.errors import CorruptBatch
+
+
+class RecordFault(IntEnum):
+    """What is wrong with the records of a batch."""
+
+    NONE = 0
+    TOO_FEW = 1  # the bytes end before the records do
+    BAD_LENGTH = 2
+    BAD_RECORD = 3
+    TOO_MANY = 4  # bytes are left after the last record
+
+
+_FAULTS = {
+    RecordFault.TOO_FEW: "the records end early: {index} of {count} are whole",
+    RecordFault.BAD_LENGTH: "record {index} has a negative length",
+    RecordFault.BAD_RECORD: "record {index} is malformed",
+    RecordFault.TOO_MANY: "bytes are left after the {count} records that the header announces",
+}
+
+
+class ManyHeaders(Exception):
+    """The records have more headers than the caller wants to walk over in plain Python."""
+
+
+class RecordView(NamedTuple):
+    """One record: where its parts lie in the payload. Sizes are negative for null."""
+
+    place: int  # in the batch, from 0
+    body: int  # position after the length
+    delta_at: int
+    delta_end: int
+    end: int
+    timestamp: int  # ms, base timestamp added
+    offset_delta: int
+    key_at: int
+    key_size: int
+    value_at: int
+    value_size: int
+
+
+_SHORT = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]
+"""What a zigzag varint of one byte says."""
+
+_new = tuple.__new__  # RecordView(...) makes the same in three times the time
+
+
+def fault(kind: RecordFault, index: int, count: int) -> CorruptBatch:
+    """The error for record `index` of `count`."""
+    return CorruptBatch(_FAULTS[kind].format(index=index, count=count))
+
+
+def read_records(
+    payload: memoryview | bytes, count: int, base_timestamp: int, most_headers: int | None = None
+) -> Iterator[RecordView]:
+    """The `count` records of an uncompressed payload, one by one.
+
+    Raises CorruptBatch after the last one that is well-formed, and when bytes are left after `count` of them;
+    ManyHeaders when they have more than `most_headers` headers together.
+    """
+    end = len(payload)
+    at = headers_seen = 0
+    for index in range(count):
+        try:
+            size, body = read_varint(payload, at, end)
+        except IndexError:
+            raise fault(RecordFault.TOO_FEW, index, count) from None
+        if size < 0:
+            raise fault(RecordFault.BAD_LENGTH, index, count)
+        if size > end - body:
+            raise fault(RecordFault.TOO_FEW, index, count)
+        at = body + size
+        try:
+            # One byte is enough for most, and the call costs more than reading it. It may be one after the record: then
+            # the record does not end where it says, which is found below.
+            if (byte := payload[body + 1]) < 0x80:
+                timestamp_delta, delta_at = _SHORT[byte], body + 2
+            else:
+                timestamp_delta, delta_at = read_varlong(payload, body + 1, at)
+            if (byte := payload[delta_at]) < 0x80:
+                delta, delta_end = _SHORT[byte], delta_at + 1
+            else:
+                delta, delta_end = read_varint(payload, delta_at, at)
+            if (byte := payload[delta_end]) < 0x80:
+                key_size, key_at = _SHORT[byte], delta_end + 1
+            else:
+                key_size, key_at = read_varint(payload, delta_end, at)
+            value_size, value_at = read_varint(payload, key_at + key_size if key_size > 0 else key_at, at)
+            cur = value_at + value_size if value_size > 0 else value_at
+            if cur < at and payload[cur] == 0:  # no headers: nearly always
+                cur += 1
+            else:
+                headers, cur = read_varint(payload, cur, at)
+                headers_seen += headers
+                if most_headers is not None and headers_seen > most_headers:
+                    raise ManyHeaders
+                cur = _after_headers(payload, cur, at, headers)
+        except IndexError:
+            raise fault(RecordFault.BAD_RECORD, index, count) from None
+        if cur != at:
+            raise fault(RecordFault.BAD_RECORD, index, count)
+        timestamp = base_timestamp + timestamp_delta
+        if not -(2**63) <= timestamp < 2**63:  # wraps around, as in Java
+            timestamp = (timestamp + 2**63) % 2**64 - 2**63
+        yield _new(
+            RecordView,
+            (index, body, delta_at, delta_end, at, timestamp, delta, key_at, key_size, value_at, value_size),
+        )
+    if at != end:
+        raise fault(RecordFault.TOO_MANY, count, count)
+
+
+def renumbered(payload: memoryview, count: int, base_timestamp: int) -> bytes:
+    """The records with offset deltas 0, 1, 2 ... and all else as it was. Raises CorruptBatch."""
+    out = bytearray()
+    for record in read_records(payload, count, base_timestamp):
+        body = bytearray(payload[record.body : record.delta_at])
+        write_varint(body, record.place)
+        body += payload[record.delta_end : record.end]
+        write_varint(out, len(body))
+        out += body
+    return bytes(out)
+
+
+def write_record(out: bytearray, offset_delta: int, key: bytes | None, value: bytes | None) -> None:
+    """Append one record without headers, with the timestamp that the batch begins with."""
+    body = bytearray(b"\0\0")  # attributes, of which none are in use, and timestamp delta
+    write_varint(body, offset_delta)
+    for part in (key, value):
+        if part is None:
+            write_varint(body, -1)
+        else:
+            write_varint(body, len(part))
+            body += part
+    body.append(0)  # no headers
+    write_varint(out, len(body))
+    out += body
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Append a zigzag varint of at most 64 bits."""
+    number = (value << 1) ^ (value >> 63)
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def read_varint(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
+    """(value, position after it) of a zigzag varint of 32 bits in data[at:end], as Java's ByteUtils.readVarint.
+
+    IndexError when it does not end there, or not within five bytes. Bits above the 32nd are lost.
+    """
+    if at >= end:
+        raise IndexError
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    number, at = _unsigned(data, at, min(end, at + 5))
+    number &= 0xFFFFFFFF
+    return (number >> 1) ^ -(number & 1), at
+
+
+def read_varlong(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
+    """As read_varint, of 64 bits and at most ten bytes."""
+    if at >= end:
+        raise IndexError
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    number, at = _unsigned(data, at, min(end, at + 10))
+    number &= 2**64 - 1
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _unsigned(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+    raise IndexError
+
+
+def _after_headers(data: memoryview | bytes, at: int, end: int, headers: int) -> int:
+    if not 0 <= headers <= end - at:
+        raise IndexError
+    for _ in range(headers):
+        size, at = read_varint(data, at, end)
+        if size < 0:
+            raise IndexError
+        size, at = read_varint(data, at + size, end)
+        if size > 0:
+            at += size
+    return at
+
+
+# CRC-32C (Castagnoli), by the processor's own instruction: of record batches v2 and of producer snapshots.
+
+_library: Callable[[Any, int], int] | None = None
+
+
+def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
+    """The CRC with `data` after the bytes that gave `crc`; 0 to begin with.
+
+    The library is imported by the first call: importing it takes 40 ms, and a stream that is planned may never need it.
+    An import statement in each call would cost as much as a batch of 8 kB does.
+    """
+    return _library(data, crc) if _library is not None else _imported()(data, crc)
+
+
+def _imported() -> Callable[[Any, int], int]:
+    global _library
+    import crc32c as library
+
+    _library = library.crc32c
+    return library.crc32c  # type: ignore[no-any-return]

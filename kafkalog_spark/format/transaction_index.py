@@ -1,0 +1,174 @@
+"""The transaction index (.txnindex): the aborted transactions whose abort marker lies in the segment.
+
+Entry, 34 bytes, big-endian (AbortedTxn): version i16 = 0, producerId i64, firstOffset i64, lastOffset i64 (of the
+marker), lastStableOffset i64 (the LSO when the marker was written). Last offsets rise. The file exists only in
+segments with aborted transactions that held records.
+
+Unlike the other indexes this one is not a hint: records of an aborted transaction are hidden only because it stands
+here. So damage is an error, and Kafka rebuilds the segment then.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from kafkalog_spark.errors import CorruptIndex
+from kafkalog_spark.format.atomic_file import open_regular, read_state
+
+ENTRY_SIZE = 34
+VERSION = 0
+_ENTRY = struct.Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """One entry. Offsets: of the transaction's first record, of its abort marker, and the LSO at that time."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class AbortedSearch(NamedTuple):
+    """What one segment's entries say about a fetch. `complete`: later segments have nothing to add."""
+
+    transactions: list[AbortedTransaction]
+    complete: bool
+
+
+def parse_transaction_index(
+    data: bytes | bytearray | memoryview, base_offset: int = 0, *, strict: bool = True
+) -> list[AbortedTransaction]:
+    """Parse a file's bytes. Entries below `base_offset` are damage (TransactionIndex.sanityCheck).
+
+    strict: damage raises CorruptIndex with the entry's byte position. Otherwise parsing stops there in silence: for a
+    file that is being appended to, where the last entry may be partial.
+    """
+    transactions: list[AbortedTransaction] = []
+    whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
+    for slot, (version, *fields) in enumerate(_ENTRY.iter_unpack(memoryview(data)[:whole])):
+        transaction = AbortedTransaction(*fields)
+        previous = transactions[-1].last_offset if transactions else base_offset - 1
+        wrong = _fault(version, transaction, previous, base_offset)
+        if wrong:
+            if strict:
+                raise CorruptIndex(f"entry {slot}: {wrong}", position=slot * ENTRY_SIZE, hint=_HINT)
+            return transactions
+        transactions.append(transaction)
+    if strict and whole != len(data):
+        raise CorruptIndex(f"the last entry has {len(data) - whole} of {ENTRY_SIZE} bytes", position=whole, hint=_HINT)
+    return transactions
+
+
+_HINT = "which transactions were aborted can also be found out by scanning the log"
+
+
+def _fault(version: int, transaction: AbortedTransaction, previous: int, base_offset: int) -> str | None:
+    if version != VERSION:
+        return f"version {version}, only {VERSION} is known"
+    if transaction.last_offset < base_offset:
+        return f"last offset {transaction.last_offset} is below the segment's base offset {base_offset}"
+    if transaction.last_offset <= previous:
+        return f"last offset {transaction.last_offset} is not above {previous}, the last offset of the entry before"
+    if not 0 <= transaction.first_offset <= transaction.last_offset:
+        return f"first offset {transaction.first_offset} is not within 0 and the last offset {transaction.last_offset}"
+    if transaction.producer_id < 0:
+        return f"producer id {transaction.producer_id} is negative"
+    return None
+
+
+def load_transaction_index(
+    path: str | os.PathLike[str], base_offset: int = 0, *, strict: bool = True
+) -> list[AbortedTransaction]:
+    """Read and parse a .txnindex file; a missing file has no entries. Raises OSError for any other trouble."""
+    return read_state(path, lambda data: parse_transaction_index(data, base_offset, strict=strict)) or []
+
+
+def format_transaction(transaction: AbortedTransaction) -> bytes:
+    """One entry's 34 bytes."""
+    return _ENTRY.pack(VERSION, *transaction)
+
+
+def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int) -> AbortedSearch:
+    """The aborted transactions with records in [fetch_offset, upper_bound) (TransactionIndex.collectAbortedTxns).
+
+    transactions: those of one segment; last offsets rise, so what ended before `fetch_offset` is not looked at.
+
+    Ask the segment that holds `fetch_offset`, then the following ones until `complete`: an entry whose LSO is at or
+    above `upper_bound` proves that no later marker aborts a record below it.
+    """
+    found = []
+    first = bisect_left(transactions, fetch_offset, key=lambda transaction: transaction.last_offset)
+    for slot in range(first, len(transactions)):
+        transaction = transactions[slot]
+        if transaction.first_offset < upper_bound:
+            found.append(transaction)
+        if transaction.last_stable_offset >= upper_bound:
+            return AbortedSearch(found, True)
+    return AbortedSearch(found, False)
+
+
+class TransactionIndexWriter:
+    """A .txnindex file open for appending; the file is made by the first entry. Not thread safe: one writer.
+
+    An existing file is read and checked (CorruptIndex).
+    """
+
+    def __init__(self, path: str | os.PathLike[str], base_offset: int = 0) -> None:
+        self.path = os.fspath(path)
+        self.base_offset = base_offset
+        self._fd = -1
+        self._transactions = load_transaction_index(path, base_offset)
+        if os.path.exists(self.path):
+            self._open()
+
+    @property
+    def entries(self) -> int:
+        return len(self._transactions)
+
+    @property
+    def transactions(self) -> Sequence[AbortedTransaction]:
+        """All entries, kept in memory: there are as many as aborts. A view that grows, not to be changed."""
+        return self._transactions
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Add an entry. Raises CorruptIndex when its last offset is not above the last entry's."""
+        previous = self._transactions[-1].last_offset if self._transactions else self.base_offset - 1
+        wrong = _fault(VERSION, transaction, previous, self.base_offset)
+        if wrong:
+            raise CorruptIndex(
+                f"cannot append {transaction}: {wrong}",
+                path=self.path,
+                position=self.entries * ENTRY_SIZE,
+                offset=transaction.last_offset,
+            )
+        if self._fd < 0:
+            self._open()
+        if os.pwrite(self._fd, format_transaction(transaction), self.entries * ENTRY_SIZE) != ENTRY_SIZE:
+            raise OSError(errno.ENOSPC, "only a part of an index entry could be written", self.path)
+        self._transactions.append(transaction)
+
+    def flush(self) -> None:
+        """Return when the entries are on disk (fsync)."""
+        if self._fd >= 0:
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the descriptor. Idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _open(self) -> None:
+        self._fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,300 @@
+"""Decode the records of v2 batches into Arrow buffers, one pass over the bytes.
+
+Structure is checked as it is read: a batch that got past its CRC can still lie when whoever wrote it was wrong.
+Records as most are go through `_plain_records`, which gives up at the first other one; `_any_records` takes it from
+there, so each rule is checked in one of the two before anything is written.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
+from kafkalog_spark.kernels.primitives import copy_bytes, kernel, load_u64, short_varint, varint, varint32
+from kafkalog_spark.kernels.rows import C, L, Status, U, begin_unit, clear_bit, is_member, put_bytes, set_bit, stopped
+
+_LOOKED_AT = 16
+"""Bytes that are there from the beginning of a plain record on. Its length, attributes and two deltas take at most 10:
+they are loaded eight at once, the last ones from byte 4 at the latest."""
+
+
+@njit
+def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-untyped-def]
+    """Append `count` headers lying in payload[at:end]. Returns DONE or a fault. The caller has made sure of the
+    room."""
+    # any negative length of a value stands for null, of a key for a fault: as Java's DefaultRecord.readHeaders
+    header = cursor[C.HEADERS]
+    key_filled, value_filled = cursor[C.HEADER_KEY_BYTES], cursor[C.HEADER_VALUE_BYTES]
+    for _ in range(count):
+        size, at = varint32(payload, at, end)
+        if at > end or size > end - at:
+            return np.int64(Status.FIELD_OVERRUNS)
+        if size < 0:
+            return np.int64(Status.HEADER_KEY_NULL)
+        copy_bytes(rows.header_key_data, key_filled, payload, at, size)
+        key_filled += size
+        rows.header_key_offsets[header + 1] = np.int32(key_filled)
+        at += size
+        size, at = varint32(payload, at, end)
+        if at > end or size > end - at:
+            return np.int64(Status.FIELD_OVERRUNS)
+        value_filled = put_bytes(
+            rows.header_value_data, rows.header_value_offsets, rows.header_value_valid, header, value_filled,
+            payload, at, size,
+        )  # fmt: skip
+        at += max(size, 0)
+        cursor[C.HEADER_VALUE_NULLS] += size < 0
+        header += 1
+    cursor[C.HEADERS] = header
+    cursor[C.HEADER_KEY_BYTES], cursor[C.HEADER_VALUE_BYTES] = key_filled, value_filled
+    return np.int64(Status.DONE) if at == end else np.int64(Status.RECORD_LENGTH)
+
+
+@njit(forceinline=True)
+def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limits, rows):  # type: ignore[no-untyped-def]
+    """Append records as most are: lengths of three bytes at most, no headers, wanted, room in the buffers.
+
+    The first other one ends it; nothing of that one is written. Returns (record, position of it, offset delta of the
+    one before it), as `_any_records` takes them.
+    """
+    base_offset, last_delta, count = unit[U.BASE_OFFSET], unit[U.LAST_DELTA], unit[U.COUNT]
+    base_timestamp, max_timestamp, log_append = unit[U.BASE_TIMESTAMP], unit[U.MAX_TIMESTAMP], unit[U.LOG_APPEND]
+    # Arrays and limits are taken out once: what is stored in between could be them, for all the compiler knows.
+    offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
+    key_offsets, key_data, key_valid = rows.key_offsets, rows.key_data, rows.key_valid
+    value_offsets, value_data, value_valid = rows.value_offsets, rows.value_data, rows.value_valid
+    lists, lists_valid = rows.header_lists, rows.header_lists_valid
+    max_rows, max_key, max_value = limits[L.ROWS], limits[L.KEY_BYTES], limits[L.VALUE_BYTES]
+    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[L.HEADERS] >= 0
+    want_offset, want_timestamp = limits[L.WANT_OFFSET] != 0, limits[L.WANT_TIMESTAMP] != 0
+    want_type = limits[L.WANT_TIMESTAMP_TYPE] != 0
+    time_from, time_last = limits[L.TIMESTAMP_FROM], limits[L.TIMESTAMP_LAST]
+    row, key_filled, value_filled = cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES]
+    key_nulls, value_nulls, without_headers, headers_before = 0, 0, 0, np.int32(cursor[C.HEADERS])
+    safe = end - _LOOKED_AT
+    while record < count and at <= safe and row < max_rows:
+        size, length = short_varint(load_u64(payload, at))
+        body_end = at + length + size
+        if length == 0 or size < 0 or body_end > end:
+            break
+        cur = at + length + 1
+        word = load_u64(payload, cur)
+        timestamp_delta, length = short_varint(word)
+        word >>= np.uint64(8 * length)
+        delta, more = short_varint(word)
+        if length == 0 or more == 0 or delta <= previous_delta or delta > last_delta:
+            break
+        cur += length + more
+        timestamp = max_timestamp if log_append != 0 else base_timestamp + timestamp_delta
+        if timestamp < time_from or timestamp > time_last:
+            break
+        if want_timestamp and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
+            break
+        if cur > body_end:
+            break
+        if want_key or want_value or want_headers:
+            if cur + 8 > end:
+                break
+            key_size, length = short_varint(load_u64(payload, cur))
+            key_at = cur + length
+            value_at = key_at + max(key_size, 0)
+            if length == 0 or key_size < -1 or value_at + 8 > end:
+                break
+            value_size, length = short_varint(load_u64(payload, value_at))
+            value_at += length
+            cur = value_at + max(value_size, 0)
+            if length == 0 or value_size < -1 or cur + 1 != body_end or payload[cur] != 0:
+                break
+            if want_key and key_filled + max(key_size, 0) > max_key:
+                break
+            if want_value and value_filled + max(value_size, 0) > max_value:
+                break
+            if want_key:
+                key_filled = put_bytes(key_data, key_offsets, key_valid, row, key_filled, payload, key_at, key_size)
+                key_nulls += key_size < 0
+            if want_value:
+                value_filled = put_bytes(
+                    value_data, value_offsets, value_valid, row, value_filled, payload, value_at, value_size
+                )
+                value_nulls += value_size < 0
+            if want_headers:
+                clear_bit(lists_valid, row)
+                without_headers += 1
+                lists[row + 1] = headers_before
+        if want_offset:
+            offset_out[row] = base_offset + delta
+        if want_timestamp:
+            timestamp_out[row] = timestamp * 1000
+        if want_type:
+            type_out[row] = np.int32(log_append)
+        row += 1
+        previous_delta = delta
+        at = body_end
+        record += 1
+    cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES] = row, key_filled, value_filled
+    cursor[C.KEY_NULLS] += key_nulls
+    cursor[C.VALUE_NULLS] += value_nulls
+    cursor[C.HEADER_LIST_NULLS] += without_headers
+    return record, at, previous_delta
+
+
+@njit(forceinline=True)
+def _fields(payload, at, end):  # type: ignore[no-untyped-def]
+    """Key, value and header count in payload[at:end], the rest of a record.
+
+    Returns (DONE or a fault, key at, key size, value at, value size, headers, position of the first). Any negative size
+    stands for null, as in Java (Utils.readBytes).
+    """
+    status = np.int64(Status.DONE)
+    key_size, key_at = varint32(payload, at, end)
+    if key_at > end or key_size > end - key_at:
+        status, key_size, key_at = np.int64(Status.FIELD_OVERRUNS), np.int64(0), end
+    value_size, value_at = varint32(payload, key_at + max(key_size, 0), end)
+    if value_at > end or value_size > end - value_at:
+        status, value_size, value_at = np.int64(Status.FIELD_OVERRUNS), np.int64(0), end
+    headers, cur = varint32(payload, value_at + max(value_size, 0), end)
+    # a header takes two bytes at least
+    if cur > end or headers < 0 or headers > (end - cur) // 2:
+        status = np.int64(Status.FIELD_OVERRUNS)
+    elif headers == 0 and cur != end:
+        status = np.int64(Status.RECORD_LENGTH)
+    return status, key_at, key_size, value_at, value_size, headers, cur
+
+
+@njit(forceinline=True)
+def _room_for_headers(headers, room, cursor, limits):  # type: ignore[no-untyped-def]
+    """Whether so many headers of `room` bytes together fit. Returns (DONE or NEED_*, what that buffer must hold)."""
+    if cursor[C.HEADERS] + headers > limits[L.HEADERS]:
+        return np.int64(Status.NEED_HEADERS), headers
+    if cursor[C.HEADER_KEY_BYTES] + room > limits[L.HEADER_KEY_BYTES]:
+        return np.int64(Status.NEED_HEADER_KEY_BYTES), room
+    if cursor[C.HEADER_VALUE_BYTES] + room > limits[L.HEADER_VALUE_BYTES]:
+        return np.int64(Status.NEED_HEADER_VALUE_BYTES), room
+    return np.int64(Status.DONE), room
+
+
+@njit(forceinline=True)
+def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+    """Append the records from `record` on that the filter keeps, with every rule checked.
+
+    Returns (Status, record and position where it stopped, offset delta of the record before).
+    """
+    base_offset, last_delta, count = unit[U.BASE_OFFSET], unit[U.LAST_DELTA], unit[U.COUNT]
+    base_timestamp, max_timestamp, log_append = unit[U.BASE_TIMESTAMP], unit[U.MAX_TIMESTAMP], unit[U.LOG_APPEND]
+    max_key, max_value = limits[L.KEY_BYTES], limits[L.VALUE_BYTES]
+    want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[L.HEADERS] >= 0
+    want_timestamp = limits[L.WANT_TIMESTAMP] != 0
+    has_lists = offsets_in.size > 0 or timestamps_in.size > 0
+    row, key_filled, value_filled = cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES]
+    status = np.int64(Status.DONE)
+    while record < count:
+        size, body = varint32(payload, at, end)
+        if body > end or size < 0 or size > end - body:
+            status = np.int64(Status.RECORD_OVERRUNS)
+            break
+        body_end = body + size
+        timestamp_delta, cur = varint(payload, body + 1, body_end)
+        delta, cur = varint32(payload, cur, body_end)
+        if cur > body_end:
+            status = np.int64(Status.FIELD_OVERRUNS)
+            break
+        if delta <= previous_delta or delta > last_delta:
+            status = np.int64(Status.OFFSET_ORDER)
+            break
+        offset = base_offset + delta
+        timestamp = max_timestamp if log_append != 0 else base_timestamp + timestamp_delta
+        wanted = limits[L.OFFSET_FROM] <= offset < limits[L.OFFSET_UNTIL]
+        wanted = wanted and limits[L.TIMESTAMP_FROM] <= timestamp <= limits[L.TIMESTAMP_LAST]
+        if wanted and has_lists:
+            wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
+        if wanted:
+            if row >= limits[L.ROWS]:
+                status = np.int64(Status.FULL)
+                break
+            if want_timestamp and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
+                status = np.int64(Status.TIMESTAMP_RANGE)
+                break
+            if want_key or want_value or want_headers:
+                status, key_at, key_size, value_at, value_size, headers, cur = _fields(payload, cur, body_end)
+                if status != Status.DONE:
+                    break
+                if want_key and key_filled + max(key_size, 0) > max_key:
+                    status, cursor[C.NEEDED] = np.int64(Status.NEED_KEY_BYTES), key_size
+                    break
+                if want_value and value_filled + max(value_size, 0) > max_value:
+                    status, cursor[C.NEEDED] = np.int64(Status.NEED_VALUE_BYTES), value_size
+                    break
+                if want_headers and headers > 0:
+                    # no key or value of a header is longer than the rest of the record
+                    status, needed = _room_for_headers(headers, body_end - cur, cursor, limits)
+                    if status != Status.DONE:
+                        cursor[C.NEEDED] = needed
+                        break
+                    status = _put_headers(payload, cur, body_end, headers, cursor, rows)
+                    if status != Status.DONE:
+                        break
+                    set_bit(rows.header_lists_valid, row)
+                elif want_headers:
+                    clear_bit(rows.header_lists_valid, row)
+                    cursor[C.HEADER_LIST_NULLS] += 1
+                if want_headers:
+                    rows.header_lists[row + 1] = np.int32(cursor[C.HEADERS])
+                if want_key:
+                    key_filled = put_bytes(
+                        rows.key_data, rows.key_offsets, rows.key_valid, row, key_filled, payload, key_at, key_size
+                    )
+                    cursor[C.KEY_NULLS] += key_size < 0
+                if want_value:
+                    value_filled = put_bytes(
+                        rows.value_data, rows.value_offsets, rows.value_valid, row, value_filled,
+                        payload, value_at, value_size,
+                    )  # fmt: skip
+                    cursor[C.VALUE_NULLS] += value_size < 0
+            if limits[L.WANT_OFFSET] != 0:
+                rows.offset[row] = offset
+            if want_timestamp:
+                rows.timestamp[row] = timestamp * 1000
+            if limits[L.WANT_TIMESTAMP_TYPE] != 0:
+                rows.timestamp_type[row] = np.int32(log_append)
+            row += 1
+        previous_delta = delta
+        at = body_end
+        record += 1
+    cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES] = row, key_filled, value_filled
+    return status, record, at, previous_delta
+
+
+@kernel
+def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+    """Append the records of some v2 batches to `rows`, from where `cursor` stands.
+
+    payload: uint8[], read-only; batch i's uncompressed records lie in payload[starts[i]:ends[i]] (int64).
+    units: int64[n, len(U)]. offsets_in, timestamps_in: sorted int64, empty for no condition. cursor, limits, rows: see
+    rows.py. Returns a Status. After a fault, cursor[UNIT] and cursor[FAULT_AT] say where.
+    """
+    has_lists = offsets_in.size > 0 or timestamps_in.size > 0
+    for i in range(cursor[C.UNIT], starts.size):
+        unit, end = units[i], ends[i]
+        at, previous_delta = begin_unit(cursor, starts[i])
+        record = cursor[C.RECORD]
+        last_offset = unit[U.BASE_OFFSET] + unit[U.LAST_DELTA]
+        if (
+            not has_lists
+            and unit[U.BASE_OFFSET] >= limits[L.OFFSET_FROM]
+            and last_offset < limits[L.OFFSET_UNTIL]
+        ):  # fmt: skip
+            record, at, previous_delta = _plain_records(
+                payload, at, end, record, previous_delta, unit, cursor, limits, rows
+            )
+        status, record, at, previous_delta = _any_records(
+            payload, at, end, record, previous_delta, unit, cursor, limits, offsets_in, timestamps_in, rows
+        )
+        if status == Status.DONE and at != end:
+            status = np.int64(Status.TRAILING_BYTES)
+        if status != Status.DONE:
+            cursor[C.RECORD] = record
+            return stopped(cursor, status, i, at, previous_delta)
+        cursor[C.AT] = -1
+    cursor[C.UNIT], cursor[C.AT] = starts.size, -1
+    return np.int64(Status.DONE)

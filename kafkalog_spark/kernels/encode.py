@@ -1,0 +1,211 @@
+"""Encode rows of Arrow columns as the records of v2 batches, one pass over the rows.
+
+The kernel cuts the rows into batches, leaves room for each batch's header in front of its records, and tells the facts
+that the header needs. Headers, compression and CRC are the caller's.
+
+Columns come as numpy views of Arrow buffers, one value buffer each of offsets, data and validity. An array of length 0
+stands for: the column is null throughout (offsets), nothing is null (validity).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numba import njit, types
+
+from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, NO_TIMESTAMP
+from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for
+
+
+class F(IntEnum):
+    """Columns of the facts table, int64[n, len(F)], one row a batch."""
+
+    START = 0  # byte in `out` where the header goes; the records follow it
+    END = 1  # byte in `out` after the last record
+    COUNT = 2
+    BASE_OFFSET = 3
+    LAST_OFFSET = 4
+    BASE_TIMESTAMP = 5  # ms
+    MAX_TIMESTAMP = 6  # ms
+
+
+class W(IntEnum):
+    """Entries of `cursor`, int64[len(W)]: where to go on, and what the caller must know."""
+
+    ROW = 0  # in, out: next row
+    NEXT_OFFSET = 1  # in, out: lowest offset that the next record may have
+    BATCHES = 2  # out: rows of the facts table that are filled
+    NEEDED = 3  # out, with NEED_ROOM: bytes that `out` must have
+
+
+class EncodeStatus(IntEnum):
+    """Why the kernel came back. From OFFSET_ORDER on: row cursor[ROW] cannot be encoded."""
+
+    DONE = 0
+    FULL = 1  # `out` or the facts table is full; take the batches away and call again
+    NEED_ROOM = 2  # as FULL, and the next record is larger than `out`
+    OFFSET_ORDER = 10
+    TIMESTAMP_NEGATIVE = 11
+    HEADER_KEY_NULL = 12
+    RECORD_TOO_LARGE = 13
+
+
+ENCODE_FAULTS = {
+    EncodeStatus.OFFSET_ORDER: "its offset does not rise",
+    EncodeStatus.TIMESTAMP_NEGATIVE: "its timestamp lies before 1970 (Kafka takes none below -1 ms)",
+    EncodeStatus.HEADER_KEY_NULL: "a header has no key",
+    EncodeStatus.RECORD_TOO_LARGE: "it takes more than 2^31-1 bytes",
+}
+
+
+@njit
+def zigzag(value):  # type: ignore[no-untyped-def]
+    return np.uint64((value << 1) ^ (value >> 63))
+
+
+@njit
+def varint_size(value):  # type: ignore[no-untyped-def]
+    """Bytes of `value` as a zigzag varint."""
+    raw = zigzag(value)
+    size = 1
+    while raw >= np.uint64(0x80):
+        raw >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@njit
+def write_varint(out, at, value):  # type: ignore[no-untyped-def]
+    """Store `value` as a zigzag varint at out[at:]; returns the position after it."""
+    raw = zigzag(value)
+    while raw >= np.uint64(0x80):
+        out[at] = np.uint8(raw & np.uint64(0x7F)) | np.uint8(0x80)
+        raw >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(raw)
+    return at + 1
+
+
+@njit
+def size_of(offsets, valid, bit, i):  # type: ignore[no-untyped-def]
+    """Bytes of value i of a binary column, -1 for null."""
+    if offsets.size == 0:
+        return np.int64(-1)
+    if valid.size > 0 and not (valid[(bit + i) >> 3] >> ((bit + i) & 7)) & 1:
+        return np.int64(-1)
+    return np.int64(offsets[i + 1]) - np.int64(offsets[i])
+
+
+@njit
+def write_sized(out, at, offsets, data, i, size):  # type: ignore[no-untyped-def]
+    """Store the length and, unless it is -1, the bytes of value i; returns the position after them."""
+    at = write_varint(out, at, size)
+    if size > 0:
+        copy_bytes(out, at, data, np.int64(offsets[i]), size)
+        at += size
+    return at
+
+
+_BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)  # takes writable arrays too
+_BYTES_OUT = types.Array(types.uint8, 1, "C")
+_INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
+_INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
+_BINARY = (_INT32_IN, _BYTES_IN, _BYTES_IN, types.int64)  # offsets, data, validity bitmap, its first bit
+_SIGNATURE = types.int64(
+    types.int64, *_BINARY, *_BINARY,  # rows, key, value
+    _INT32_IN, _BYTES_IN, types.int64, *_BINARY, *_BINARY,  # header lists, header keys, header values
+    _INT64_IN, types.int64, _INT64_IN, types.int64,  # timestamps, timestamp without them, offsets, batch size
+    _BYTES_OUT, types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C"),  # out, facts, cursor
+)  # fmt: skip
+
+
+@kernel_for(_SIGNATURE)
+def encode_records(  # type: ignore[no-untyped-def]
+    rows, key_offsets, key_data, key_valid, key_bit, value_offsets, value_data, value_valid, value_bit,
+    lists, lists_valid, lists_bit, name_offsets, name_data, name_valid, name_bit,
+    item_offsets, item_data, item_valid, item_bit,
+    timestamps, timestamp_of_all, offsets, batch_size, out, facts, cursor,
+):  # fmt: skip
+    """Write batches into `out` from row cursor[ROW] on, until the rows, `out` or `facts` are used up.
+
+    lists: int32[rows + 1], indexes into the header names and items. timestamps: int64[rows], ms; empty: all have
+    `timestamp_of_all`. offsets: int64[rows]; empty: they count up from cursor[NEXT_OFFSET].
+    batch_size: bytes of a batch with its header that are not exceeded, except by a batch of one record.
+    `out` has room for batch_size. Returns an EncodeStatus.
+    """
+    row, next_offset = cursor[W.ROW], cursor[W.NEXT_OFFSET]
+    at, batch = 0, 0
+    while row < rows:
+        if batch == facts.shape[0] or (batch > 0 and at + batch_size > out.size):
+            cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
+            return np.int64(EncodeStatus.FULL)
+        start, first = at, row
+        at += BATCH_OVERHEAD
+        base_offset = offsets[row] if offsets.size > 0 else next_offset
+        base_timestamp = timestamps[row] if timestamps.size > 0 else timestamp_of_all
+        max_timestamp = base_timestamp
+        while row < rows:
+            offset = offsets[row] if offsets.size > 0 else next_offset
+            timestamp = timestamps[row] if timestamps.size > 0 else timestamp_of_all
+            key_size = size_of(key_offsets, key_valid, key_bit, row)
+            value_size = size_of(value_offsets, value_valid, value_bit, row)
+            header, headers_end = np.int64(0), np.int64(0)
+            if lists.size > 0 and (
+                lists_valid.size == 0 or (lists_valid[(lists_bit + row) >> 3] >> ((lists_bit + row) & 7)) & 1
+            ):
+                header, headers_end = np.int64(lists[row]), np.int64(lists[row + 1])
+
+            status = np.int64(EncodeStatus.DONE)
+            if offset < next_offset:
+                status = np.int64(EncodeStatus.OFFSET_ORDER)
+            if timestamp < NO_TIMESTAMP:
+                status = np.int64(EncodeStatus.TIMESTAMP_NEGATIVE)
+            size = (
+                1 + varint_size(timestamp - base_timestamp) + varint_size(offset - base_offset)
+                + varint_size(key_size) + max(key_size, 0) + varint_size(value_size) + max(value_size, 0)
+                + varint_size(headers_end - header)
+            )  # fmt: skip
+            for h in range(header, headers_end):
+                name_size = size_of(name_offsets, name_valid, name_bit, h)
+                item_size = size_of(item_offsets, item_valid, item_bit, h)
+                size += varint_size(name_size) + name_size + varint_size(item_size) + max(item_size, 0)
+                if name_size < 0:
+                    status = np.int64(EncodeStatus.HEADER_KEY_NULL)
+            if size > MAX_INT32:
+                status = np.int64(EncodeStatus.RECORD_TOO_LARGE)
+            if status != EncodeStatus.DONE:
+                cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
+                return status
+
+            whole = varint_size(size) + size
+            if row > first and (at - start + whole > batch_size or offset - base_offset > MAX_INT32):
+                break
+            if at + whole > out.size:  # only a batch's first record: the others fit batch_size
+                cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES], cursor[W.NEEDED] = (
+                    row,
+                    next_offset,
+                    batch,
+                    BATCH_OVERHEAD + whole,
+                )
+                return np.int64(EncodeStatus.NEED_ROOM)
+
+            at = write_varint(out, at, size)
+            out[at] = 0  # record attributes: none are defined
+            at = write_varint(out, at + 1, timestamp - base_timestamp)
+            at = write_varint(out, at, offset - base_offset)
+            at = write_sized(out, at, key_offsets, key_data, row, key_size)
+            at = write_sized(out, at, value_offsets, value_data, row, value_size)
+            at = write_varint(out, at, headers_end - header)
+            for h in range(header, headers_end):
+                at = write_sized(out, at, name_offsets, name_data, h, size_of(name_offsets, name_valid, name_bit, h))
+                at = write_sized(out, at, item_offsets, item_data, h, size_of(item_offsets, item_valid, item_bit, h))
+            max_timestamp = max(max_timestamp, timestamp)
+            next_offset = offset + 1
+            row += 1
+        facts[batch, F.START], facts[batch, F.END], facts[batch, F.COUNT] = start, at, row - first
+        facts[batch, F.BASE_OFFSET], facts[batch, F.LAST_OFFSET] = base_offset, next_offset - 1
+        facts[batch, F.BASE_TIMESTAMP], facts[batch, F.MAX_TIMESTAMP] = base_timestamp, max_timestamp
+        batch += 1
+    cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
+    return np.int64(EncodeStatus.DONE)

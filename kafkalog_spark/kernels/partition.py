@@ -1,0 +1,83 @@
+"""Which partition a record goes to: Kafka's default partitioner (BuiltInPartitioner, Utils.murmur2), over Arrow."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+
+from kafkalog_spark.kernels.encode import size_of
+from kafkalog_spark.kernels.primitives import JIT
+
+_M = np.uint64(0x5BD1E995)
+_SEED = np.uint64(0x9747B28C)
+_MASK = np.uint64(0xFFFFFFFF)
+
+
+@njit
+def murmur2(data, at, size):  # type: ignore[no-untyped-def]
+    """MurmurHash2, 32 bits, of data[at:at + size] with Kafka's seed; a uint64 below 2^32."""
+    h = (_SEED ^ np.uint64(size)) & _MASK
+    end = at + (size & ~3)
+    while at < end:
+        k = (
+            np.uint64(data[at])
+            | (np.uint64(data[at + 1]) << np.uint64(8))
+            | (np.uint64(data[at + 2]) << np.uint64(16))
+            | (np.uint64(data[at + 3]) << np.uint64(24))
+        )
+        k = (k * _M) & _MASK
+        k ^= k >> np.uint64(24)
+        k = (k * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+        at += 4
+    left = size & 3
+    if left == 3:
+        h ^= np.uint64(data[at + 2]) << np.uint64(16)
+    if left >= 2:
+        h ^= np.uint64(data[at + 1]) << np.uint64(8)
+    if left >= 1:
+        h ^= np.uint64(data[at])
+        h = (h * _M) & _MASK
+    h ^= h >> np.uint64(13)
+    h = (h * _M) & _MASK
+    h ^= h >> np.uint64(15)
+    return h
+
+
+_BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
+_INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
+_INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@njit(
+    types.int64(
+        types.int64, _INT32_IN, _BYTES_IN, _BYTES_IN, types.int64,  # rows, key as in encode_records
+        _INT32_IN, _BYTES_IN, types.int64,  # partitions, their validity, its first bit
+        _INT32_IN, _INT64_IN, _INT64_IN, types.Array(types.int32, 1, "C"),  # topics, counts, first slots, slots
+    ),
+    **JIT,
+)  # fmt: skip
+def choose_slots(  # type: ignore[no-untyped-def]
+    rows, key_offsets, key_data, key_valid, key_bit, partitions, valid, bit, topics, counts, firsts, slots,
+):  # fmt: skip
+    """slots[row] = firsts[topic] + partition: the row's own partition, else that of its key, else -1.
+
+    partitions: int32[rows], empty when no row names one. topics: int32[rows], indexes into `counts` (partitions of
+    each topic) and `firsts`; empty: all rows are of topic 0. Returns the first row whose partition its topic does not
+    have, or -1.
+    """
+    for row in range(rows):
+        topic = np.int64(topics[row]) if topics.size > 0 else np.int64(0)
+        if partitions.size > 0 and (valid.size == 0 or (valid[(bit + row) >> 3] >> ((bit + row) & 7)) & 1):
+            partition = np.int64(partitions[row])
+            if partition < 0 or partition >= counts[topic]:
+                return row
+            slots[row] = np.int32(firsts[topic] + partition)
+            continue
+        size = size_of(key_offsets, key_valid, key_bit, row)
+        if size < 0:
+            slots[row] = np.int32(-1)
+        else:
+            positive = np.int64(murmur2(key_data, np.int64(key_offsets[row]), size) & np.uint64(0x7FFFFFFF))
+            slots[row] = np.int32(firsts[topic] + positive % counts[topic])
+    return -1

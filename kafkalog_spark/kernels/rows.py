@@ -1,0 +1,355 @@
+"""The buffers that decode kernels fill, and how a row is added to them.
+
+A kernel gets `Rows` (the Arrow buffers of one record batch in the making), `cursor` (how far each is filled, and where
+decoding stopped) and `limits` (how large each is). It stops with a `Status` that the caller acts on.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
+from kafkalog_spark.format.records import RecordFault
+from kafkalog_spark.kernels.primitives import TOO_FAR, copy_bytes, kernel, load_u64, short_varint, varint, varint32
+
+
+class Rows(NamedTuple):
+    """Arrow buffers. Columns that are not asked for have arrays of length 0, and their `limits` entry is -1."""
+
+    offset: np.ndarray  # int64[rows]
+    timestamp: np.ndarray  # int64[rows], us
+    timestamp_type: np.ndarray  # int32[rows]
+    key_offsets: np.ndarray  # int32[rows + 1]
+    key_data: np.ndarray  # uint8
+    key_valid: np.ndarray  # uint8 bitmap, zeroed
+    value_offsets: np.ndarray  # int32[rows + 1]
+    value_data: np.ndarray  # uint8
+    value_valid: np.ndarray  # uint8 bitmap, zeroed
+    header_lists: np.ndarray  # int32[rows + 1], index of the first header
+    header_lists_valid: np.ndarray  # uint8 bitmap, zeroed
+    header_key_offsets: np.ndarray  # int32[headers + 1]
+    header_key_data: np.ndarray  # uint8
+    header_value_offsets: np.ndarray  # int32[headers + 1]
+    header_value_data: np.ndarray  # uint8
+    header_value_valid: np.ndarray  # uint8 bitmap, zeroed
+
+
+class C(IntEnum):
+    """Entries of `cursor`, int64: what is filled, then where to go on, then what was wrong."""
+
+    ROWS = 0
+    KEY_BYTES = 1
+    VALUE_BYTES = 2
+    HEADERS = 3
+    HEADER_KEY_BYTES = 4
+    HEADER_VALUE_BYTES = 5
+    KEY_NULLS = 6
+    VALUE_NULLS = 7
+    HEADER_LIST_NULLS = 8
+    HEADER_VALUE_NULLS = 9
+    UNIT = 10  # batch (row of the header table) to go on with
+    RECORD = 11  # record of that batch
+    AT = 12  # byte of the payload; -1: the batch was not begun
+    LAST_DELTA = 13  # offset delta of the record before
+    FAULT_AT = 14  # byte of the payload where a fault was found
+    NEEDED = 15  # bytes or headers that the buffer that was too small must hold
+    SAVED = 16  # the ten counts above (ROWS to HEADER_VALUE_NULLS) as they were when the batch was begun
+
+
+class L(IntEnum):
+    """Entries of `limits`, int64: capacity of each buffer, -1 for a column that is not asked for; then the row
+    filter."""
+
+    ROWS = 0
+    KEY_BYTES = 1
+    VALUE_BYTES = 2
+    HEADERS = 3
+    HEADER_KEY_BYTES = 4
+    HEADER_VALUE_BYTES = 5
+    OFFSET_FROM = 6
+    OFFSET_UNTIL = 7
+    TIMESTAMP_FROM = 8  # ms
+    TIMESTAMP_LAST = 9  # ms, inclusive: a record may have the largest timestamp there is
+    WANT_OFFSET = 10
+    WANT_TIMESTAMP = 11
+    WANT_TIMESTAMP_TYPE = 12
+
+
+class U(IntEnum):
+    """Columns of `units`, int64[n, len(U)]: what a v2 batch's header says of its records."""
+
+    BASE_OFFSET = 0
+    LAST_DELTA = 1
+    COUNT = 2
+    BASE_TIMESTAMP = 3  # ms
+    MAX_TIMESTAMP = 4  # ms
+    LOG_APPEND = 5  # 1: every record has MAX_TIMESTAMP
+
+
+class M(IntEnum):
+    """Columns of `units`, int64[n, len(M)]: what is known of a message or a wrapper's set of them (v0, v1)."""
+
+    MAGIC = 0
+    ADD = 1  # to each offset
+    LAST_OFFSET = 2
+    REPLACED = 3  # 1: the wrapper's timestamp replaces each message's (LogAppendTime)
+    REPLACEMENT = 4  # that timestamp, ms
+    TIMESTAMP_TYPE = 5  # -1, 0, 1
+
+
+class Status(IntEnum):
+    """Why a kernel came back. FULL and NEED_* are the normal course of things, the rest are faults of the batch."""
+
+    DONE = 0
+    FULL = 1  # the rows so far must be taken away; then go on at the cursor
+    NEED_KEY_BYTES = 2  # no row yet, and one record needs a larger buffer: cursor[NEEDED]
+    NEED_VALUE_BYTES = 3
+    NEED_HEADERS = 4
+    NEED_HEADER_KEY_BYTES = 5
+    NEED_HEADER_VALUE_BYTES = 6
+    RECORD_OVERRUNS = 10
+    RECORD_LENGTH = 11
+    FIELD_OVERRUNS = 12
+    TRAILING_BYTES = 13
+    OFFSET_ORDER = 14
+    HEADER_KEY_NULL = 15
+    TIMESTAMP_RANGE = 16
+    INNER_MAGIC = 17
+    INNER_CRC = 18
+    NESTED = 19
+    EMPTY = 20
+
+
+FAULTS = {
+    Status.RECORD_OVERRUNS: "a record runs past the end of the batch (the record count or a length is wrong)",
+    Status.RECORD_LENGTH: "a record's length does not match its fields",
+    Status.FIELD_OVERRUNS: "a varint or field runs past the end of its record",
+    Status.TRAILING_BYTES: "bytes are left after the last record (the record count is wrong)",
+    Status.OFFSET_ORDER: "a record's offset does not rise, or lies outside the batch",
+    Status.HEADER_KEY_NULL: "a header has no key",
+    Status.TIMESTAMP_RANGE: "a timestamp does not fit int64 microseconds; leave the timestamp column out to read on",
+    Status.INNER_MAGIC: "a message inside a compressed message set has another magic",
+    Status.INNER_CRC: "CRC-32 of a message inside a compressed message set does not match",
+    Status.NESTED: "a compressed message lies inside a compressed message set",
+    Status.EMPTY: "a compressed message set holds no message",
+}
+
+
+@njit
+def is_member(values, value):  # type: ignore[no-untyped-def]
+    """Whether sorted int64 `values` holds `value`; an empty list means no condition."""
+    low, high = 0, values.size
+    if high == 0:
+        return True
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low < values.size and values[low] == value
+
+
+@njit(forceinline=True)
+def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
+    """(Byte of the payload, offset delta before it) where batch cursor[UNIT] goes on, or begins at `start`. The counts
+    are kept for the case that it is bad."""
+    for i in range(C.UNIT):
+        cursor[C.SAVED + i] = cursor[i]
+    if cursor[C.AT] < 0:
+        cursor[C.RECORD], cursor[C.LAST_DELTA] = 0, -1
+        return start, np.int64(-1)
+    return cursor[C.AT], cursor[C.LAST_DELTA]
+
+
+@njit
+def stopped(cursor, status, unit, at, previous):  # type: ignore[no-untyped-def]
+    """Leave in `cursor` where decoding stopped; the Status to return. Nothing of a bad batch stays in the buffers."""
+    if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[C.ROWS] > 0:
+        status = np.int64(Status.FULL)
+    if status >= Status.RECORD_OVERRUNS:
+        for i in range(C.UNIT):
+            cursor[i] = cursor[C.SAVED + i]
+    cursor[C.UNIT], cursor[C.AT], cursor[C.LAST_DELTA], cursor[C.FAULT_AT] = unit, at, previous, at
+    return status
+
+
+@njit(inline="always")
+def set_bit(bitmap, at):  # type: ignore[no-untyped-def]
+    bitmap[at >> 3] |= np.uint8(1 << (at & 7))
+
+
+@njit(inline="always")
+def clear_bit(bitmap, at):  # type: ignore[no-untyped-def]
+    """Bits are cleared too, not only set: a bad batch that was rolled back may have left one."""
+    bitmap[at >> 3] &= np.uint8(~(1 << (at & 7)) & 0xFF)
+
+
+@njit(inline="always")
+def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ignore[no-untyped-def]
+    """Append source[at:at + size] (size -1: null) as value `row` of a binary column; returns how far `data` is
+    filled."""
+    if size >= 0:
+        copy_bytes(data, filled, source, at, size)
+        filled += size
+        set_bit(valid, row)
+    else:
+        clear_bit(valid, row)
+    offsets[row + 1] = np.int32(filled)
+    return filled
+
+
+# The fields of one v2 record, found and checked: one function that every kernel but the decoder's is compiled with.
+#
+# The rules are those of Java's DefaultRecord.readFrom, which broker and consumer share there:
+#
+# - all lengths, the offset delta and the header count are varints of 32 bits and five bytes at most; the timestamp
+#   delta
+#   has 64 bits and ten bytes at most;
+# - any negative length of a key, a value or a header's value stands for null; a header's key has no negative
+#   length;
+# - a record ends exactly where its length says.
+#
+# `kafkalog_spark.format.records` is the same in plain Python, and decode_v2 in one pass with its copying; tests
+# hold the three together.
+
+
+@njit
+def behind_headers(payload, at, end, headers):  # type: ignore[no-untyped-def]
+    """Position after `headers` record headers in payload[at:end]; TOO_FAR when they do not lie there."""
+    for _ in range(headers):
+        size, at = varint32(payload, at, end)
+        if at > end or size < 0 or size > end - at:
+            return TOO_FAR
+        size, at = varint32(payload, at + size, end)
+        if at > end or size > end - at:
+            return TOO_FAR
+        at += max(size, np.int64(0))
+    return at
+
+
+@njit
+def _with_care(payload, at, end):  # type: ignore[no-untyped-def]
+    """As record_fields, for records of any form."""
+    nothing = np.int64(0)
+    size, body = varint32(payload, at, end)
+    if body > end:
+        return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
+    if size < 0:
+        return np.int64(RecordFault.BAD_LENGTH), nothing, nothing, nothing, nothing, nothing, nothing
+    if size > end - body:
+        return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
+    body_end = body + size
+    # Each position is looked at once for several fields: one that ran over its end is TOO_FAR, and stays beyond it.
+    timestamp_delta, cur = varint(payload, body + 1, body_end)
+    delta, cur = varint32(payload, cur, body_end)
+    key_size, key_at = varint32(payload, cur, body_end)
+    if key_at > body_end or key_size > body_end - key_at:
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    value_size, cur = varint32(payload, key_at + max(key_size, nothing), body_end)
+    if cur > body_end or value_size > body_end - cur:
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    headers, cur = varint32(payload, cur + max(value_size, nothing), body_end)
+    if cur > body_end or headers < 0 or headers > body_end - cur:
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    if headers > 0:
+        cur = behind_headers(payload, cur, body_end, headers)
+    if cur != body_end:
+        return np.int64(RecordFault.BAD_RECORD), nothing, nothing, nothing, nothing, nothing, nothing
+    return np.int64(RecordFault.NONE), body_end, timestamp_delta, delta, key_at, key_size, value_size
+
+
+@njit(forceinline=True)
+def record_fields(payload, at, end):  # type: ignore[no-untyped-def]
+    """The record at payload[at:end] -> (fault, end of it, timestamp delta, offset delta, key at, key size, value size).
+
+    fault: a records.RecordFault; unless it is NONE the rest means nothing. Sizes are negative for null. Nothing outside
+    of payload[at:end] is read.
+    """
+    done = False
+    body_end, timestamp_delta, delta, key_at, key_size, value_size = at, at, at, at, at, at
+    fault = np.int64(RecordFault.NONE)
+    # Most records have lengths of three bytes at most, and no headers. Eight bytes are loaded at once, so they lie some
+    # way before the end.
+    if end - at >= 16:
+        size, length = short_varint(load_u64(payload, at))
+        body_end = at + length + size
+        cur = at + length + 1
+        word = load_u64(payload, cur)
+        timestamp_delta, more = short_varint(word)
+        word >>= np.uint64(8 * more)
+        delta, last = short_varint(word)
+        cur += more + last
+        if length != 0 and more != 0 and last != 0 and size >= 0 and body_end <= end and cur + 8 <= end:
+            key_size, length = short_varint(load_u64(payload, cur))
+            key_at = cur + length
+            cur = key_at + max(key_size, np.int64(0))
+            if length != 0 and cur + 8 <= end:
+                value_size, length = short_varint(load_u64(payload, cur))
+                cur += length + max(value_size, np.int64(0))
+                # a field that ran over the record's end is beyond it for good
+                done = length != 0 and cur + 1 == body_end and payload[cur] == 0
+    if not done:
+        fault, body_end, timestamp_delta, delta, key_at, key_size, value_size = _with_care(payload, at, end)
+    return fault, body_end, timestamp_delta, delta, key_at, key_size, value_size
+
+
+@njit
+def well_formed(payload, start, end, count, last_delta):  # type: ignore[no-untyped-def]
+    """Whether payload[start:end] is exactly `count` well-formed records whose offset deltas rise, from 0 at least to
+    `last_delta` at most: what a reader asks for."""
+    at = start
+    previous = np.int64(-1)
+    for _ in range(count):
+        fault, record_end, _, delta, _, _, _ = record_fields(payload, at, end)
+        if fault != RecordFault.NONE or delta <= previous or delta > last_delta:
+            return False
+        previous = delta
+        at = record_end
+    return at == end
+
+
+# Rows of batches that need not be opened: offsets without gaps, timestamps all equal or not asked for.
+
+
+@kernel
+def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+    """Append a row for each offset of some v2 batches, with the batch's max timestamp; arguments and answer as
+    decode_v2.
+
+    payload, starts and ends tell nothing here: the kernels are called alike.
+    """
+    offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
+    row = cursor[C.ROWS]
+    for unit in range(cursor[C.UNIT], starts.size):
+        base_offset, last_delta = units[unit, U.BASE_OFFSET], units[unit, U.LAST_DELTA]
+        timestamp, log_append = units[unit, U.MAX_TIMESTAMP], units[unit, U.LOG_APPEND]
+        if limits[L.WANT_TIMESTAMP] != 0 and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
+            cursor[C.ROWS], cursor[C.UNIT] = row, unit
+            return np.int64(Status.TIMESTAMP_RANGE)
+        first = max(base_offset, limits[L.OFFSET_FROM])
+        if cursor[C.AT] >= 0:
+            first = cursor[C.AT]
+        for offset in range(first, min(base_offset + last_delta + 1, limits[L.OFFSET_UNTIL])):
+            # uses_timestamps is false unless all timestamps are the header's: then the filter sees what it should
+            if limits[L.TIMESTAMP_FROM] > timestamp or timestamp > limits[L.TIMESTAMP_LAST]:
+                break
+            if not (is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)):
+                continue
+            if row >= limits[L.ROWS]:
+                cursor[C.ROWS], cursor[C.UNIT], cursor[C.AT] = row, unit, offset
+                return np.int64(Status.FULL)
+            if limits[L.WANT_OFFSET] != 0:
+                offset_out[row] = offset
+            if limits[L.WANT_TIMESTAMP] != 0:
+                timestamp_out[row] = timestamp * 1000
+            if limits[L.WANT_TIMESTAMP_TYPE] != 0:
+                type_out[row] = np.int32(log_append)
+            row += 1
+        cursor[C.AT] = -1
+    cursor[C.ROWS], cursor[C.UNIT], cursor[C.AT] = row, starts.size, -1
+    return np.int64(Status.DONE)

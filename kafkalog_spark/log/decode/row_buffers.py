@@ -1,0 +1,302 @@
+"""The Arrow buffers of the record batch in the making, and their way into pyarrow without a copy."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalog_spark.kernels.rows import C, L, Rows, Status
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, record_schema
+
+BATCH_ROWS = 32 << 10
+"""Rows of an Arrow batch. Below 8 k rows Spark's hand-over costs 10-20 % more; above 32 k nothing is won."""
+FIRST_BATCH_ROWS = 1 << 10
+"""The first batch is small, so that show() and limit() have their rows before 32 k are decoded."""
+VALUE_BYTES = 8 << 20
+"""Bytes of values after which a batch is handed over, whatever its rows; larger batches only cost memory."""
+KEY_BYTES = 2 << 20
+HEADERS = 2 * BATCH_ROWS
+HEADER_BYTES = 2 << 20
+
+_SPARE_SETS = 2
+"""Sets of buffers kept to be filled again: the consumer has one batch in hand while the next is decoded. Their pages
+are there already, whereas fresh memory faults in at 0.1 us a row."""
+
+_NONE_64 = np.empty(0, np.int64)
+_I64 = np.iinfo(np.int64)
+
+
+class RowBuffers:
+    """Buffers for the columns asked for, of one partition at a time.
+
+    `limits` and `cursor` are the kernels' (rows.L, rows.C).
+
+    offset_from/until, timestamp_from/until_ms: the row filter that the kernels apply; the lists may be empty.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        topic: str,
+        partition: int,
+        *,
+        first_batch_rows: int = FIRST_BATCH_ROWS,
+        timestamp_from_ms: int = _I64.min,
+        timestamp_until_ms: int = _I64.max,
+        offset_in: tuple[int, ...] = (),
+        timestamp_in_ms: tuple[int, ...] = (),
+    ) -> None:
+        self.schema = record_schema(columns)
+        self._columns = columns
+        self._topic = _Constant(topic, pa.string())
+        self._partition = _Constant(partition, pa.int32())
+        self.offsets_in = np.array(sorted(offset_in), np.int64) if offset_in else _NONE_64
+        self.timestamps_in = np.array(sorted(timestamp_in_ms), np.int64) if timestamp_in_ms else _NONE_64
+        self.limits = np.full(len(L), -1, np.int64)
+        self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = _I64.min, _I64.max
+        # no limit is no limit: 2**63 - 1 is a timestamp that a record may have; and an empty range holds nothing
+        last = timestamp_until_ms - 1 if timestamp_until_ms < _I64.max else _I64.max
+        ends = (timestamp_from_ms, last) if timestamp_from_ms <= last else (0, -1)
+        self.limits[L.TIMESTAMP_FROM], self.limits[L.TIMESTAMP_LAST] = ends
+        self.limits[L.WANT_OFFSET] = "offset" in columns
+        self.limits[L.WANT_TIMESTAMP] = "timestamp" in columns
+        self.limits[L.WANT_TIMESTAMP_TYPE] = "timestampType" in columns
+        self._sizes = {
+            L.KEY_BYTES: KEY_BYTES if "key" in columns else -1,
+            L.VALUE_BYTES: VALUE_BYTES if "value" in columns else -1,
+            L.HEADERS: HEADERS if "headers" in columns else -1,
+            L.HEADER_KEY_BYTES: HEADER_BYTES if "headers" in columns else -1,
+            L.HEADER_VALUE_BYTES: HEADER_BYTES if "headers" in columns else -1,
+        }
+        self.cursor = np.zeros(C.SAVED + C.UNIT, np.int64)
+        self._spare: list[tuple[bytes, Rows]] = []
+        self._renew(first_batch_rows)
+
+    @property
+    def rows_filled(self) -> int:
+        return int(self.cursor[C.ROWS])
+
+    @property
+    def header_columns_only(self) -> bool:
+        """Whether no column asked for lies in the records alone (offsets and timestamps can be in the batch header)."""
+        return not {"key", "value", "headers"} & set(self._columns)
+
+    @property
+    def uses_timestamps(self) -> bool:
+        """Whether timestamps are asked for or filtered by."""
+        limits = self.limits
+        unbounded = limits[L.TIMESTAMP_FROM] == _I64.min and limits[L.TIMESTAMP_LAST] == _I64.max
+        return "timestamp" in self._columns or not unbounded or bool(len(self.timestamps_in))
+
+    def set_offset_range(self, offset_from: int, offset_until: int) -> None:
+        """Rows with an offset outside [offset_from, offset_until) are left out."""
+        self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = offset_from, offset_until
+
+    def begin_partition(self, topic: str, partition: int) -> None:
+        """What comes next is of this partition; rows that were not taken are forgotten."""
+        if topic != self._topic.value:
+            self._topic = _Constant(topic, pa.string())
+        self._partition = _Constant(partition, pa.int32())
+        unusual = self.rows_filled or any(self.limits[place] != size for place, size in self._sizes.items())
+        if self._taken or unusual:
+            self._renew(BATCH_ROWS if self._taken else int(self.limits[L.ROWS]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers that are being filled and of those kept to be filled again."""
+        sets = {id(rows): rows for rows in (self.rows, *(spare for _, spare in self._spare))}
+        return sum(array.nbytes for rows in sets.values() for array in rows)
+
+    def ready(self) -> None:
+        """Have buffers to fill, after a take. Not done there: the consumer lets go of a batch when it asks for the
+        next."""
+        if self._taken:
+            self._renew(BATCH_ROWS)
+
+    def begin(self) -> None:
+        """Tell the kernels that the next call brings new batches."""
+        self.ready()
+        self.cursor[C.UNIT] = self.cursor[C.RECORD] = 0
+        self.cursor[C.AT] = -1
+
+    def _renew(self, rows: int) -> None:
+        """Buffers to fill: a set that nobody looks at any more, or a new one. Those handed out stay with who has
+        them."""
+        limits = self.limits
+        limits[L.ROWS] = rows
+        for place, size in self._sizes.items():
+            limits[place] = size
+        self.cursor[: C.UNIT] = 0
+        wanted = limits.tobytes()
+        for at, (kind, rows_set) in enumerate(self._spare):
+            if kind == wanted and _unused(rows_set):
+                del self._spare[at]
+                break
+        else:
+            rows_set = _new_rows(limits)
+        for bitmap in (
+            rows_set.key_valid,
+            rows_set.value_valid,
+            rows_set.header_lists_valid,
+            rows_set.header_value_valid,
+        ):
+            bitmap.fill(0)
+        self.rows = rows_set
+        self._kind = wanted
+        self._taken = False
+
+    def grow(self, status: int) -> None:
+        """Make the buffer that a single row does not fit into large enough; only asked for when there is no row yet."""
+        place = {
+            Status.NEED_KEY_BYTES: L.KEY_BYTES,
+            Status.NEED_VALUE_BYTES: L.VALUE_BYTES,
+            Status.NEED_HEADERS: L.HEADERS,
+            Status.NEED_HEADER_KEY_BYTES: L.HEADER_KEY_BYTES,
+            Status.NEED_HEADER_VALUE_BYTES: L.HEADER_VALUE_BYTES,
+        }[Status(status)]
+        usual = self._sizes
+        # What was made larger for this row already stays so: a row may need several large buffers.
+        self._sizes = {at: int(self.limits[at]) for at in usual} | {place: int(self.cursor[C.NEEDED])}
+        try:
+            self._renew(int(self.limits[L.ROWS]))
+        finally:
+            self._sizes = usual  # the next batch is of the usual size again
+
+    def take(self) -> pa.RecordBatch:
+        """The rows so far as a RecordBatch; `ready` comes before the next row."""
+        n = self.rows_filled
+        rows, cursor = self.rows, self.cursor
+        arrays: dict[str, pa.Array] = {}
+        for name in self._columns:
+            if name == "topic":
+                arrays[name] = self._topic.repeated(n)
+            elif name == "partition":
+                arrays[name] = self._partition.repeated(n)
+            elif name == "offset":
+                arrays[name] = _fixed(rows.offset, n, pa.int64())
+            elif name == "timestamp":
+                arrays[name] = _fixed(rows.timestamp, n, COLUMN_TYPES["timestamp"])
+            elif name == "timestampType":
+                arrays[name] = _fixed(rows.timestamp_type, n, pa.int32())
+            elif name == "key":
+                arrays[name] = _binary(
+                    pa.binary(), n, rows.key_offsets, rows.key_data, rows.key_valid, cursor[C.KEY_NULLS]
+                )
+            elif name == "value":
+                arrays[name] = _binary(
+                    pa.binary(), n, rows.value_offsets, rows.value_data, rows.value_valid, cursor[C.VALUE_NULLS]
+                )
+            else:
+                arrays[name] = self._header_lists(n)
+        if arrays:
+            batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
+        else:  # from_arrays takes the number of rows from the first column
+            batch = pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), n, [None]))
+        if all(self.limits[place] <= size for place, size in self._sizes.items()):
+            # One that was made larger for a single row would be kept for nothing: the next large row has another size.
+            self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
+        self.cursor[: C.UNIT] = 0
+        self._taken = True
+        return batch
+
+    def _header_lists(self, n: int) -> pa.Array:
+        rows, cursor = self.rows, self.cursor
+        count = int(cursor[C.HEADERS])
+        keys = _valid_utf8(_binary(pa.string(), count, rows.header_key_offsets, rows.header_key_data, None, 0))
+        values = _binary(
+            pa.binary(), count, rows.header_value_offsets, rows.header_value_data, rows.header_value_valid,
+            cursor[C.HEADER_VALUE_NULLS],
+        )  # fmt: skip
+        structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
+        nulls = int(cursor[C.HEADER_LIST_NULLS])
+        validity = pa.py_buffer(rows.header_lists_valid) if nulls else None
+        return pa.Array.from_buffers(
+            HEADERS_TYPE, n, [validity, pa.py_buffer(rows.header_lists)], null_count=nulls, children=[structs]
+        )
+
+
+def _new_rows(limits: np.ndarray) -> Rows:
+    """Buffers of the capacities in `limits`."""
+    rows, headers = int(limits[L.ROWS]), int(limits[L.HEADERS])
+    key, value, lists = limits[L.KEY_BYTES] >= 0, limits[L.VALUE_BYTES] >= 0, headers >= 0
+    return Rows(
+        offset=_array(rows, np.int64, limits[L.WANT_OFFSET] > 0),
+        timestamp=_array(rows, np.int64, limits[L.WANT_TIMESTAMP] > 0),
+        timestamp_type=_array(rows, np.int32, limits[L.WANT_TIMESTAMP_TYPE] > 0),
+        key_offsets=_array(rows + 1, np.int32, key),
+        key_data=_array(int(limits[L.KEY_BYTES]), np.uint8, key),
+        key_valid=_array((rows + 7) // 8, np.uint8, key),
+        value_offsets=_array(rows + 1, np.int32, value),
+        value_data=_array(int(limits[L.VALUE_BYTES]), np.uint8, value),
+        value_valid=_array((rows + 7) // 8, np.uint8, value),
+        header_lists=_array(rows + 1, np.int32, lists),
+        header_lists_valid=_array((rows + 7) // 8, np.uint8, lists),
+        header_key_offsets=_array(headers + 1, np.int32, lists),
+        header_key_data=_array(int(limits[L.HEADER_KEY_BYTES]), np.uint8, lists),
+        header_value_offsets=_array(headers + 1, np.int32, lists),
+        header_value_data=_array(int(limits[L.HEADER_VALUE_BYTES]), np.uint8, lists),
+        header_value_valid=_array((headers + 7) // 8, np.uint8, lists),
+    )
+
+
+def _array(size: int, dtype: npt.DTypeLike, wanted: bool) -> np.ndarray:
+    """Memory for `size` numbers (none when not wanted), uninitialised but for the first: offsets begin with 0."""
+    array = np.empty(size if wanted else 0, dtype)
+    array[:1] = 0
+    return array
+
+
+def _references(rows: Rows) -> int:
+    """The largest number of references that the interpreter counts for one of the arrays."""
+    return max((sys.getrefcount(array) for array in rows if array.size), default=0)
+
+
+# What _references gives for arrays that only their tuple holds: what a call itself adds differs between interpreters.
+_ALONE = _references(Rows(*(np.empty(1) for _ in Rows._fields)))
+_COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded builds count lazily
+
+
+def _unused(rows: Rows) -> bool:
+    """Whether no Arrow buffer refers to the arrays any more, so that they may be filled again."""
+    return _COUNTS_ARE_EXACT and _references(rows) <= _ALONE
+
+
+def _fixed(values: np.ndarray, n: int, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(values)], null_count=0)
+
+
+def _binary(
+    kind: pa.DataType, n: int, offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None, nulls: int
+) -> pa.Array:
+    used = int(offsets[n])
+    validity = pa.py_buffer(valid) if nulls else None
+    return pa.Array.from_buffers(
+        kind, n, [validity, pa.py_buffer(offsets), pa.py_buffer(data).slice(0, used)], null_count=int(nulls)
+    )
+
+
+def _valid_utf8(keys: pa.Array) -> pa.Array:
+    """Header keys as Java's consumer decodes them: bytes that are no UTF-8 become U+FFFD."""
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = keys.cast(pa.binary())
+        return pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())
+    return keys
+
+
+class _Constant:
+    """A column that has the same value in every row: built once for the largest batch, then sliced."""
+
+    def __init__(self, value: object, kind: pa.DataType) -> None:
+        self.value, self._kind = value, kind
+        self._array: pa.Array | None = None
+
+    def repeated(self, n: int) -> pa.Array:
+        if self._array is None or len(self._array) < n:
+            self._array = pa.repeat(pa.scalar(self.value, self._kind), n)
+        return self._array.slice(0, n)

@@ -1,0 +1,237 @@
+"""Decode chosen batches run by run: neighbours of the same kind go through one kernel call together.
+
+v2 as it lies | v2 compressed | messages v0, v1 | wrappers v0, v1 | v2 known by its header alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format import layout
+from kafkalog_spark.format.layout import H
+from kafkalog_spark.kernels.choose import Kind, choose
+from kafkalog_spark.kernels.decode_legacy import decode_legacy
+from kafkalog_spark.kernels.decode_v2 import decode_v2
+from kafkalog_spark.kernels.rows import FAULTS, C, Status, U, rows_from_headers
+from kafkalog_spark.log.decode.batch_contents import DECOMPRESSED, Decompressor, open_wrapper, runs
+from kafkalog_spark.log.decode.record_search import RecordSearch
+from kafkalog_spark.log.decode.row_buffers import RowBuffers
+from kafkalog_spark.log.decode.scratch import Scratch
+
+_NO_PAYLOAD = np.empty(0, np.uint8)
+_NO_PAYLOAD.flags.writeable = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Batches to decode, in the order of the log. A row of each array is a batch."""
+
+    table: np.ndarray  # the header table (layout.H) that they were chosen from
+    rows: np.ndarray  # int64[n], their rows in it
+    kinds: np.ndarray  # int64[n], Kind
+    starts: np.ndarray  # int64[n], byte of the payload where records begin
+    ends: np.ndarray  # int64[n]
+    units: np.ndarray  # int64[n, 6], see decode_v2
+
+    @classmethod
+    def of(
+        cls,
+        table: np.ndarray,
+        hidden: np.ndarray,
+        rows: RowBuffers,
+        max_decompressed: int,
+        *,
+        control_records: bool,
+        needs_records: bool = False,
+    ) -> Chosen:
+        """What `choose` keeps of a header table; hidden: uint8[n], or empty. needs_records: no header may stand for
+        the records of its batch."""
+        n = len(table)
+        numbers = np.empty((4, n), np.int64)
+        units = np.empty((n, 6), np.int64)
+        by_header = rows.header_columns_only and not needs_records
+        kept = choose(
+            table, hidden, rows.limits, int(control_records), int(by_header), int(rows.uses_timestamps),
+            max_decompressed // layout.MIN_RECORD_SIZE, *numbers, units,
+        )  # fmt: skip
+        chosen, kinds, starts, ends = numbers[:, :kept]
+        return cls(table, chosen, kinds, starts, ends, units[:kept])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, first: int, end: int) -> Chosen:
+        """[first, end) of them; shares the arrays."""
+        part = slice(first, end)
+        return Chosen(
+            self.table, self.rows[part], self.kinds[part], self.starts[part], self.ends[part], self.units[part]
+        )
+
+    def where(self, wanted: np.ndarray) -> Chosen:
+        """Those for which bool[n] `wanted` says so; copies."""
+        return Chosen(
+            self.table, self.rows[wanted], self.kinds[wanted], self.starts[wanted], self.ends[wanted],
+            self.units[wanted],
+        )  # fmt: skip
+
+    def runs(self) -> Iterator[Chosen]:
+        """Neighbours of the same kind together."""
+        for first, end in runs(self.kinds):
+            yield self.part(first, end)
+
+    @property
+    def headers(self) -> np.ndarray:
+        """int64[n, len(H)], their rows of the header table."""
+        found: np.ndarray = self.table[self.rows]
+        return found
+
+    @property
+    def attributes(self) -> np.ndarray:
+        """int64[n], batch attributes."""
+        found: np.ndarray = self.table[self.rows, H.ATTRIBUTES]
+        return found
+
+    def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
+        """Tell the error that batch `i` of them, in a window from byte `position` of the file, is the bad one."""
+        row = self.table[self.rows[i]]
+        return error.at(position=position + int(row[H.POSITION]), offset=int(row[H.BASE_OFFSET]))
+
+
+class RunDecoder:
+    """Fills `rows` from batches in `window`, which starts at byte `position` of the file.
+
+    Batches come as rows of a header table (layout.H), their CRCs checked. Every method yields the RecordBatches that
+    get full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with position and offset; the rows of those
+    before it are in the buffers, and none of its own.
+    """
+
+    def __init__(
+        self,
+        rows: RowBuffers,
+        window: Scratch,
+        decompressed: Scratch,
+        max_decompressed: int,
+        search: RecordSearch | None = None,
+    ) -> None:
+        self._rows = rows
+        self._search = search
+        self._window = window
+        self._decompressed = decompressed
+        self._decompressor = Decompressor(decompressed, max_decompressed)
+
+    def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        """Decode neighbours of the same kind together."""
+        for run in chosen.runs():
+            yield from _DECODERS[int(run.kinds[0])](self, run, position)
+
+    def _headers_only(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        yield from self._run_kernel(rows_from_headers, _NO_PAYLOAD, run, position)
+
+    def _plain_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        yield from self._run_kernel(decode_v2, self._window.read_only(), run, position)
+
+    def _compressed_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        groups = self._decompressor.groups(
+            self._window.view, run.starts, run.ends, run.attributes, run.units[:, U.COUNT]
+        )
+        for first, end, error in groups:
+            good = end if error is None else end - 1
+            yield from self._run_kernel(decode_v2, self._decompressed.read_only(), run.part(first, good), position)
+            if error is not None:
+                raise run.blame(error, good, position) from None
+
+    def _messages(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        legacy = replace(run, units=_legacy_units(run.headers))
+        yield from self._run_kernel(decode_legacy, self._window.read_only(), legacy, position)
+
+    def _wrappers(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        for i in range(len(run)):
+            yield from self._wrapper(run.part(i, i + 1), position)
+
+    def _wrapper(self, one: Chosen, position: int) -> Iterator[pa.RecordBatch]:
+        header = one.headers
+        magic, attributes, offset, previous = (
+            int(header[0, column]) for column in (H.MAGIC, H.ATTRIBUTES, H.LAST_OFFSET, H.PREVIOUS)
+        )
+        batch, scratch = self._window.view[int(one.starts[0]) : int(one.ends[0])], self._decompressed
+        try:
+            wrapper = open_wrapper(batch, magic, attributes, offset, scratch, self._decompressor.limit)
+        except KafkalogError as error:
+            raise one.blame(error, 0, position) from None
+        payload, base = scratch.read_only(), wrapper.add
+        first = int.from_bytes(payload[:8].tobytes(), "big", signed=True) + base
+        if first <= previous or base > layout.MAX_INT64:
+            what = f"offsets {first} to {offset} of a compressed message set do not follow {previous}"
+            raise one.blame(CorruptBatch(what), 0, position)
+        units = _legacy_units(header)
+        units[0, 1] = base
+        inner = replace(one, starts=np.array([0], np.int64), ends=np.array([wrapper.end], np.int64), units=units)
+        yield from self._run_kernel(decode_legacy, payload, inner, position)
+        scratch.shrink(2 * DECOMPRESSED)
+
+    def _run_kernel(
+        self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode a run's records, or those of them that the search finds."""
+        if self._search is None:
+            yield from self._call_kernel(kernel, payload, run, position, self._rows.offsets_in)
+            return
+        found = self._search.find(payload, run, legacy=kernel is decode_legacy)
+        offsets = found.offsets
+        if len(self._rows.offsets_in):
+            offsets = np.intersect1d(offsets, self._rows.offsets_in, assume_unique=True)
+        if len(offsets):
+            yield from self._call_kernel(kernel, payload, run.where(found.hits), position, offsets)
+        if found.stopped < len(run):
+            raise run.blame(CorruptBatch(FAULTS[Status(found.status)]), found.stopped, position)
+
+    def _call_kernel(
+        self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int, offsets_in: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
+        """Call a decode kernel until it is through, emptying or enlarging the row buffers in between."""
+        rows = self._rows
+        rows.begin()
+        while True:
+            status = kernel(
+                payload, run.starts, run.ends, run.units, rows.cursor, rows.limits, offsets_in,
+                rows.timestamps_in, rows.rows,
+            )  # fmt: skip
+            if status == Status.DONE:
+                return
+            if status == Status.FULL:
+                yield rows.take()
+                rows.ready()
+            elif status in FAULTS:
+                error = UnsupportedFormat if status == Status.TIMESTAMP_RANGE else CorruptBatch
+                raise run.blame(error(FAULTS[Status(status)]), int(rows.cursor[C.UNIT]), position)
+            else:
+                rows.grow(status)
+
+
+_DECODERS: dict[int, Any] = {
+    Kind.PLAIN: RunDecoder._plain_v2,
+    Kind.COMPRESSED: RunDecoder._compressed_v2,
+    Kind.MESSAGE: RunDecoder._messages,
+    Kind.WRAPPER: RunDecoder._wrappers,
+    Kind.FROM_HEADER: RunDecoder._headers_only,
+}
+"""Not attributes of the decoder: its buffers would wait for the cycle collector."""
+
+
+def _legacy_units(run: np.ndarray) -> np.ndarray:
+    """The `units` of decode_legacy from header table rows; for messages that stand alone."""
+    log_append = (run[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
+    v1 = run[:, H.MAGIC] == 1
+    units = np.zeros((len(run), 6), np.int64)
+    units[:, 0] = run[:, H.MAGIC]
+    units[:, 2] = run[:, H.LAST_OFFSET]
+    units[:, 3] = v1 & log_append
+    units[:, 4] = run[:, H.MAX_TIMESTAMP]
+    units[:, 5] = np.where(v1, log_append, -1)
+    return units

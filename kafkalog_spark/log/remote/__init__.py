@@ -1,0 +1,1 @@
+"""A log whose segments lie in remote storage, or partly there."""

@@ -1,0 +1,407 @@
+"""From the directories of a partition to the parts of its log.
+
+Names alone tell the parts of nearly every log: each remote segment goes on to where the next one begins. So a segment
+is asked about (a small request) when it is to be read, and whether names were right is seen then: it is of the log's
+lineage and ends where the next one begins. Where they were not, as after leader changes that copied offsets twice, all
+segments are asked about, and the rules of KIP-405 decide (remote_walk).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+from kafkalog_spark.errors import CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.format.layout import MAX_INT64
+from kafkalog_spark.format.names import SegmentFiles
+from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import IndexedAborts, IndexedRun, PartitionLog
+from kafkalog_spark.log.read.small_files import leader_epochs, topic_id
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, RemoteMetadata
+from kafkalog_spark.log.remote.remote_segment_file import HeldSegment, aborted_of, leader_epochs_of, producers_after
+from kafkalog_spark.log.tiered.lineage import (
+    Lineage,
+    LocalSpan,
+    LogWalk,
+    newest,
+    topic_id_of,
+    walk_log,
+    why_not_of_the_log,
+    without_empty_epochs,
+)
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteObjects, RemoteSegment
+from kafkalog_spark.log.tiered.tier_options import KeyRing, TierOptions
+from kafkalog_spark.store.interface import FileFacts
+
+# The parts that a log of local and remote segments is put together of.
+
+
+class Pending(NamedTuple):
+    """A remote segment of which nothing was asked yet but its names."""
+
+    listing: RemoteDirListing
+    found: RemoteObjects
+
+    @property
+    def log_name(self) -> str:
+        return self.found.objects[RemoteFile.LOG][0]
+
+    @property
+    def log_path(self) -> str:
+        return os.path.join(self.listing.place.directory, self.log_name)
+
+
+class Part(NamedTuple):
+    """Offsets [start, until) and where they are read.
+
+    files: of the segment, with the offset where the part begins as base offset of a remote one. next_base: where the
+    local segment ends, None for the last one of a live log; facts: of a local one's files. held: the remote segment;
+    pending: the same, as long as only its names are known. Both None for a local one.
+    """
+
+    start: int
+    until: int
+    files: SegmentFiles
+    next_base: int | None
+    facts: Mapping[str, FileFacts]
+    held: HeldSegment | None = None
+    pending: Pending | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return self.held is None and self.pending is None
+
+    @property
+    def end_of_file(self) -> int | None:
+        """Where the segment ends that is opened for it; None for the last one of a live log."""
+        if self.is_local:
+            return self.next_base
+        return self.until if self.held is None else self.held.segment.until
+
+    @property
+    def remote_path(self) -> str | None:
+        """Path of a remote segment's .log; None for a local one."""
+        if self.held is not None:
+            return self.held.log_path
+        return None if self.pending is None else self.pending.log_path
+
+
+@dataclass(frozen=True)
+class KnownLog:
+    """What was found out of a log when a read of it was planned: enough to read a range without a listing."""
+
+    log_start: int
+    log_end: LogEnd
+    parts: tuple[Part, ...]
+
+
+def spans_of(local: PartitionLog) -> list[LocalSpan]:
+    """Of each local segment; where the last one ends matters to nobody here."""
+    bases = [segment.base_offset for segment in local.segments]
+    return [LocalSpan(*span) for span in zip(bases, [*bases[1:], MAX_INT64], strict=True)]
+
+
+def parts_of(walk: LogWalk, by_id: Mapping[uuid.UUID, HeldSegment], local: PartitionLog | None) -> list[Part]:
+    """The parts that the walk of all segments has found."""
+    parts = []
+    for source, start, until in walk.pieces:
+        if source is not None:
+            held = by_id[source.segment_id]
+            parts.append(Part(start, until, replace(held.files, base_offset=start), None, {}, held))
+        elif local is not None:
+            parts += local_parts(local, start, until)
+    return parts
+
+
+def parts_by_name(
+    remote: Sequence[Pending], local: PartitionLog | None, floor: int, last: HeldSegment | None
+) -> list[Part]:
+    """The parts as names alone tell them: each segment goes on to where the next one begins, as it does unless leaders
+    copied the same offsets twice. Whoever opens one finds out whether that is so.
+
+    remote: by start offset, all before the local log, whose end is `last` if there is no local one. floor: where the
+    log begins at the earliest.
+    """
+    starts = [pending.found.start_offset for pending in remote]
+    if local is not None:
+        end = local.segments[0].base_offset
+    else:
+        end = last.segment.until if last is not None else 0
+    parts = [
+        Part(max(start, floor), until, SegmentFiles(max(start, floor), pending.log_name), None, {}, pending=pending)
+        for pending, start, until in zip(remote, starts, [*starts, end][1:], strict=True)
+        if until > floor
+    ]
+    return parts if local is None else [*parts, *local_parts(local, floor, MAX_INT64)]
+
+
+def local_parts(local: PartitionLog, start: int, until: int) -> list[Part]:
+    """Of the local segments that hold offsets of [start, until)."""
+    parts = []
+    for index, files in enumerate(local.segments):
+        following = local.next_base_offset(index)
+        end = MAX_INT64 if following is None else following
+        if files.base_offset < until and end > start:
+            names = (files.log, files.offset_index, files.time_index, files.transaction_index)
+            facts = {name: local.facts[name] for name in names if name is not None and name in local.facts}
+            parts.append(Part(max(start, files.base_offset), min(end, until), files, following, facts))
+    return parts
+
+
+_log = logging.getLogger(__name__)
+
+
+class PartFinder:
+    """Finds the parts of one partition, again and again.
+
+    walk: what the rules came to, where names did not do; else None. Errors: NotALogDirectory where something cannot be
+    listed or read, and what RemoteDirListing.held and leader_epochs_of raise.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        remote: Sequence[RemoteDir],
+        options: TierOptions,
+        metadata: RemoteMetadata | None,
+        *,
+        pass_over_damage: bool,
+        remembered: Iterable[HeldSegment] = (),
+    ) -> None:
+        self.walk: LogWalk | None = None
+        self._name = name
+        self._options = options
+        self._metadata = metadata
+        remembered = list(remembered)
+        self._listings = [
+            RemoteDirListing(place, options, pass_over_damage=pass_over_damage, remembered=remembered)
+            for place in remote
+        ]
+        self._lineage: Lineage = []
+        self._names_do = True
+
+    @property
+    def exists(self) -> bool:
+        """Whether any remote directory was there at the last look."""
+        return any(listing.exists for listing in self._listings)
+
+    @property
+    def listed(self) -> tuple[list[str], Mapping[str, FileFacts]]:
+        """Names and facts of the first remote directory."""
+        first = self._listings[0]
+        return first.names, first.facts
+
+    def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[Part]:
+        """The parts as they are now. local: the live log; log_start: what a checkpoint says; again: also what was
+        written to `__remote_log_metadata` meanwhile."""
+        living = topic_id(local.store, local.directory) if local is not None else None
+        pending = self._look(local, living, again=again)
+        parts = self._by_name(pending, local, log_start) if self._names_do else None
+        return self._by_walk(pending, local, living, log_start) if parts is None else parts
+
+    def walked(self, local: PartitionLog | None) -> LogWalk:
+        """What the rules make of all segments that are wholly there, those that the local log holds included."""
+        living = topic_id(local.store, local.directory) if local is not None else None
+        pending = self._look(local, None, again=False, all_of_them=True)
+        self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)
+        assert self.walk is not None
+        return self.walk
+
+    def hold(self, part: Part, following: Part | None, local: PartitionLog | None) -> HeldSegment:
+        """What is known of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
+        what names let expect: then list again, and `find` goes by the rules."""
+        assert part.pending is not None
+        (held,) = self._ask([part.pending])
+        if held is None:
+            raise FileNotFoundError(errno.ENOENT, "the segment was deleted", part.remote_path)
+        until = held.segment.until
+        if following is None:
+            fits = until == part.until
+        elif following.is_local:
+            fits = until >= part.until and (local is None or until <= local.segments[-1].base_offset)
+        else:
+            fits = until == part.until
+        if not fits or why_not_of_the_log(held.segment, self._lineage) is not None:
+            self._names_do = False
+            raise FileNotFoundError(errno.ENOENT, "segments are not one after the other", part.remote_path)
+        return held
+
+    def prefetch(self, pending: Sequence[Pending]) -> None:
+        """Ask about several at once; `hold` finds it done."""
+        self._ask(pending)
+
+    # ---- by names, by the rules
+
+    def _by_name(
+        self, pending: Sequence[Pending], local: PartitionLog | None, log_start: int | None
+    ) -> list[Part] | None:
+        """None where names do not do: segments begin at the same offset or are of several topics, or the last one is
+        none of the log."""
+        starts = {one.found.start_offset for one in pending}
+        if len(starts) < len(pending) or len({id(one.listing) for one in pending}) > 1:
+            return None
+        last = self._ask(pending[-1:])[0] if pending and local is None else None
+        self._lineage = self._lineage_of(local, [] if last is None else [last])
+        if pending and (not self._lineage or (local is None and last is None)):
+            return None
+        if last is not None and why_not_of_the_log(last.segment, self._lineage) is not None:
+            return None
+        self.walk = None
+        floor = max(log_start or 0, self._lineage[0].start_offset if self._lineage else 0)
+        return parts_by_name(pending, local, floor, last)
+
+    def _by_walk(
+        self, pending: Sequence[Pending], local: PartitionLog | None, living: uuid.UUID | None, log_start: int | None
+    ) -> list[Part]:
+        held = [one for one in self._ask(pending) if one is not None]
+        remote = [one.segment for one in held]
+        self._lineage = self._lineage_of(local, held)
+        self.walk = walk_log(
+            remote,
+            self._lineage,
+            local=spans_of(local) if local is not None else [],
+            topic_id=living or topic_id_of(remote),
+            log_start=log_start,
+            log_end=_log_end_for(local, remote),
+        )
+        for hole in self.walk.holes:
+            _log.warning("%s: offsets [%d, %d) are held by no segment", self._name, hole.start, hole.until)
+        return parts_of(self.walk, {one.segment.segment_id: one for one in held}, local)
+
+    # ---- what is asked
+
+    def _look(
+        self, local: PartitionLog | None, living: uuid.UUID | None, *, again: bool, all_of_them: bool = False
+    ) -> list[Pending]:
+        """The segments in all remote directories, or in those of the `living` topic, by start offset; what the local
+        log holds is not asked for, but for `all_of_them`."""
+        below = local.segments[0].base_offset if local is not None and not all_of_them else None
+        pending: list[Pending] = []
+        for listing in self._listings:
+            if living is not None and listing.place.topic_id != living:
+                continue
+            known = None if self._metadata is None else self._metadata.of(listing.place.topic_id_partition, again=again)
+            try:
+                pending += [Pending(listing, found) for found in listing.look(known, below=below)]
+            except OSError as error:
+                raise self._cannot_ask(listing, error) from error
+        return sorted(pending, key=lambda one: one.found.start_offset)
+
+    def _ask(self, pending: Sequence[Pending]) -> list[HeldSegment | None]:
+        held: list[HeldSegment | None] = []
+        for listing in self._listings:
+            wanted: list[RemoteObjects] = [one.found for one in pending if one.listing is listing]
+            try:
+                held += listing.held(wanted)
+            except OSError as error:
+                raise self._cannot_ask(listing, error) from error
+        return held
+
+    def _cannot_ask(self, listing: RemoteDirListing, error: OSError) -> NotALogDirectory:
+        return NotALogDirectory(
+            f"the partition's remote segments cannot be read: {error.strerror}",
+            topic_partition=self._name,
+            path=error.filename or listing.place.directory,
+        )
+
+    def _lineage_of(self, local: PartitionLog | None, held: Sequence[HeldSegment]) -> Lineage:
+        """The live log's; without one, the newest segment's."""
+        if local is not None:
+            epochs = leader_epochs(local.store, local.directory)
+            if epochs:
+                return without_empty_epochs(epochs)
+        topic = topic_id_of(one.segment for one in held)
+        of_topic = {one.segment.segment_id: one for one in held if one.segment.partition.topic_id == topic}
+        last = newest(one.segment for one in of_topic.values())
+        if last is None:
+            return []
+        source = of_topic[last.segment_id]
+        try:
+            return without_empty_epochs(leader_epochs_of(source, self._options.keys))
+        except KafkalogError as error:
+            raise error.at(topic_partition=self._name, path=source.log_path) from None
+        except OSError as error:
+            raise NotALogDirectory(
+                f"the segment's leader epochs cannot be read: {error.strerror}",
+                topic_partition=self._name,
+                path=source.log_path,
+            ) from error
+
+
+def _log_end_for(local: PartitionLog | None, remote: Sequence[RemoteSegment]) -> int | None:
+    """The live log's end, which remote segments must not reach: looked for only where one may."""
+    if local is None or max((segment.until for segment in remote), default=0) <= local.segments[-1].base_offset:
+        return None
+    return local.log_end_offset
+
+
+# Aborted transactions of remote segments, by their transaction indexes.
+#
+# Kafka copies a segment once all of its transactions have ended, and with it the index of those whose abort marker
+# lies in it (RemoteLogManager.collectAbortedTransactions). So the batches need not be read twice. A marker may lie
+# in a later segment, and that one may be local: the producer snapshots that are copied with the segments tell which
+# transactions had not ended, and for these alone is read on.
+
+Hold = Callable[[int], HeldSegment | None]
+"""Gives what is known of the remote segment of a part, by its index. Raises as TieredLog.open_segment."""
+
+
+def runs_of(parts: Sequence[Part], hold: Hold, start: int, end: int, keys: KeyRing, name: str) -> list[IndexedRun]:
+    """[start, end) in runs of local and of remote parts; see PartitionLog.indexed_runs."""
+    runs: list[IndexedRun] = []
+    for is_local, group in groupby(range(len(parts)), key=lambda index: parts[index].is_local):
+        indexes = list(group)
+        begin, until = max(start, parts[indexes[0]].start), min(end, parts[indexes[-1]].until)
+        if begin >= until:
+            continue
+        asked = [index for index in indexes if parts[index].until > begin]
+        find = None if is_local else partial(_find, asked, hold, begin, until, keys, name)
+        runs.append(IndexedRun(begin, until, find))
+    return runs
+
+
+def _find(indexes: Sequence[int], hold: Hold, start: int, end: int, keys: KeyRing, name: str) -> IndexedAborts | None:
+    """indexes: of remote parts one after the other, from that of `start` on, also past `end`."""
+    found: dict[AbortedTransaction, None] = {}  # segments that overlap tell of the same transactions
+    waiting: dict[int, int] | None = None
+    reached = end
+    for index in indexes:
+        try:
+            segment = hold(index)
+            assert segment is not None
+            search = collect_aborted(aborted_of(segment, keys), start, end)
+        except (CorruptLog, UnsupportedFormat, OSError) as error:
+            _log.warning("%s: the batches are read, as the transaction index cannot be: %s", name, error)
+            return None
+        found.update(dict.fromkeys(search.transactions))
+        reached = segment.segment.until
+        if search.complete:
+            return IndexedAborts(list(found), {}, reached)
+        if reached >= end:
+            waiting = _open_after(segment, end, keys)
+            if waiting == {}:
+                break
+    return None if waiting is None else IndexedAborts(list(found), waiting, reached)
+
+
+def _open_after(segment: HeldSegment, end: int, keys: KeyRing) -> dict[int, int] | None:
+    """Producer id -> first offset, of transactions that began before `end` and had not ended after the segment; None
+    where that cannot be known."""
+    try:
+        producers = producers_after(segment, keys)
+    except (CorruptLog, UnsupportedFormat, OSError):
+        return None
+    return {
+        entry.producer_id: entry.transaction_first_offset
+        for entry in producers
+        if entry.has_open_transaction and entry.transaction_first_offset < end
+    }

@@ -1,0 +1,283 @@
+"""The segments in a partition's remote directory: those that are wholly there, and what is known of each.
+
+Of Aiven's layout a manifest says it all: one small request a segment, several at once. LocalTieredStorage writes none:
+there `__remote_log_metadata` says it where that is among what was opened; else the files themselves are asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.log.read.discovery import RemoteDir, in_parallel
+from kafkalog_spark.log.read.log_end import find_log_end
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.replicas import chosen_copy
+from kafkalog_spark.log.remote.remote_segment_file import HeldSegment, leader_epochs_of, open_remote
+from kafkalog_spark.log.tiered.lineage import without_empty_epochs
+from kafkalog_spark.log.tiered.manifest import SegmentManifest, parse_manifest
+from kafkalog_spark.log.tiered.remote_log_metadata import (
+    RemoteLogState,
+    RemoteSegmentState,
+    SegmentUpdate,
+    decode_event,
+)
+from kafkalog_spark.log.tiered.remote_names import (
+    Layout,
+    RemoteFile,
+    RemoteObjects,
+    RemoteSegment,
+    TopicIdPartition,
+    remote_objects,
+)
+from kafkalog_spark.log.tiered.tier_options import TierOptions
+from kafkalog_spark.store.interface import FileFacts, Listing
+
+# What `__remote_log_metadata` says of remote segments, read from wherever its partitions lie.
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KnownSegments:
+    """What the topic says of one partition's segments. segments: those that may be read; refused: those of which it
+    says that they may not, as their copy was not finished or they were deleted."""
+
+    segments: Mapping[uuid.UUID, RemoteSegment]
+    refused: frozenset[uuid.UUID]
+
+    def may_be_read(self, segment_id: uuid.UUID) -> bool:
+        """Of a segment that the topic does not know its files decide: the topic may be an older copy than they are."""
+        return segment_id not in self.refused
+
+
+class RemoteMetadata:
+    """The topic, read from its beginning once, and on from there when asked again. Threads share it; a pickle carries
+    only where it lies.
+
+    copies: of each of its partitions, the places where it lies.
+    """
+
+    def __init__(self, copies: Sequence[Sequence[PartitionPlace]]) -> None:
+        self._copies = tuple(map(tuple, copies))
+        self._lock = threading.Lock()
+        self._state: RemoteLogState | None = None
+        self._known: dict[TopicIdPartition, KnownSegments] = {}
+        self._deleted: dict[TopicIdPartition, set[uuid.UUID]] = {}
+        self._reached: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteMetadata, (self._copies,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteMetadata) and self._copies == other._copies
+
+    def __hash__(self) -> int:
+        return hash(self._copies)
+
+    def of(self, partition: TopicIdPartition, *, again: bool = False) -> KnownSegments | None:
+        """None where the topic does not speak of the partition: its events may lie on brokers whose directories were
+        not given. again: read on what was written since. Raises as opening and reading a partition does."""
+        with self._lock:
+            if self._state is None or again:
+                self._read_on()
+            return self._known.get(partition)
+
+    def _read_on(self) -> None:
+        from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition  # loads the kernels
+
+        state = RemoteLogState() if self._state is None else self._state
+        for copies in self._copies:
+            chosen = chosen_copy(copies)
+            if chosen is None:
+                continue
+            log = chosen[0].place.open()
+            start = max(self._reached.get(log.name, 0), log.log_start_offset)
+            end = log.log_end_offset
+            for batch in scan_partition(log, start, end, ScanRequest(columns=("value",)), on_loss=_log_loss):
+                for value in batch.column(0).to_pylist():
+                    if value is not None:  # KIP-1266 gives keys to records, and so tombstones
+                        self._take(state, value, log.name)
+            self._reached[log.name] = end
+        self._state = state
+        readable: dict[TopicIdPartition, dict[uuid.UUID, RemoteSegment]] = {}
+        refused = {where: set(ids) for where, ids in self._deleted.items()}
+        for (where, segment_id), (segment, copied) in state.segments.items():
+            if copied is RemoteSegmentState.COPY_SEGMENT_FINISHED and where not in state.deleted_partitions:
+                readable.setdefault(where, {})[segment_id] = segment
+            else:
+                refused.setdefault(where, set()).add(segment_id)
+        self._known = {
+            where: KnownSegments(readable.get(where, {}), frozenset(refused.get(where, ())))
+            for where in readable.keys() | refused.keys()
+        }
+
+    def _take(self, state: RemoteLogState, value: bytes, name: str) -> None:
+        try:
+            event = decode_event(value)
+        except (CorruptRemoteMetadata, UnsupportedFormat) as error:
+            _log.warning("passed over: %s", error.at(topic_partition=name))
+            return
+        state.take(event)
+        if isinstance(event, SegmentUpdate) and event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
+            self._deleted.setdefault(event.partition, set()).add(event.segment_id)
+
+
+def _log_loss(error: KafkalogError) -> None:
+    _log.warning("%s", error)
+
+
+_MOST_OF_MANIFEST = 64 << 20
+"""Bytes. The sizes of a million chunks take 5 MB."""
+
+Objects = Mapping[RemoteFile, tuple[str, FileFacts | None]]
+
+
+class RemoteDirListing:
+    """One remote directory, looked at again and again: what was learnt of a segment is kept as long as its objects stay
+    what they were. remembered: segments that somebody else has learnt of."""
+
+    def __init__(
+        self,
+        place: RemoteDir,
+        options: TierOptions,
+        *,
+        pass_over_damage: bool = False,
+        remembered: Iterable[HeldSegment] = (),
+    ) -> None:
+        self.place = place
+        self._options = options
+        self._pass_over_damage = pass_over_damage
+        self._held = {held.segment.segment_id: held for held in remembered if held.place == place}
+        self._known: KnownSegments | None = None
+        self.names: list[str] = []
+        self.facts: Mapping[str, FileFacts] = {}
+        self.exists = True
+
+    @property
+    def topic_partition(self) -> str:
+        return f"{self.place.topic}-{self.place.partition}"
+
+    def look(self, known: KnownSegments | None = None, *, below: int | None = None) -> list[RemoteObjects]:
+        """The segments that are wholly there now, by start offset: one LIST. known: what `__remote_log_metadata` says
+        of the partition; below: only those that begin before this offset. Raises OSError."""
+        self._known = known
+        try:
+            listing = self.place.store.list(self.place.directory)
+        except FileNotFoundError:
+            self.exists, self.names, self.facts = False, [], {}
+            return []
+        self.exists, self.names, self.facts = True, listing.names, listing.files
+        return [
+            found
+            for found in objects_in(self.place, listing, self._options.key_prefix)
+            if not found.missing
+            and (below is None or found.start_offset < below)
+            and (known is None or known.may_be_read(found.segment_id))
+        ]
+
+    def held(self, wanted: Sequence[RemoteObjects]) -> list[HeldSegment | None]:
+        """What is known of these segments, found out where it is not yet; None for one that was deleted since.
+
+        Raises OSError where a manifest cannot be read, CorruptManifest and the errors of `open_remote`.
+        """
+        found = in_parallel(self._held_segment, wanted, self.place.store)
+        self._held.update({held.segment.segment_id: held for held in found if held is not None})
+        return found
+
+    def _held_segment(self, found: RemoteObjects) -> HeldSegment | None:
+        objects = {file: (name, self.facts.get(name)) for file, (name, _) in found.objects.items()}
+        before = self._held.get(found.segment_id)
+        if before is not None and before.objects == objects:
+            return before
+        segment = None if self._known is None else self._known.segments.get(found.segment_id)
+        try:
+            manifest = self._manifest(found) if found.layout is Layout.AIVEN else None
+            if manifest is not None and manifest.segment is not None:
+                segment = manifest.segment
+            held = HeldSegment(segment or _named(found), self.place, objects, manifest)
+            return held if segment is not None else self._described(held)
+        except FileNotFoundError:
+            return None
+
+    def _manifest(self, found: RemoteObjects) -> SegmentManifest:
+        name, _ = found.objects[RemoteFile.MANIFEST]
+        path = f"{self.place.directory}/{name}"
+        try:
+            manifest = parse_manifest(self.place.store.read_all(path, _MOST_OF_MANIFEST))
+            check_is_of(manifest, found)
+        except KafkalogError as error:
+            raise error.at(topic_partition=self.topic_partition, path=path) from None
+        return manifest
+
+    def _described(self, held: HeldSegment) -> HeldSegment:
+        """What nobody wrote down, from the files: the last offset from the last batch, the leader epochs from the
+        segment's checkpoint of them, the largest timestamp from the time index."""
+        keys = self._options.keys
+        with open_remote(held, keys, self.topic_partition, pass_over_damage=self._pass_over_damage) as file:
+            file.next_base_offset = None
+            end = find_log_end(file, pass_over_damage=self._pass_over_damage).offset
+            times, size = file.time_index, file.size
+        epochs = epochs_within(leader_epochs_of(held, keys), held.segment.start_offset, end)
+        largest = times.last.timestamp if times.whole and times.last is not None else -1
+        described = replace(
+            held.segment,
+            end_offset=end - 1,
+            leader_epochs=epochs,
+            max_timestamp=largest,
+            event_timestamp=largest,
+            size=size,
+        )
+        return replace(held, segment=described)
+
+
+def objects_in(place: RemoteDir, listing: Listing, key_prefix: str = "") -> list[RemoteObjects]:
+    """The objects of a listing by segment, also of those that are not whole; sizes 0 where the listing tells none.
+    Keys are names in the directory."""
+    above = place.directory.rsplit("/", 2 if place.layout is Layout.AIVEN else 1)[1:]
+    prefix = "/".join(above) + "/"
+    files = listing.files
+    sized = [(prefix + name, files[name].size if name in files else 0) for name in listing.names]
+    found = remote_objects(sized, place.layout, key_prefix)
+    return [
+        one._replace(objects={file: (key[len(prefix) :], size) for file, (key, size) in one.objects.items()})
+        for one in found
+        if one.partition == place.topic_id_partition
+    ]
+
+
+def check_is_of(manifest: SegmentManifest, found: RemoteObjects) -> None:
+    """Raise CorruptManifest for a manifest that is of another segment than its key says."""
+    segment = manifest.segment
+    if segment is None:
+        return
+    of_manifest = (segment.partition, segment.start_offset, segment.segment_id)
+    if of_manifest != (found.partition, found.start_offset, found.segment_id):
+        raise CorruptManifest(f"it is of another segment than its key: {segment}", hint="was the object copied?")
+
+
+def _named(found: RemoteObjects) -> RemoteSegment:
+    """What names alone say; all else is missing."""
+    return RemoteSegment(
+        found.partition, found.segment_id, found.start_offset, found.start_offset - 1, (), -1, -1, -1, -1
+    )
+
+
+def epochs_within(epochs: list[EpochEntry], start: int, until: int) -> tuple[EpochEntry, ...]:
+    """Leader epochs with records in [start, until), the first as if it began there: RemoteLogManager's
+    segmentLeaderEpochs."""
+    kept: list[EpochEntry] = []
+    for entry in without_empty_epochs(epochs):
+        if entry.start_offset >= until:
+            break
+        if entry.start_offset <= start:
+            kept = [EpochEntry(entry.epoch, start)]
+        else:
+            kept.append(entry)
+    return tuple(kept)

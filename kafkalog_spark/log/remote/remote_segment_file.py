@@ -1,0 +1,265 @@
+"""A remote segment's objects, read: its .log as a SegmentFile, its indexes, whole and as they were before the plugin.
+
+A `.log` that was compressed or encrypted is fetched and turned back chunk by chunk, in the threads that fetch ahead.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from kafkalog_spark.errors import CorruptChunk, CorruptLog, UnsupportedFormat
+from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
+from kafkalog_spark.format.index_file import entries_of
+from kafkalog_spark.format.names import SegmentFiles
+from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_transaction_index
+from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
+from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.manifest import IndexPlace, SegmentManifest
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.tier_options import KeyRing
+from kafkalog_spark.store.interface import FileFacts, OpenFile, Store
+
+_INDEX_FILES = {
+    file.value: file for file in (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
+}
+
+DECODED_BLOCK = 4 << 20
+"""Bytes of a block of chunks, at least one chunk: as long as it is being decoded, what was fetched is there as well."""
+
+MOST_OF_CHUNK = 128 << 20
+"""Bytes. The plugin takes a chunk.size of up to 2^30-1, and its documentation has 4 MiB: a chunk of 1 GB of zeros comes
+out of an object of 30 kB, and a worker holds two to three times a chunk."""
+_MOST_OF_INDEX = 256 << 20
+"""Bytes of a file alongside the .log: an offset index with an entry for each batch of 300 bytes has 30 MB."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HeldSegment:
+    """A remote segment that is wholly there. objects: by what they hold, names in the directory with what the listing
+    said of them (None: a local directory's says nothing). manifest: of Aiven's layout."""
+
+    segment: RemoteSegment
+    place: RemoteDir
+    objects: Mapping[RemoteFile, tuple[str, FileFacts | None]]
+    manifest: SegmentManifest | None
+
+    @property
+    def log_path(self) -> str:
+        return self.path_of(RemoteFile.LOG)
+
+    def path_of(self, file: RemoteFile) -> str:
+        return os.path.join(self.place.directory, self.objects[file][0])
+
+    @property
+    def files(self) -> SegmentFiles:
+        """Names as a SegmentFile has them. Those of indexes are not names of objects: what follows the segment's tells
+        which is meant."""
+        given = {file: self.segment.name + file.value if self.has(file) else None for file in _INDEX_FILES.values()}
+        return SegmentFiles(
+            self.segment.start_offset,
+            self.objects[RemoteFile.LOG][0],
+            given[RemoteFile.OFFSET_INDEX],
+            given[RemoteFile.TIME_INDEX],
+            given[RemoteFile.TRANSACTION_INDEX],
+        )
+
+    def has(self, file: RemoteFile) -> bool:
+        """Whether there is such an index; None of a segment without aborted transactions has a transaction index."""
+        if self.manifest is not None and self.manifest.indexes is not None:
+            return file in self.manifest.indexes
+        return file in self.objects
+
+    @property
+    def log_size(self) -> int | None:
+        """Bytes of the segment; None where only opening it tells."""
+        if self.manifest is not None:
+            return self.manifest.chunks.original_file_size
+        facts = self.objects[RemoteFile.LOG][1]
+        return facts.size if facts is not None else None
+
+    @property
+    def object_size(self) -> int | None:
+        """Bytes that the `.log` object has by what was written of it; None where nothing was."""
+        if self.manifest is not None:
+            return self.manifest.chunks.object_size
+        return self.segment.size if self.segment.size >= 0 else None
+
+
+def open_remote(
+    held: HeldSegment, keys: KeyRing, topic_partition: str, *, pass_over_damage: bool = False
+) -> SegmentFile:
+    """Open a remote segment. Raises FileNotFoundError when it has gone, OSError; KeyNotGiven, CorruptManifest and
+    CorruptLog where it cannot be read."""
+    store, manifest = held.place.store, held.manifest
+    facts = held.objects[RemoteFile.LOG][1]
+    file = store.open(held.log_path, facts)
+    try:
+        wrong = _wrong_size(held, file.size)
+        if wrong is not None and not pass_over_damage:
+            raise wrong.at(topic_partition=topic_partition)
+        if wrong is not None:
+            _log.warning("mode=DROPMALFORMED: %s", wrong)
+        plain = manifest is None or manifest.plain
+        if manifest is not None and not plain:
+            _check_chunk_size(manifest, held, topic_partition)
+            codec = ChunkCodec.of(manifest, keys)
+            facts = facts or FileFacts(file.size, "")
+            file = _chunked(file, store, held.log_path, facts, manifest.chunks, codec, pass_over_damage)
+    except BaseException:
+        file.close()
+        raise
+    return SegmentFile(
+        file,
+        held.place.directory,
+        held.files,
+        partial(_entries, held, keys),
+        held.segment.until,
+        topic_partition,
+        # chunks that are turned back cost as much as requests: few looks, and reading ahead
+        remote=store.remote or not plain,
+        pass_over_damage=pass_over_damage,
+    )
+
+
+def _check_chunk_size(manifest: SegmentManifest, held: HeldSegment, topic_partition: str) -> None:
+    """Raise UnsupportedFormat for chunks that nobody should hold in memory, whatever somebody wrote into a manifest."""
+    chunks = manifest.chunks
+    largest = max(min(chunks.original_chunk_size, chunks.original_file_size), int(chunks.sizes.max(initial=0)))
+    if largest > MOST_OF_CHUNK:
+        raise UnsupportedFormat(
+            f"its chunks have {largest} bytes (originalChunkSize {chunks.original_chunk_size}), and those of more than "
+            f"{MOST_OF_CHUNK} are not read: a chunk is turned back as a whole, in memory",
+            topic_partition=topic_partition,
+            path=held.path_of(RemoteFile.MANIFEST) if RemoteFile.MANIFEST in held.objects else held.log_path,
+            hint="upload such segments with a smaller chunk.size (the plugin's documentation has 4 MiB), or read them "
+            "through a broker",
+        )
+
+
+def _wrong_size(held: HeldSegment, size: int) -> CorruptLog | None:
+    expected = held.object_size
+    if expected is None or size == expected:
+        return None
+    source = "its manifest" if held.manifest is not None else "__remote_log_metadata"
+    return CorruptLog(
+        f"the object has {size} bytes, {source} says {expected}",
+        path=held.log_path,
+        hint="it was cut short or replaced after it was written",
+    )
+
+
+def _chunked(
+    stored: OpenFile,
+    store: Store,
+    path: str,
+    facts: FileFacts,
+    chunks: ChunkIndex,
+    codec: ChunkCodec,
+    pass_over_damage: bool,
+) -> OpenFile:
+    from kafkalog_spark.store.object_file import ObjectFile  # only where chunks are read
+
+    ranges = getattr(store, "ranges", None)
+    raw = ranges(path, facts) if ranges is not None else partial(_read_range, store, path, facts)
+    one_by_one = threading.Lock()  # several blocks are fetched at once; each chunk takes 8 MB more while it is decoded
+
+    def fetch(begin: int, end: int) -> memoryview:
+        wanted = chunks.range_of(begin, end)
+        data = memoryview(raw(wanted.begin, wanted.end))
+        target = memoryview(bytearray(end - begin))
+        for part in chunks.slices(begin, end):
+            chunk = part.chunk
+            at = chunk.position - wanted.begin
+            to = chunk.original_position + part.begin - begin
+            try:
+                with one_by_one:
+                    original = memoryview(codec.chunk(data[at : at + chunk.size], chunk, path))
+                    target[to : to + part.end - part.begin] = original[part.begin : part.end]
+                    del original
+            except CorruptChunk as error:
+                if not pass_over_damage:
+                    raise
+                # zeros, where no batch begins: what is passed over then is what was in the chunk
+                _log.warning("mode=DROPMALFORMED: %s", error)
+        return target
+
+    return ObjectFile(
+        chunks.original_file_size,
+        fetch,
+        changed=stored.has_changed,
+        closed=stored.close,
+        align=chunks.original_chunk_size,
+        block=DECODED_BLOCK,
+    )
+
+
+def _read_range(store: Store, path: str, facts: FileFacts, begin: int, end: int) -> bytes:
+    # opened for each block: several threads fetch at once, and one file is for one thread
+    with closing(store.open(path, facts)) as file:
+        return file.read(begin, end - begin)
+
+
+def _entries(held: HeldSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:
+    """IndexBytes of a SegmentFile. Raises OSError also where the index cannot be turned back: to who reads the log, an
+    index is a hint."""
+    file = _INDEX_FILES["." + name.rpartition(".")[2]]
+    try:
+        data = index_bytes(held, keys, file)
+    except CorruptChunk as error:
+        raise OSError(errno.EIO, str(error)) from error
+    return entries_of(lambda position, size: data[position : position + size], entry_size)
+
+
+def index_bytes(held: HeldSegment, keys: KeyRing, file: RemoteFile) -> bytes:
+    """One of Kafka's files alongside the .log, as the broker had it; empty where the segment has none.
+
+    Raises FileNotFoundError when the segment has gone, OSError, KeyNotGiven, CorruptManifest, CorruptChunk.
+    """
+    if not held.has(file):
+        return b""
+    store, manifest = held.place.store, held.manifest
+    if manifest is None:
+        return store.read_all(held.path_of(file), _MOST_OF_INDEX)
+    codec = ChunkCodec.of(manifest, keys)
+    if manifest.indexes is None:  # before October 2023 each was an object of its own
+        path = held.path_of(file)
+        data = store.read_all(path, _MOST_OF_INDEX)
+        return bytes(codec.index(data, IndexPlace(0, len(data)), path))
+    place = manifest.indexes[file]
+    if not place.size:
+        return b""
+    if RemoteFile.INDEXES not in held.objects:
+        raise CorruptChunk("the manifest tells of indexes, and there is no .indexes object", path=held.log_path)
+    path, facts = held.path_of(RemoteFile.INDEXES), held.objects[RemoteFile.INDEXES][1]
+    with closing(store.open(path, facts)) as opened:
+        data = opened.read(place.position, place.size)
+    return bytes(codec.index(data, place, path))
+
+
+def leader_epochs_of(held: HeldSegment, keys: KeyRing) -> list[EpochEntry]:
+    """All leader epochs from the log's start to the segment's end, as the broker knew them. Raises as `index_bytes`,
+    and CorruptFile, UnsupportedFormat."""
+    return parse_leader_epochs(index_bytes(held, keys, RemoteFile.LEADER_EPOCHS))
+
+
+def producers_after(held: HeldSegment, keys: KeyRing) -> list[ProducerEntry]:
+    """The producers as the log knows them after the segment. Raises as `index_bytes`, and CorruptSnapshot,
+    UnsupportedFormat."""
+    return parse_producer_snapshot(index_bytes(held, keys, RemoteFile.PRODUCER_SNAPSHOT))
+
+
+def aborted_of(held: HeldSegment, keys: KeyRing) -> list[AbortedTransaction]:
+    """Transactions whose abort marker lies in the segment. Raises as `index_bytes`, and CorruptIndex."""
+    data = index_bytes(held, keys, RemoteFile.TRANSACTION_INDEX)
+    return parse_transaction_index(data, held.segment.start_offset)

@@ -1,0 +1,294 @@
+"""A partition whose log lies in remote storage, or partly there: one log, put together by leader epochs.
+
+To those who read it, it is a PartitionLog: segments in order, where it starts and ends. Its segments are parts: a local
+segment each, or as much of a remote one as no local one holds. All segments of a lineage hold the same records at the
+same offsets, so a remote file keeps its own offsets when it is opened: reading past the end of a part changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.log.read.discovery import RemoteDir
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import LISTINGS, IndexedRun, PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.small_files import Checkpoints
+from kafkalog_spark.log.remote.part_finder import KnownLog, Part, PartFinder, runs_of
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteMetadata
+from kafkalog_spark.log.remote.remote_segment_file import HeldSegment, open_remote, producers_after
+from kafkalog_spark.log.tiered.lineage import LogWalk
+from kafkalog_spark.log.tiered.tier_options import TierOptions
+from kafkalog_spark.store.interface import Store
+
+
+class TieredLog(PartitionLog):
+    """The log of a partition in a local directory (is_local), and in remote ones.
+
+    Arguments as of PartitionLog. known: instead of listing; a refresh lists. remembered: segments of which somebody
+    else has learnt. Raises NotALogDirectory, and what reading manifests raises.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        directory: str,
+        store: Store,
+        *,
+        is_local: bool,
+        remote: Sequence[RemoteDir],
+        options: TierOptions,
+        metadata: RemoteMetadata | None = None,
+        recovery_point: int | None = None,
+        log_start_checkpoint: int | None = None,
+        pass_over_damage: bool = False,
+        known_end: LogEnd | None = None,
+        known: KnownLog | None = None,
+        remembered: Iterable[HeldSegment] = (),
+    ) -> None:
+        self._is_local = is_local
+        self._keys = options.keys
+        self._known = known
+        self._local: PartitionLog | None = None
+        self._parts: list[Part] = []
+        self._finder = PartFinder(
+            f"{topic}-{partition}",
+            remote,
+            options,
+            metadata,
+            pass_over_damage=pass_over_damage,
+            remembered=remembered,
+        )
+        super().__init__(
+            topic,
+            partition,
+            directory,
+            store,
+            recovery_point=recovery_point,
+            log_start_checkpoint=log_start_checkpoint,
+            pass_over_damage=pass_over_damage,
+            known_end=known_end,
+        )
+
+    # ---- what there is
+
+    def refresh(self) -> None:
+        """As of PartitionLog: every directory again, and what `__remote_log_metadata` says by now."""
+        self.__dict__.pop("log_end", None)
+        if self._known is not None and self._is_local:
+            said, tp, log_dir = Checkpoints(), (self.topic, self.partition), os.path.dirname(self.directory)
+            self.recovery_point = said.recovery_point(self.store, log_dir, tp)
+            self._log_start_checkpoint = said.log_start(self.store, log_dir, tp)
+        self._known = None
+        if self._local is not None:
+            self._local.refresh()
+        self._list(again=True)
+
+    def follow(self, *, recovery_point: int | None, log_start_checkpoint: int | None) -> None:
+        """As of PartitionLog."""
+        super().follow(recovery_point=recovery_point, log_start_checkpoint=log_start_checkpoint)
+        if self._local is not None:
+            self._local.follow(recovery_point=recovery_point, log_start_checkpoint=log_start_checkpoint)
+
+    def _list(self, *, again: bool = False) -> None:
+        if self._known is not None:
+            self._take_parts(self._known.parts)
+            self.names = []
+            return
+        if self._is_local and self._local is None:
+            self._local = PartitionLog(
+                self.topic,
+                self.partition,
+                self.directory,
+                self.store,
+                recovery_point=self.recovery_point,
+                log_start_checkpoint=self._log_start_checkpoint,
+                pass_over_damage=self.pass_over_damage,
+                known_end=self._known_end,
+            )
+        local = self._live_local
+        self._take_parts(self._finder.find(local, self._log_start_checkpoint, again=again))
+        self.gone = local is None and not self._finder.exists
+        self.names, self.facts = (local.names, local.facts) if local is not None else self._finder.listed
+
+    @property
+    def walk(self) -> LogWalk | None:
+        """What the rules came to where names of segments did not tell the log's parts."""
+        return self._finder.walk
+
+    @property
+    def _live_local(self) -> PartitionLog | None:
+        local = self._local
+        return local if local is not None and not local.gone and local.segments else None
+
+    def _take_parts(self, parts: Iterable[Part]) -> None:
+        self._parts = list(parts)
+        self.segments = [part.files for part in self._parts]
+        self._bases = [part.files.base_offset for part in self._parts]
+
+    # ---- where it starts and ends
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that readers may see."""
+        if self._known is not None:
+            return self._known.log_start
+        first = self._parts[0].start if self._parts else 0
+        return max(first, self._log_start_checkpoint or 0)
+
+    @cached_property
+    def log_end(self) -> LogEnd:
+        """As of PartitionLog; without a local log, after the last remote segment."""
+        if self._known is not None:
+            return self._known.log_end
+        local = self._live_local
+        if local is None:
+            end = LogEnd(self._parts[-1].until if self._parts else self.log_start_offset, 0)
+        else:
+            end = local.log_end
+        return end._replace(offset=max(end.offset, self.log_start_offset))
+
+    def snapshots_up_to(self, offset: int) -> list[tuple[int, str]]:
+        """As of PartitionLog. Those of remote segments, whose paths are those of the .log, tell of the offset after the
+        segment."""
+        found = {}
+        for part in self._parts:
+            until = part.end_of_file
+            if part.remote_path is not None and until is not None and until <= offset:
+                found[until] = part.remote_path
+        if self._local is not None:
+            found.update(self._local.snapshots_up_to(offset))
+        return sorted(found.items(), reverse=True)
+
+    def read_snapshot(self, path: str) -> list[ProducerEntry]:
+        """As of PartitionLog. Raises FileNotFoundError too where names did not tell of which offset it is."""
+        for index, part in enumerate(self._parts):
+            if part.remote_path == path:
+                held = self._held(index)
+                assert held is not None
+                return producers_after(held, self._keys)
+        return super().read_snapshot(path)
+
+    # ---- its parts
+
+    def _held(self, index: int) -> HeldSegment | None:
+        """What is known of a part's remote segment, asked where it is not yet; None of a local one. Raises
+        FileNotFoundError where it is not what it seemed; then list again."""
+        part = self._parts[index]
+        if part.pending is None:
+            return part.held
+        following = self._parts[index + 1] if index + 1 < len(self._parts) else None
+        held = self._finder.hold(part, following, self._live_local)
+        files = replace(held.files, base_offset=part.start)
+        self._parts[index] = part._replace(held=held, pending=None, files=files)
+        self.segments[index] = files
+        return held
+
+    def settle(self, start: int, end: int) -> None:
+        """As of PartitionLog: the remote segments of [start, end) are asked about, several at once."""
+        for _ in range(LISTINGS):
+            wanted = [
+                index
+                for index, part in enumerate(self._parts)
+                if part.pending is not None and part.start < end and part.until > start
+            ]
+            try:
+                self._finder.prefetch([part.pending for part in map(self._parts.__getitem__, wanted) if part.pending])
+                for index in wanted:
+                    self._held(index)
+                return
+            except FileNotFoundError:
+                self.refresh()
+
+    def segment_index(self, offset: int) -> int:
+        """As of PartitionLog; for an offset that nothing holds, the part after the hole."""
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        last = len(self._parts) - 1
+        return index + 1 if index < last and offset >= self._parts[index].until else index
+
+    def next_base_offset(self, index: int) -> int | None:
+        """Where the part after `index` begins; of the last one where it ends, None for the end of a live log."""
+        if index + 1 < len(self._bases):
+            return self._bases[index + 1]
+        part = self._parts[index]
+        return part.next_base if part.is_local else part.until
+
+    def largest_timestamp(self, index: int) -> int | None:
+        """As of PartitionLog: what was written down of a remote segment."""
+        try:
+            held = self._held(index)
+        except FileNotFoundError:
+            return None
+        return None if held is None or held.segment.max_timestamp < 0 else held.segment.max_timestamp
+
+    def open_segment(self, index: int) -> SegmentFile:
+        """As of PartitionLog. Raises KeyNotGiven, CorruptManifest, CorruptLog too, for remote ones."""
+        held = self._held(index)
+        part = self._parts[index]
+        try:
+            if held is not None:
+                return open_remote(held, self._keys, self.name, pass_over_damage=self.pass_over_damage)
+            return SegmentFile.open(
+                self.store,
+                self.directory,
+                part.files,
+                part.next_base,
+                self.name,
+                facts=part.facts,
+                pass_over_damage=self.pass_over_damage,
+            )
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._cannot_open(self.segment_path(index), error) from error
+
+    def size_of(self, index: int) -> int:
+        """As of PartitionLog; of a remote segment as it was before the plugin."""
+        held, part = self._held(index), self._parts[index]
+        if held is not None:
+            size = held.log_size
+        else:
+            facts = part.facts.get(part.files.log)
+            size = None if facts is None else facts.size
+        return os.stat(self.segment_path(index)).st_size if size is None else size
+
+    def open_segment_at(self, offset: int) -> SegmentFile | None:
+        """As of PartitionLog; past what a task was given to know, everything is listed."""
+        if self._known is not None and not (self._parts and self._parts[0].start <= offset < self._parts[-1].until):
+            self.refresh()
+        return super().open_segment_at(offset)
+
+    def has_changed(self, file: SegmentFile) -> bool:
+        """As of PartitionLog."""
+        changed = file.has_changed()
+        self.refresh()
+        now = [(self.segment_path(index), part.end_of_file) for index, part in enumerate(self._parts)]
+        return changed or (file.path, file.next_base_offset) not in now
+
+    def segment_path(self, index: int) -> str:
+        """As of PartitionLog."""
+        part = self._parts[index]
+        return part.remote_path or os.path.join(self.directory, part.files.log)
+
+    # ---- for tasks and transactions
+
+    def known_for(self, start: int, end: int) -> KnownLog:
+        """What a task needs to read [start, end) without a listing."""
+        self.settle(start, end)
+        parts = [part for part in self._parts if part.start < end and part.until > start and part.pending is None]
+        return KnownLog(self.log_start_offset, self.log_end, tuple(parts))
+
+    def learnt_from(self, start: int) -> tuple[HeldSegment, ...]:
+        """What was learnt of remote segments with offsets from `start` on."""
+        return tuple(part.held for part in self._parts if part.held is not None and part.until > start)
+
+    def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
+        """As of PartitionLog: remote parts have transaction indexes that are complete."""
+        self.settle(start, end)
+        return runs_of(self._parts, self._held, start, end, self._keys, self.name)

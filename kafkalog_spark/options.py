@@ -1,0 +1,180 @@
+"""From an option's text to its value: what reading and writing share.
+
+Every function takes the option's name and its text, and raises OptionError. `GivenOptions` holds what a user gave.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
+
+Parser = Callable[[str, str], Any]
+
+_TYPO_RATIO = 0.85  # difflib's; "kafka.isolationLevel" is 0.95 from "kafka.isolation.level", Kafka's own are below 0.7
+_NEAR = 0.6  # difflib's default: names that a reader takes for relatives
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+
+_BYTES = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
+_BYTE_UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
+_DURATION = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
+_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def boolean(name: str, text: str) -> bool:
+    """`true` or `false` in any case: Scala's toBoolean."""
+    lower = text.lower()
+    if lower not in ("true", "false"):
+        raise OptionError(f'For input string: "{text}"', hint=f"option '{name}' must be true or false")
+    return lower == "true"
+
+
+def positive(largest: int) -> Parser:
+    """A whole number from 1 to `largest`."""
+
+    def parse(name: str, text: str) -> int:
+        number = _integer(name, text, largest)
+        if number <= 0:
+            raise OptionError(f"{name} must be positive", hint=f"got {text}")
+        return number
+
+    return parse
+
+
+positive_int = positive(MAX_INT32)
+positive_long = positive(MAX_INT64)
+
+
+def _integer(name: str, text: str, largest: int) -> int:
+    """What Java's parseInt and parseLong take; their message."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not -largest - 1 <= int(text) <= largest:
+        raise OptionError(
+            f'For input string: "{text}"', hint=f"option '{name}' must be a whole number of at most {largest}"
+        )
+    return int(text)
+
+
+def choice(*values: str) -> Parser:
+    """One of `values`, in any case; returned as written here."""
+    by_key = {value.lower(): value for value in values}
+
+    def parse(name: str, text: str) -> str:
+        if text.lower() not in by_key:
+            raise OptionError(f"option '{name}' must be one of {', '.join(values)}, got '{text}'")
+        return by_key[text.lower()]
+
+    return parse
+
+
+def byte_size(name: str, text: str) -> int:
+    """Bytes: `134217728`, `128m`, `1g`; binary units, as Spark's byteStringAs."""
+    match = _BYTES.fullmatch(text.lower())
+    if not match or match[2] not in _BYTE_UNITS:
+        raise OptionError(f"option '{name}' must be a size such as 134217728, 128m or 1g, got '{text}'")
+    size = int(match[1]) << _BYTE_UNITS[match[2]]
+    if not 0 < size <= MAX_INT64:
+        raise OptionError(f"{name} must be positive and at most {MAX_INT64} bytes", hint=f"got {text}")
+    return size
+
+
+def duration_ms(name: str, text: str) -> int:
+    """Milliseconds: `15m`, `30s`, `500ms`, `500`; as Spark's timeStringAsMs."""
+    match = _DURATION.fullmatch(text.lower())
+    if not match or match[2] not in _MS or int(match[1]) * _MS[match[2]] > MAX_INT64:
+        raise OptionError(f"option '{name}' must be a time such as 15m, 30s or 500ms, got '{text}'")
+    return int(match[1]) * _MS[match[2]]
+
+
+def local_path(name: str, text: str, why: str) -> str:
+    """A local path, also as a `file:` URI; `why`: what the error says of any other scheme."""
+    scheme = _URI.match(text)
+    path = text
+    if scheme:
+        # Escapes are decoded, so that pathlib's as_uri() comes back as it was.
+        try:
+            uri = urlsplit(text)
+        except ValueError:
+            uri = None
+        if uri is None or uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost"):
+            raise OptionError(
+                f"option '{name}': {why}, got '{text}'",
+                hint="mount or copy the log directory to a path that the driver and every executor see",
+            )
+        # By hand, because ? and # may be in the name of a file.
+        path = unquote(text[text.index(":") + 1 :])
+        if path.startswith("//"):
+            path = path[2 + len(uri.netloc) :]
+    if "\0" in path or not path:
+        raise OptionError(f"option '{name}': not a path: {text!r}")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `default` is a text as the user would write it, or None: then the value is None when not given."""
+
+    name: str
+    parse: Parser
+    default: str | None
+    meaning: str
+
+
+class GivenOptions:
+    """The options as given, found by name in any case, their texts trimmed."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.texts: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        for name, text in options.items():
+            key = name.lower()
+            if key in self.names:
+                raise OptionError(f"options '{self.names[key]}' and '{name}' are the same option, given twice")
+            if type(text) is not str:
+                raise OptionError(f"option '{name}' has no text: {text!r}")
+            self.names[key] = name
+            self.texts[key] = text.strip()
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self.texts
+
+    def __contains__(self, option: Option) -> bool:
+        return self.has(option.name)
+
+    def is_table_property(self, key: str) -> bool:
+        """Whether a name in small letters is none of the user's options, but a property of the table that is created.
+
+        Spark (V2SessionCatalog) asks a source for its schema with the options and the table's properties together,
+        among these `provider`; an option X of the table is there a second time as `option.X`.
+        """
+        if "provider" not in self.texts or key.startswith("option."):
+            return "provider" in self.texts
+        return f"option.{key}" not in self.texts
+
+    def value(self, option: Option) -> Any:
+        text = self.texts.get(option.name.lower(), option.default)
+        return None if text is None else option.parse(option.name, text)
+
+
+def unknown_option(name: str, known: Iterable[str], other_names: Mapping[str, str]) -> OptionError:
+    """The error for an option that there is not, with the one that was most likely meant.
+
+    `other_names`: what other connectors call an option, in small letters, and its name here.
+    """
+    by_key = {known_name.lower(): known_name for known_name in known}
+    meant = other_names.get(name.lower())
+    if meant is None:
+        nearest = difflib.get_close_matches(name.lower(), by_key, n=1, cutoff=_NEAR)
+        meant = by_key[nearest[0]] if nearest else None
+    hint = f"did you mean '{meant}'?" if meant else "docs/options.md and docs/sink.md list the options"
+    return OptionError(f"unknown option '{name}'", hint=hint)
+
+
+def is_nearly(name: str, known: str) -> bool:
+    """Whether `name` is most likely `known`, mistyped."""
+    return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= _TYPO_RATIO

@@ -1,0 +1,183 @@
+"""The other road: option kafka.bootstrap.servers makes the sink produce to a broker, ours or Apache Kafka.
+
+librdkafka (the package confluent-kafka) sends. At least once: its producer is idempotent, so nothing doubles within a
+task attempt, but a task or a micro-batch that runs again sends its records again; and records are visible as they come,
+also those of a job that fails. The columns and their errors are those of the road through files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kafkalog_spark.errors import InvalidRecord, OptionError, ProduceFailed
+from kafkalog_spark.sink.columns import SinkColumns, check_rows, check_sizes, sink_columns
+from kafkalog_spark.sink.options import WriteOptions, topic_fault
+from kafkalog_spark.sink.partitioner import null_topic
+from kafkalog_spark.sink.writer import check_formats, encoded_batches
+from kafkalog_spark.spark.errors import first_line
+from kafkalog_spark.spark.types import StreamWriterBase
+
+DEFAULTS = {
+    "enable.idempotence": "true",
+    "partitioner": "murmur2_random",  # keys land where a Java producer would put them
+    "linger.ms": "20",  # a task sends all it can: batches should be full, not early
+}
+"""Settings unless `kafka.*` options say otherwise."""
+
+_COMPRESSION = ("compression.type", "compression.codec")
+"""librdkafka's two names of it."""
+_ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
+_POLL_SECONDS = 0.1  # while librdkafka's queue is full
+_ROWS_BETWEEN_POLLS = 1000
+_FLUSH_SECONDS = 10.0  # of one call; librdkafka's message.timeout.ms ends the waiting
+
+
+def new_producer(settings: Mapping[str, str]) -> Any:
+    """A producer with these settings. Raises OptionError when the package is missing or does not take one of them."""
+    try:
+        from confluent_kafka import KafkaException, Producer
+    except ImportError as error:
+        raise OptionError(
+            f"option 'kafka.bootstrap.servers' needs the package confluent-kafka: {error}",
+            hint="pip install confluent-kafka, on the driver and every executor",
+        ) from None
+    try:
+        return Producer({**DEFAULTS, **settings})
+    except KafkaException as error:
+        text = error.args[0].str()
+    except (TypeError, ValueError) as error:
+        text = str(error)
+    raise OptionError(f"an option 'kafka.*' cannot be used: {text}", hint="they are settings of librdkafka's producer")
+
+
+class ProduceTask:
+    """Sends the rows of one task. producer: confluent_kafka.Producer, or what does the same."""
+
+    def __init__(self, options: WriteOptions, columns: SinkColumns, producer: Any) -> None:
+        self._options = options
+        self._columns = columns
+        self._producer = producer
+        self._compresses = any(options.producer.get(name, "none") != "none" for name in _COMPRESSION)
+        self._failed: list[str] = []
+        self._good_topics: set[str] = set()
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Return when the broker has acknowledged every row. Raises InvalidRecord, ProduceFailed."""
+        for batch in batches:
+            check_rows(batch)
+            if self._compresses:
+                check_sizes(batch)
+            self._send(batch)
+            self._raise_failure()
+        while self._producer.flush(_FLUSH_SECONDS):
+            self._raise_failure()
+        self._raise_failure()
+
+    def _send(self, batch: pa.RecordBatch) -> None:
+        if not self._columns.topic:
+            topics = [self._options.topic] * batch.num_rows
+        else:
+            if batch.column("topic").null_count:
+                raise null_topic(batch.column("topic"))
+            topics = batch.column("topic").to_pylist()
+            for topic in pc.unique(batch.column("topic")).to_pylist():
+                self._check_topic(topic)
+        cells = {name: batch.column(name).to_pylist() for name in ("key", "value") if name in batch.schema.names}
+        nothing: list[Any] = [None] * batch.num_rows
+        partitions = batch.column("partition").to_pylist() if self._columns.partition else nothing
+        headers = batch.column("headers").to_pylist() if "headers" in self._columns.record else nothing
+        times = _milliseconds(batch.column("timestamp")) if "timestamp" in self._columns.record else nothing
+        rows = zip(topics, cells.get("key", nothing), cells["value"], partitions, headers, times, strict=True)
+        for number, (topic, key, value, partition, pairs, timestamp) in enumerate(rows):
+            if partition is not None and partition < 0:
+                raise InvalidRecord(
+                    f"Invalid partition number: {partition}. Partition number should always be non-negative or null."
+                )
+            message: dict[str, Any] = {"partition": _ANY_PARTITION if partition is None else partition}
+            if timestamp is not None:
+                message["timestamp"] = timestamp
+            if pairs:
+                message["headers"] = [(pair["key"], pair["value"]) for pair in pairs]
+            self._produce(topic, value, key, message)
+            if number % _ROWS_BETWEEN_POLLS == 0:
+                self._producer.poll(0)
+
+    def _produce(self, topic: str, value: Any, key: Any, message: dict[str, Any]) -> None:
+        from confluent_kafka import KafkaException
+
+        while True:
+            try:
+                self._producer.produce(topic, value, key, on_delivery=self._delivered, **message)
+                return
+            except BufferError:  # the queue is full: let deliveries in
+                self._producer.poll(_POLL_SECONDS)
+                self._raise_failure()
+            except KafkaException as error:
+                raise ProduceFailed(f"a record was refused: {error.args[0].str()}", topic_partition=topic) from None
+
+    def _check_topic(self, topic: str) -> None:
+        if topic not in self._good_topics:
+            fault = topic_fault(topic)
+            if fault:
+                raise InvalidRecord(fault)
+            self._good_topics.add(topic)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed.append(f"{message.topic()}-{message.partition()}: {error.str()}")
+
+    def _raise_failure(self) -> None:
+        if self._failed:
+            raise ProduceFailed(
+                f"{len(self._failed)} records were not taken, the first: {self._failed[0]}",
+                hint=f"brokers: {self._options.producer['bootstrap.servers']}; other records of this task may be there",
+            )
+
+
+def _milliseconds(column: pa.Array) -> list[int | None]:
+    if pa.types.is_timestamp(column.type):
+        column = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz)).view(pa.int64())
+    cells: list[int | None] = column.to_pylist()
+    return cells
+
+
+class _Produced(WriterCommitMessage):  # type: ignore[misc]
+    """Everything was acknowledged; there is nothing left to commit."""
+
+
+class _ProducerWriter:
+    """What both writers do: check on the driver, send in the tasks."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = sink_columns(schema, options.topic, [column.name for column in options.encoded])
+        check_formats(options, self._columns, schema)
+        new_producer(options.producer)  # connects to nobody yet; a wrong setting shows here
+
+    def send(self, batches: Iterator[pa.RecordBatch], make: Callable[[Mapping[str, str]], Any] = new_producer) -> Any:
+        ProduceTask(self._options, self._columns, make(self._options.producer)).run(
+            encoded_batches(self._options, self._columns, iter(batches))
+        )
+        return _Produced()
+
+
+class ProducerBatchWriter(_ProducerWriter, DataSourceArrowWriter):  # type: ignore[misc]
+    """df.write.format("kafkalog").option("kafka.bootstrap.servers", ...): at least once."""
+
+    @first_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self.send(iterator)
+
+
+class ProducerStreamWriter(_ProducerWriter, StreamWriterBase):  # type: ignore[misc]
+    """stream.writeStream.format("kafkalog").option("kafka.bootstrap.servers", ...): at least once."""
+
+    @first_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self.send(iterator)

@@ -1,0 +1,315 @@
+"""The JSON of topics and partitions in options and checkpoints: read strictly, written canonically (Spark's JsonUtils).
+
+    offsets      {"topicA":{"0":23,"1":-1},"topicB":"earliest"}   -1 latest, -2 earliest; whole topics: SPARK-58774
+    timestamps   {"topicA":{"0":1700000000000}}                   ms; -1 and -2 as in Kafka's ListOffsets
+    partitions   {"topicA":[0,1]}
+
+The connector (Jackson) reads 1.9, true and "23" as numbers and lets the last of two equal keys win. Those are errors
+here: each would read something else than what is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from kafkalog_spark.errors import MalformedOffsets, OptionError
+from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
+
+# Where a user wants a read to start and end: Spark's KafkaOffsetRangeLimit as plain values.
+#
+# `Bound` is one side. What it comes to in a log is decided in bounds.py; what can be said before that, here.
+
+TopicPartition = tuple[str, int]
+
+# What Kafka's ListOffsets takes for "the end" and "the start", as an offset and as a timestamp.
+LATEST = -1
+EARLIEST = -2
+
+_SHOWN_PARTITIONS = 20  # in an error; a directory may hold thousands
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The log start offset, looked up again at every action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The log end offset (read_committed: the LSO), looked up again at every action."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """An offset, LATEST or EARLIEST for each partition; `topics` gives LATEST or EARLIEST to whole topics."""
+
+    offsets: Mapping[TopicPartition, int]
+    topics: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTimestamp:
+    """The first offset whose record timestamp is at least `timestamp` (ms), in every partition."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificTimestamps:
+    """Timestamps (ms) by partition."""
+
+    timestamps: Mapping[TopicPartition, int]
+
+
+Bound = Earliest | Latest | SpecificOffsets | GlobalTimestamp | SpecificTimestamps
+
+
+def tp_text(topic_partition: TopicPartition) -> str:
+    """`topic-0`, as Kafka writes a partition."""
+    return f"{topic_partition[0]}-{topic_partition[1]}"
+
+
+def check_bounds_agree(start: Bound, end: Bound) -> None:
+    """What can be checked of two bounds before any log is known. Raises OptionError.
+
+    Both by offset, or both by timestamp: they must name the same partitions, and no start may be after its end.
+    Partitions of topics that either side gives as a whole are compared later, when the partitions are known.
+    """
+    whole: set[str] = set()
+    if isinstance(start, SpecificOffsets) and isinstance(end, SpecificOffsets):
+        kind, starts, ends = "offset", start.offsets, end.offsets
+        whole = {*start.topics, *end.topics}
+        same_topics = _topics_of(start) == _topics_of(end)
+    elif isinstance(start, SpecificTimestamps) and isinstance(end, SpecificTimestamps):
+        kind, starts, ends = "timestamp", start.timestamps, end.timestamps
+        same_topics = True
+    else:
+        return
+    only_here = {tp for tp in starts.keys() ^ ends.keys() if tp[0] not in whole}
+    if only_here or not same_topics:
+        raise OptionError(
+            "The specified start offset and end offset should have the same topic-partitions. "
+            f"Topic-partitions for start offset: {set_text(starts, start)}, "
+            f"topic-partitions for end offset: {set_text(ends, end)}."
+        )
+    for tp in sorted(starts.keys() & ends.keys()):
+        if starts[tp] > ends[tp] >= 0:  # LATEST and EARLIEST are negative and not comparable yet
+            raise OptionError(
+                f"The specified start {kind} {starts[tp]} is greater than the end {kind} {ends[tp]} "
+                f"for topic {tp[0]} partition {tp[1]}.",
+                topic_partition=tp_text(tp),
+            )
+
+
+def _topics_of(bound: SpecificOffsets) -> set[str]:
+    return {*bound.topics, *(topic for topic, _ in bound.offsets)}
+
+
+def set_text(partitions: Collection[TopicPartition], bound: Bound | None = None) -> str:
+    """Partitions as the connector prints a set of them; topics that `bound` gives as a whole as `topic-*`."""
+    whole = [f"{topic}-*" for topic in sorted(bound.topics)] if isinstance(bound, SpecificOffsets) else []
+    return f"Set({cut_text([*whole, *map(tp_text, sorted(partitions))])})"
+
+
+def cut_text(names: list[str]) -> str:
+    more = len(names) - _SHOWN_PARTITIONS
+    return ", ".join(names[:_SHOWN_PARTITIONS]) + (f", ... ({more} more)" if more > 0 else "")
+
+
+_EXPECTED_PARTITIONS = '{"topicA":[0,1],"topicB":[0,1]}'
+_EXPECTED_OFFSETS = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_EXPECTED_TIMESTAMPS = '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
+
+LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
+
+_WHOLE_TOPIC = {"latest": LATEST, "earliest": EARLIEST}
+PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+class _Fault(Exception):
+    """What is wrong with the text; becomes the hint of an OptionError."""
+
+
+class _Members(list[tuple[str, Any]]):
+    """A JSON object as its members in order, so that a key given twice is seen."""
+
+
+def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
+    """`{"topicA":[0,1]}`: the partitions, sorted. Raises OptionError naming `option`."""
+    try:
+        found: list[TopicPartition] = []
+        for topic, partitions in _topics(text):
+            if type(partitions) is not list:
+                raise _Fault(f"topic {topic!r} needs a list of partitions")
+            for partition in partitions:
+                if type(partition) is not int or not 0 <= partition <= MAX_INT32:
+                    raise _Fault(f"{_short(partition)} is not a partition of topic {topic!r}")
+                found.append((topic, partition))
+        if len(set(found)) != len(found):
+            raise _Fault("a partition is given twice")
+        return tuple(sorted(found))
+    except _Fault as fault:
+        _refuse(option, text, _EXPECTED_PARTITIONS, fault)
+
+
+def parse_offsets(option: str, text: str) -> SpecificOffsets:
+    """`{"topicA":{"0":23,"1":-1},"topicB":"latest"}`. Raises OptionError naming `option`."""
+    try:
+        offsets: dict[TopicPartition, int] = {}
+        topics: dict[str, int] = {}
+        for topic, value in _topics(text):
+            if type(value) is str:
+                if value.lower() not in _WHOLE_TOPIC:
+                    raise _Fault(f"topic {topic!r} needs offsets by partition, 'earliest' or 'latest'")
+                topics[topic] = _WHOLE_TOPIC[value.lower()]
+            else:
+                offsets |= _numbers_by_partition(topic, value, "an offset")
+        return SpecificOffsets(offsets, topics)
+    except _Fault as fault:
+        _refuse(option, text, _EXPECTED_OFFSETS, fault)
+
+
+def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
+    """`{"topicA":{"0":1700000000000}}`: ms by partition. Raises OptionError naming `option`."""
+    try:
+        timestamps: dict[TopicPartition, int] = {}
+        for topic, value in _topics(text):
+            timestamps |= _numbers_by_partition(topic, value, "a timestamp")
+        return timestamps
+    except _Fault as fault:
+        _refuse(option, text, _EXPECTED_TIMESTAMPS, fault)
+
+
+def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """`{"topic": {"0": 23}}` in canonical order: topics sorted, partitions by number.
+
+    Spark compares the offsets of a stream as text, so the same offsets must always be written alike.
+    """
+    result: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(offsets):
+        result.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
+    return result
+
+
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_Members, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise _Fault(f"not JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise _Fault("nested too deeply") from None
+    except ValueError:  # an integer of more digits than Python converts
+        raise _Fault("a number is too large") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Fault(f"{name} is not a whole number")
+
+
+def _members(value: Any, what: str) -> _Members:
+    if type(value) is not _Members:
+        raise _Fault(f"{what} must be a JSON object")
+    seen: dict[str, Any] = {}
+    for key, member in value:
+        if key in seen:
+            if (type(seen[key]) is str) != (type(member) is str):
+                raise _Fault(f"{key!r} has both a topic-level offset and offsets by partition")
+            raise _Fault(f"{key!r} is given twice")
+        seen[key] = member
+    return value
+
+
+def _topics(text: str) -> _Members:
+    topics = _members(_load(text), "the topics")
+    for topic, _ in topics:
+        if not LEGAL_TOPIC.fullmatch(topic):
+            raise _Fault(f"{topic!r} is not a legal topic name")
+    return topics
+
+
+def _numbers_by_partition(topic: str, value: Any, what: str) -> dict[TopicPartition, int]:
+    numbers: dict[TopicPartition, int] = {}
+    for partition, number in _members(value, f"the partitions of topic {topic!r}"):
+        if not PARTITION_NUMBER.fullmatch(partition) or int(partition) > MAX_INT32:
+            raise _Fault(f"{_short(partition)} is not a partition of topic {topic!r}")
+        if type(number) is not int or not EARLIEST <= number <= MAX_INT64:
+            raise _Fault(
+                f"{_short(number)} is not {what} for {topic}-{partition}: "
+                "a whole number from 0, or -1 latest, -2 earliest"
+            )
+        numbers[topic, int(partition)] = number
+    return numbers
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        return "an object" if type(value) is _Members else "a list"
+    text = json.dumps(value)  # ASCII: half a surrogate pair in a key cannot be printed
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _refuse(option: str, text: str, expected: str, fault: _Fault) -> NoReturn:
+    one_line = " ".join(text.split())
+    raise OptionError(f"Expected e.g. {expected}, got {one_line}", hint=f"option '{option}': {fault}") from None
+
+
+# The offsets of a stream: positions by partition, as Spark keeps them in a query's checkpoint.
+#
+#     {"topicA": {"0": 23, "1": 345}}
+#
+# The structure is that of the Kafka source, so a checkpoint can be handed from one source to the other. A number is
+# the next offset to be read. Spark compares offsets as text, so they are always written alike: topics sorted,
+# partitions by number. In the offsets that a query begins with, and nowhere else, -2 stands for earliest and -1 for
+# latest.
+
+Offsets = dict[TopicPartition, int]
+JsonOffsets = dict[str, dict[str, int]]
+
+_EXPECTED = '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}'
+_SHOWN = 200  # characters of a checkpoint in an error
+
+
+def offsets_of(value: Any) -> Offsets:
+    """What Spark hands over, parsed from JSON. Raises MalformedOffsets."""
+    if not isinstance(value, Mapping):
+        _refuse_checkpoint(value, "not a JSON object of topics")
+    offsets: Offsets = {}
+    for topic, partitions in value.items():
+        if not LEGAL_TOPIC.fullmatch(topic):
+            _refuse_checkpoint(value, f"{topic!r} is not a legal topic name")
+        if not isinstance(partitions, Mapping):
+            _refuse_checkpoint(value, f"topic {topic!r} needs offsets by partition")
+        for partition, offset in partitions.items():
+            if not PARTITION_NUMBER.fullmatch(partition) or int(partition) > MAX_INT32:
+                _refuse_checkpoint(value, f"{partition!r} is not a partition of topic {topic!r}")
+            if type(offset) is not int or not EARLIEST <= offset <= MAX_INT64:
+                _refuse_checkpoint(value, f"{offset!r} is not an offset of {topic}-{partition}")
+            offsets[topic, int(partition)] = offset
+    return offsets
+
+
+def json_of(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
+    """The offsets in their one order, for Spark's json.dumps."""
+    return offsets_by_topic(offsets)
+
+
+def parse_offsets_text(text: str) -> Offsets:
+    """The JSON of a checkpoint or of a query's progress. Raises MalformedOffsets."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        _refuse_checkpoint(text, "not JSON")
+    return offsets_of(value)
+
+
+def _refuse_checkpoint(value: Any, why: str) -> NoReturn:
+    text = value if isinstance(value, str) else json.dumps(value)
+    raise MalformedOffsets(
+        f"the query's offsets cannot be used: {why}: expected e.g. {_EXPECTED}, "
+        f"got {text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...'}",
+        hint="the files in the checkpoint's directory offsets/ hold them, a line for each source of the query; is it "
+        "the checkpoint of this query?",
+    )

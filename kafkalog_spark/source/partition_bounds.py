@@ -1,0 +1,349 @@
+"""What the bounds of a read come to in the assigned partitions: one `OffsetRange` each.
+
+Decisions on plain values; no file is touched here. The rules and messages are those of Spark's Kafka connector
+(KafkaOffsetReaderAdmin.getOffsetRangesFromUnresolvedOffsets, KafkaSourceRDD.resolveRange).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
+from kafkalog_spark.source.offsets import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Earliest,
+    GlobalTimestamp,
+    Latest,
+    SpecificOffsets,
+    SpecificTimestamps,
+    TopicPartition,
+    cut_text,
+    set_text,
+    tp_text,
+)
+
+NoMatch = Literal["error", "latest"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What resolving a bound needs to know of a partition.
+
+    `log_end` is where a reader stops: the high watermark, or the LSO with read_committed.
+    `offset_for_timestamp(ms)` gives the earliest offset whose record's timestamp is >= ms, or None.
+    """
+
+    log_start: int
+    log_end: int
+    offset_for_timestamp: Callable[[int], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets [start, end) of a partition, and which sides are late-bound.
+
+    `start_is_earliest`, `end_is_latest`: the number is what the side came to when the query was planned; Spark keeps
+    that plan for every action on the DataFrame, so the executor looks the side up again (`rebind`).
+    `from_earliest`: this range, or the range it was cut from, starts at earliest. Offsets below the log start offset
+    are then not asked for, so a later piece of it that retention has overtaken is no data loss.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    start_is_earliest: bool = False
+    end_is_latest: bool = False
+    from_earliest: bool = False
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def size(self) -> int:
+        """Offsets in the range: an upper bound of its records (compaction and control records leave gaps)."""
+        return self.end - self.start
+
+
+def resolve_bounds(
+    start: Bound,
+    end: Bound,
+    logs: Mapping[TopicPartition, LogView],
+    *,
+    assigned: Collection[TopicPartition] | None = None,
+    on_no_match: NoMatch = "error",
+    fail_on_data_loss: bool = True,
+) -> list[OffsetRange]:
+    """One range for every partition of `logs`, sorted by topic and partition; empty ones included.
+
+    `assigned`: the partitions that the bounds must name, by default those of `logs`. There are more of them when some
+    are left out of the read: what their logs hold is not asked.
+    `on_no_match`: what a start timestamp later than every record does; an end timestamp later than every record means
+    the end of the log as it is now. Bounds by timestamp are looked up once, here, as the connector does.
+
+    Raises OptionError (a bound names other partitions than those assigned; no offset for a start timestamp),
+    OffsetOutOfRange (a start after its end), DataLoss (offsets asked for by number that the log does not hold; with
+    `fail_on_data_loss=False` the range is clipped to the log and a warning logged).
+    """
+    assigned = logs.keys() if assigned is None else assigned
+    starts = _by_partition(start, assigned, "start")
+    ends = _by_partition(end, assigned, "end")
+    start_by_time, end_by_time = isinstance(start, _BY_TIME), isinstance(end, _BY_TIME)
+    ranges = []
+    for tp in sorted(logs):
+        log = logs[tp]
+        start_offset = _resolve(starts[tp], start_by_time, log)
+        if start_offset is None:
+            start_offset = _start_without_match(starts[tp], tp, log, on_no_match)
+        end_offset = _resolve(ends[tp], end_by_time, log)
+        if end_offset is None:
+            end_offset = log.log_end
+        if start_offset > end_offset:
+            raise _start_after_end(tp, start_offset, end_offset)
+        # By timestamp no side is late-bound, not even one without a match: at a later action the log may hold records
+        # that are newer than the end asked for.
+        earliest = starts[tp] == EARLIEST and not start_by_time
+        latest = ends[tp] == LATEST and not end_by_time
+        asked = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
+        ranges.append(clip(asked, log.log_start, log.log_end, fail_on_data_loss))
+    return ranges
+
+
+def rebind(asked: OffsetRange, log_start: int, log_end: int, *, fail_on_data_loss: bool = True) -> OffsetRange:
+    """The range as it is to be read now: late-bound sides moved to the log's present start and end.
+
+    A side that is not late-bound stays; where the log no longer holds it, DataLoss, or a clipped range. A range from
+    earliest whose end has been overtaken by retention is empty. Where the end is not late-bound, `log_end` need not be
+    the log's: an offset in the log that is not below the end will do. Raises OffsetOutOfRange where the log now ends
+    before the start, DataLoss.
+    """
+    start, end = asked.start, asked.end
+    if asked.end_is_latest:
+        end = log_end
+    if asked.start_is_earliest:
+        start = min(log_start, end)
+    elif asked.from_earliest:
+        start = min(max(start, log_start), end)
+    if start > end:
+        raise _start_after_end(asked.topic_partition, start, end)
+    return clip(replace(asked, start=start, end=end), log_start, log_end, fail_on_data_loss)
+
+
+def cut_range(whole: OffsetRange, cuts: Iterable[int]) -> list[OffsetRange]:
+    """`whole` cut at those offsets (ascending; ones outside it or equal cut nothing): at least one piece, none of them
+    empty unless `whole` is. The first piece keeps a late-bound start, the last one a late-bound end."""
+    pieces = []
+    start = whole.start
+    for cut in [*cuts, whole.end]:
+        if start < cut <= whole.end:
+            pieces.append(replace(whole, start=start, end=cut, start_is_earliest=False, end_is_latest=False))
+            start = cut
+    if not pieces:
+        return [whole]
+    pieces[0] = replace(pieces[0], start_is_earliest=whole.start_is_earliest)
+    pieces[-1] = replace(pieces[-1], end_is_latest=whole.end_is_latest)
+    return pieces
+
+
+_BY_TIME = (GlobalTimestamp, SpecificTimestamps)
+
+
+def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str) -> Mapping[TopicPartition, int]:
+    """The bound's number for each assigned partition: an offset, or LATEST / EARLIEST, or a timestamp."""
+    match bound:
+        case Earliest():
+            return dict.fromkeys(assigned, EARLIEST)
+        case Latest():
+            return dict.fromkeys(assigned, LATEST)
+        case GlobalTimestamp(timestamp):
+            return dict.fromkeys(assigned, timestamp)
+        case SpecificOffsets(offsets, topics):
+            found = {tp: topics[tp[0]] for tp in assigned if tp[0] in topics} | dict(offsets)
+            missing_topics = topics.keys() - {topic for topic, _ in assigned}
+            if missing_topics or found.keys() != set(assigned):
+                raise _not_as_assigned(
+                    f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe topic "
+                    "partitions are created or deleted while the query is running. Use -1 for latest, -2 for earliest.",
+                    found,
+                    assigned,
+                    missing_topics,
+                )
+            return found
+        case SpecificTimestamps(timestamps):
+            if timestamps.keys() != set(assigned):
+                raise _not_as_assigned(
+                    f"Partitions specified for Kafka timestamp based {side} offsets don't match what are assigned. "
+                    "Maybe topic partitions are created or deleted while the query is running, or you didn't specify "
+                    "all the partitions.",
+                    timestamps,
+                    assigned,
+                )
+            return timestamps
+
+
+def _resolve(asked: int, by_time: bool, log: LogView) -> int | None:
+    """The offset that an offset, a timestamp, LATEST or EARLIEST stands for; None for a timestamp without a match."""
+    if asked == EARLIEST:
+        return log.log_start
+    if asked == LATEST:
+        return log.log_end
+    if not by_time:
+        return asked
+    offset = log.offset_for_timestamp(asked)
+    # Kafka answers no offset that the reader may not see (Partition.fetchOffsetForTimestamp).
+    if offset is None or offset >= log.log_end:
+        return None
+    return max(offset, log.log_start)
+
+
+def _start_without_match(timestamp: int, tp: TopicPartition, log: LogView, on_no_match: NoMatch) -> int:
+    if on_no_match == "latest":
+        return log.log_end
+    raise OptionError(
+        f"No offset matched from request of topic-partition {tp_text(tp)} and timestamp {timestamp}.",
+        topic_partition=tp_text(tp),
+        hint="startingOffsetsByTimestampStrategy=latest reads nothing from such a partition",
+    )
+
+
+def clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
+    """`asked` within [log_start, log_end]; an empty range asks for nothing and loses nothing (it is dropped by
+    KafkaOffsetRangeCalculator before any consumer sees it)."""
+    lost_before = asked.start < log_start
+    lost_behind = asked.end > log_end
+    if asked.size <= 0 or not (lost_before or lost_behind):
+        return asked
+    # a caller that only knows an offset below the log's end has nothing lost after it
+    held = f"the log holds [{log_start}, {log_end})" if lost_behind else f"the log begins at offset {log_start}"
+    reason = (
+        f"Could not read records in offset [{asked.start}, {asked.end}) for topic partition "
+        f"{tp_text(asked.topic_partition)}: {held}."
+    )
+    if fail_on_data_loss:
+        raise DataLoss(
+            "Some data may have been lost because they are not available in Kafka any more; either the data was aged "
+            "out by Kafka or the topic may have been deleted before all the data in the topic was processed. If you "
+            "don't want your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
+            + reason,
+            topic_partition=tp_text(asked.topic_partition),
+            offset=asked.start if lost_before else max(asked.start, log_end),
+        )
+    _log.warning("%s failOnDataLoss is false: reading what is left.", reason)
+    end = min(asked.end, log_end)
+    start = max(asked.start, log_start)
+    if start >= end:  # nothing in common
+        start = end = min(max(asked.start, log_start), log_end)
+    return replace(asked, start=start, end=end)
+
+
+def _start_after_end(tp: TopicPartition, start: int, end: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"The resolved start offset {start} is greater than the resolved end offset {end} "
+        f"for topic {tp[0]} partition {tp[1]}.",
+        topic_partition=tp_text(tp),
+        offset=start,
+        hint="check whether the start is beyond the end asked for or the end of the log, "
+        "and whether the topic was deleted and created again",
+    )
+
+
+def _not_as_assigned(
+    what: str,
+    specified: Collection[TopicPartition],
+    assigned: Collection[TopicPartition],
+    missing_topics: Collection[str] = (),
+) -> OptionError:
+    unnamed = set(assigned) - set(specified)
+    unknown = [*sorted(missing_topics), *map(tp_text, sorted(set(specified) - set(assigned)))]
+    hint = []
+    if unnamed:
+        hint.append(f"not specified: {set_text(unnamed)}")
+    if unknown:
+        hint.append(f"not in the log directory, or not subscribed to: {cut_text(unknown)}")
+    return OptionError(f"{what} Specified: {set_text(specified)} Assigned: {set_text(assigned)}", hint="; ".join(hint))
+
+
+# Cutting offset ranges into tasks by `maxRecordsPerPartition` and `minPartitions`: Spark's
+# KafkaOffsetRangeCalculator.
+#
+# Same tasks as the connector (SPARK-28489, SPARK-30656, SPARK-36576, SPARK-49259), two things apart. Sizes are those
+# of the log as planned, so `maxRecordsPerPartition` also cuts a default read from earliest to latest; the connector
+# takes its unresolved ends (-2 and -1) for one record there. And an empty range whose end is late-bound stays: a
+# later action on the DataFrame may find records in it.
+
+MAX_TASKS = 1_000_000
+"""More than any Spark job runs with; a limit on what the driver holds when maxRecordsPerPartition is tiny."""
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records_per_partition: int | None = None
+) -> list[OffsetRange]:
+    """The ranges cut into one task each, in the order given; every offset in exactly one of them.
+
+    First no range is left larger than `max_records_per_partition` offsets; then, if there are fewer than
+    `min_partitions`, large ranges are cut in proportion to their size, to about that many. Of a cut range the first
+    piece keeps a late-bound start and the last one a late-bound end. Both limits are positive. Several ranges of one
+    partition (the connector has one) are each judged by themselves.
+
+    Raises OptionError for more than MAX_TASKS tasks.
+    """
+    asked = [r for r in ranges if r.size > 0 or r.end_is_latest]
+    pieces = [(i, r) for i, r in enumerate(asked)]  # each with the range it was cut from
+    if max_records_per_partition is not None:
+        # A float division, as in the connector: exact below 2**53 offsets.
+        counts = [math.ceil(r.size / max_records_per_partition) for r in asked]
+        pieces = _divide(pieces, counts, "maxRecordsPerPartition")
+    if min_partitions is not None and 0 < sum(r.size > 0 for _, r in pieces) < min_partitions:
+        pieces = _divide(pieces, _counts_for(pieces, min_partitions), "minPartitions")
+    return [r for _, r in pieces]
+
+
+_Piece = tuple[int, OffsetRange]
+
+
+def _counts_for(pieces: list[_Piece], min_partitions: int) -> list[int]:
+    """Into how many parts each piece goes. Small ones that stay whole are taken out before the rest is shared, or they
+    would distort it (SPARK-36576)."""
+    filled = [(i, r.size) for i, r in pieces if r.size > 0]
+    total = sum(size for _, size in filled)
+    whole = [(i, size) for i, size in filled if _share(size, total, min_partitions) == 1]
+    # A range that maxRecordsPerPartition cut stays as it is if one of its pieces does: the connector asks by partition.
+    uncut = {i for i, _ in whole}
+    total -= sum(size for _, size in whole)
+    wanted = max(min_partitions - len(whole), 1)
+    return [1 if r.size <= 0 or i in uncut else _share(r.size, total, wanted) for i, r in pieces]
+
+
+def _share(size: int, total: int, parts: int) -> int:
+    """Java's round(size / total * parts), at least 1."""
+    exact = size / total * parts
+    floor = math.floor(exact)
+    return max(floor + (exact - floor >= 0.5), 1)
+
+
+def _divide(pieces: list[_Piece], counts: list[int], option: str) -> list[_Piece]:
+    if sum(counts) > MAX_TASKS:
+        raise OptionError(
+            f"option '{option}' makes {sum(counts)} tasks of {sum(r.size for _, r in pieces)} offsets",
+            hint=f"at most {MAX_TASKS} are allowed",
+        )
+    return [(i, part) for (i, r), count in zip(pieces, counts, strict=True) for part in _parts(r, count)]
+
+
+def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """`count` nearly equal parts; the last ones take what integer division leaves. Empty parts are left out."""
+    cuts = []
+    start = whole.start
+    for done in range(count):
+        start += (whole.end - start) // (count - done)
+        cuts.append(start)
+    return cut_range(whole, cuts)

@@ -1,0 +1,306 @@
+"""A stream's position as committed offsets of a consumer group, so that Kafka's own tools show its lag (`commitGroup`).
+
+The checkpoint stays the truth: nothing is ever read back from the group. Commits go to the group's coordinator as those
+of a client that is no member (generation -1, as of kafka-consumer-groups.sh --reset-offsets), which a broker takes as
+long as the group has no members. confluent-kafka's admin client does the network.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from kafkalog_spark.errors import GroupCommitFailed, MalformedOffsets, OptionError
+from kafkalog_spark.source.live_logs import LiveLogs
+from kafkalog_spark.source.offsets import Offsets, TopicPartition, offsets_of, parse_offsets_text, tp_text
+from kafkalog_spark.source.options import CommitGroup, parse_read_options
+
+REQUEST_SECONDS = 10.0
+"""Until a commit that no broker answers has failed."""
+PATIENCE_SECONDS = 5.0
+"""How long a trigger waits for a commit that has just been sent: the process may end with this trigger
+(Trigger.AvailableNow). A commit takes milliseconds, the first one also a connection; after one that failed no trigger
+waits."""
+RETRY_SECONDS = 5.0
+"""Between a commit that failed and the next one."""
+
+_log = logging.getLogger(__name__)
+
+Errors = Mapping[TopicPartition, str]
+
+
+class GroupClient(Protocol):
+    """What commits. The future's result: what was wrong, by partition; it raises GroupCommitFailed for all of them.
+    `why`: what is known of the connection's state that an answer does not say; empty for nothing."""
+
+    def commit(self, group: str, offsets: Offsets) -> Future[Errors]: ...
+
+    def why(self) -> str: ...
+
+
+class GroupCommitter:
+    """Commits the positions that a query reaches, without holding it up where the broker does not answer.
+
+    Committed is the offset after the last one read, Kafka's convention. What was committed before is not sent again.
+    """
+
+    def __init__(self, wanted: CommitGroup, client: GroupClient, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._wanted = wanted
+        self._client = client
+        self._clock_s = clock_s
+        self._committed: Offsets = {}
+        self._sent: Offsets = {}
+        self._pending: Future[Errors] | None = None
+        self._failed_at: float | None = None
+        self._warned = ""
+
+    def reached(self, offsets: Offsets) -> None:
+        """The query has finished all batches up to here: Spark has written down the last one's commit.
+
+        Raises GroupCommitFailed where the options ask for it; otherwise logs a warning, and tries again later.
+        """
+        self._settle(0.0)
+        news = {tp: offset for tp, offset in offsets.items() if offset >= 0 and self._committed.get(tp) != offset}
+        if not news or self._pending is not None or not self._due():
+            return
+        self._sent, self._pending = news, self._client.commit(self._wanted.group, news)
+        if self._wanted.fail:
+            self._settle(2 * REQUEST_SECONDS)  # the client gives up before, unless something is wrong with it
+            if self._pending is not None:
+                self._fail(GroupCommitFailed(f"no answer in {2 * REQUEST_SECONDS:.0f} s"))
+        elif self._failed_at is None:
+            self._settle(PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Wait for a commit that is on its way."""
+        self._settle(PATIENCE_SECONDS)
+
+    def _due(self) -> bool:
+        return self._failed_at is None or self._clock_s() - self._failed_at >= RETRY_SECONDS
+
+    def _settle(self, seconds: float) -> None:
+        """Take the answer to the commit on its way, waiting for it no longer than that."""
+        if self._pending is None:
+            return
+        try:
+            errors = self._pending.result(seconds)
+        except NotYet:
+            return
+        except GroupCommitFailed as error:
+            self._pending = None
+            why = self._client.why()
+            if why and why not in error.what:
+                error.what += f" ({why})"
+            self._fail(error)
+            return
+        self._pending = None
+        self._committed |= {tp: offset for tp, offset in self._sent.items() if tp not in errors}
+        if errors:
+            first = min(errors)
+            more = f", and {len(errors) - 1} more partitions" if len(errors) > 1 else ""
+            self._fail(GroupCommitFailed(f"{errors[first]}{more}", topic_partition=tp_text(first)))
+            return
+        if self._warned:
+            _log.warning("offsets are committed to consumer group '%s' again", self._wanted.group)
+        self._failed_at, self._warned = None, ""
+
+    def _fail(self, error: GroupCommitFailed) -> None:
+        self._failed_at = self._clock_s()
+        error.what = f"offsets were not committed to consumer group '{self._wanted.group}': {error.what}"
+        error.hint = error.hint or f"brokers: {self._wanted.settings['bootstrap.servers']}"
+        if self._wanted.fail:
+            raise error
+        if str(error) != self._warned:
+            self._warned = str(error)
+            _log.warning("%s; the query goes on, and the commit is tried again", error)
+
+
+class AdminGroupClient:
+    """The commits of confluent-kafka's admin client.
+
+    Raises OptionError when the package is missing or does not take one of the settings; it connects to nobody yet.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._why = ""
+        try:
+            from confluent_kafka import KafkaException
+            from confluent_kafka.admin import AdminClient
+        except ImportError as error:
+            raise OptionError(
+                f"option 'commitGroup' needs the package confluent-kafka: {error}",
+                hint="pip install 'kafkalog[producer]' on the driver",
+            ) from None
+        try:
+            # Its own lines on stderr would come with every attempt to connect; what they say is in our warning.
+            self._admin = AdminClient({"log_level": 0, **settings, "error_cb": self._remember})
+            return
+        except KafkaException as error:
+            text = error.args[0].str()
+        except (TypeError, ValueError) as error:
+            text = str(error)
+        raise OptionError(f"an option 'kafka.*' cannot be used: {text}", hint="with commitGroup they are librdkafka's")
+
+    def commit(self, group: str, offsets: Offsets) -> Future[Errors]:
+        from confluent_kafka import ConsumerGroupTopicPartitions
+        from confluent_kafka import TopicPartition as Position
+
+        self._why = ""
+        positions = [Position(topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())]
+        asked = [ConsumerGroupTopicPartitions(group, positions)]
+        answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)
+        result: Future[Errors] = Future()
+        answers[group].add_done_callback(lambda answer: self._pass_on(answer, result))
+        return result
+
+    def why(self) -> str:
+        self._admin.poll(0)  # hands over errors of connections
+        return self._why
+
+    def _remember(self, error: Any) -> None:
+        self._why = error.str()
+
+    @staticmethod
+    def _pass_on(answer: Future[Any], result: Future[Errors]) -> None:
+        failed = answer.exception()
+        if failed is not None:
+            error = failed.args[0] if failed.args else failed
+            result.set_exception(GroupCommitFailed(_text(error) if hasattr(error, "str") else str(error)))
+            return
+        positions = answer.result().topic_partitions
+        result.set_result({(p.topic, p.partition): _text(p.error) for p in positions if p.error is not None})
+
+
+def _text(error: Any) -> str:
+    """What a KafkaError says, and what to do where that is not obvious."""
+    text: str = error.str()
+    if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"):
+        text += " (the group has members; name a group that only this query commits to)"
+    return text
+
+
+# How far a streaming query is behind its partitions: what the Kafka source reports as metrics, which Spark does not
+# let a Python source do.
+#
+#     spark.streams.addListener(LagListener())                    # prints a line for each progress
+#     offsets_behind_latest(query.lastProgress)                   # one Lag for each source of the query
+#     offsets_behind_latest(query.lastProgress, "/data/logs", subscribe="orders")     # against the logs as they are
+#       now
+#
+# Runs in the driver's own Python process.
+
+_SHOWN = 5  # partitions in a line, those furthest behind first
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Offsets behind latest, by partition: how many the query has still to read, at most (gaps and markers count)."""
+
+    by_partition: Mapping[TopicPartition, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_partition.values())
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Under the names, and as the texts, that the Kafka source's progress has; empty without partitions."""
+        behind = self.by_partition.values()
+        if not behind:
+            return {}
+        return {
+            "minOffsetsBehindLatest": str(min(behind)),
+            "maxOffsetsBehindLatest": str(max(behind)),
+            "avgOffsetsBehindLatest": str(self.total / len(behind)),
+        }
+
+    def __str__(self) -> str:
+        furthest = sorted(((tp, n) for tp, n in self.by_partition.items() if n), key=lambda item: (-item[1], item[0]))
+        shown = [f"{tp_text(tp)} {n}" for tp, n in furthest[:_SHOWN]]
+        if len(furthest) > _SHOWN:
+            shown.append(f"{len(furthest) - _SHOWN} more")
+        text = f"{self.total} offsets behind latest in {len(self.by_partition)} partitions"
+        return f"{text}: {', '.join(shown)}" if shown else text
+
+
+def lag_of(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Lag:
+    """`end`: the next offsets to be read. A partition that the query has not come to begins at 0."""
+    return Lag({tp: max(offset - end.get(tp, 0), 0) for tp, offset in sorted(latest.items())})
+
+
+def offsets_behind_latest(progress: Any, path: str | None = None, **options: str) -> list[Lag]:
+    """The lag of every source of a query whose offsets are partitions'; none for a query without progress yet.
+
+    progress: a StreamingQueryProgress, or its JSON as a dict. path, options: the log directory and what the query reads
+    of it (subscribe, isolationLevel ...): then the logs are looked at now, instead of what they were when the batch
+    began. Raises what reading the log directory raises.
+    """
+    latest_now = None if path is None else _latest_now(path, options)
+    lags = []
+    for source in _sources(progress):
+        end = _offsets(source, "endOffset")
+        latest = _offsets(source, "latestOffset") if latest_now is None else latest_now
+        if end is not None and latest is not None:
+            lags.append(lag_of(end, latest))
+    return lags
+
+
+class LagListener(StreamingQueryListener):
+    """Reports the lag of every query at every progress.
+
+    report: called with the query's name or id and its Lag; prints a line by default. path, options: as for
+    offsets_behind_latest.
+    """
+
+    def __init__(self, report: Callable[[str, Lag], None] | None = None, path: str | None = None, **options: str):
+        super().__init__()
+        self._report = _print if report is None else report
+        self._path = path
+        self._options = options
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        progress = event.progress
+        for lag in offsets_behind_latest(progress, self._path, **self._options):
+            self._report(progress.name or str(progress.id), lag)
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
+def _print(query: str, lag: Lag) -> None:
+    print(f"{query}: {lag}", flush=True)
+
+
+def _latest_now(path: str, options: Mapping[str, str]) -> Offsets:
+    logs = LiveLogs(parse_read_options({"path": path, **options}, streaming=True, quiet=True)).look()
+    return {tp: live.readers_end for tp, live in logs.items()}
+
+
+def _sources(progress: Any) -> list[Any]:
+    if progress is None:
+        return []
+    return list(progress["sources"] if isinstance(progress, Mapping) else progress.sources)
+
+
+def _offsets(source: Any, name: str) -> Offsets | None:
+    """None where the source has none, or offsets of another kind."""
+    text = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
+    if not text:
+        return None
+    try:
+        return parse_offsets_text(text) if isinstance(text, str) else offsets_of(text)
+    except MalformedOffsets:
+        return None

@@ -1,0 +1,155 @@
+"""What reading asks of a place where files lie: list a directory, read ranges of a file. Nothing else.
+
+Places are named by a path: an absolute one, or `scheme://bucket/key`. Both are put together and taken apart with
+os.path.join, dirname and basename.
+
+Errors are OSErrors, whose strerror says in plain words what was wrong, never a secret; the caller, who knows what the
+file is for, makes a sentence of it. FileNotFoundError, from any call, says that a file has gone, or is not the one that
+was listed: list again and go on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from kafkalog_spark.errors import OptionError
+
+
+class FileFacts(NamedTuple):
+    """What a listing says of a file. size: bytes. version: another one whenever the bytes are others (an ETag)."""
+
+    size: int
+    version: str
+
+
+class Listing(Protocol):
+    """What lies in a directory."""
+
+    names: list[str]
+    """Of files and directories in it, in no order."""
+
+    def is_directory(self, name: str) -> bool:
+        """Of one of the names; False for one that has gone."""
+
+    @property
+    def files(self) -> Mapping[str, FileFacts]:
+        """By name; empty where finding out costs a call for each file (a local directory)."""
+
+
+class RangeReader(Protocol):
+    """Reads ranges of a file."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes [position, position + size), fewer only at the end of the file. Raises OSError."""
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
+        file. Raises OSError."""
+
+
+class OpenFile(RangeReader, Protocol):
+    """A file open for reading. Used by one thread at a time."""
+
+    size: int
+    """Bytes it had when it was opened; what was appended since is not read."""
+
+    def has_changed(self) -> bool:
+        """Whether it has been written to, cut, replaced or removed since it was opened."""
+
+    def expect(self, position: int, until: int) -> None:
+        """[position, until) is going to be read from its beginning on: an object store fetches ahead. Bytes outside can
+        be read as well."""
+
+    def close(self) -> None:
+        """Close it; nothing where it is closed."""
+
+
+class Store(Protocol):
+    """Lists and reads. Small when pickled, and equal to another one that reads the same with the same credentials."""
+
+    remote: bool
+    """Whether each call is a request over a network: then they are few, in parallel, and known facts are passed on."""
+
+    def list(self, directory: str, after: str = "") -> Listing:
+        """What lies in a directory; of an object store, files whose names come after `after`, and all directories after
+        it. Raises FileNotFoundError (an object store: nothing begins with that prefix), NotADirectoryError, OSError."""
+
+    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
+        """Open a file. facts: what a listing said of it; an object store then needs no request, and reads only that
+        version. Raises FileNotFoundError, IsADirectoryError, OSError."""
+
+    def read_all(self, path: str, most: int) -> bytes:
+        """A small file's bytes, at most `most` of them; a local file of more may raise CorruptFile instead. Raises
+        FileNotFoundError, OSError."""
+
+    def exists(self, directory: str) -> bool:
+        """Whether the directory is there. Raises OSError where that cannot be known."""
+
+
+# Paths as users write them, and as they are compared, listed and passed on here.
+#
+# Local ones are plain and absolute; all others are `scheme://bucket/key`, with one slash between names and none at
+# the end, so that os.path.join, dirname and basename take them apart.
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_FILE = re.compile(r"file:(?://(?:localhost)?)?(?=/)", re.IGNORECASE)
+
+S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+GCS_SCHEMES = frozenset({"gs", "gcs"})
+AZURE_SCHEMES = frozenset({"abfs", "abfss", "az", "azure", "wasb", "wasbs"})
+HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
+
+_SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", "wasb": "abfss", "wasbs": "abfss"}
+"""Names that Hadoop's connectors gave to one place over the years."""
+
+
+class Place(NamedTuple):
+    """A path taken apart. scheme: `` for a local one, whose bucket is empty too; key: without a leading slash, or the
+    local path. bucket: of Azure `container@account.dfs.core.windows.net`, of HDFS `host:port`."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+
+def place_of(path: str) -> Place:
+    """Take a path apart, normalised. Raises OptionError for one that names no bucket, or holds credentials."""
+    plain = _FILE.sub("", path, count=1)
+    url = _URL.fullmatch(plain)
+    if url is None:
+        return Place("", "", os.path.abspath(plain))
+    scheme = _SAME.get(url[1].lower(), url[1].lower())
+    bucket, _, key = url[2].partition("/")
+    user, at, _ = bucket.rpartition("@")
+    if at and (":" in user or scheme in S3_SCHEMES | GCS_SCHEMES):
+        raise OptionError(
+            f"a {scheme}:// path has credentials in front of the bucket's name",
+            hint="paths are shown in plans and logs: give them as options, such as fs.s3a.access.key",
+        )
+    if not bucket and scheme in S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES:
+        raise OptionError(f"{path} names no bucket", hint=f"write {scheme}://bucket/path")
+    names = [name for name in key.split("/") if name]
+    if "." in names or ".." in names:
+        raise OptionError(f"{path} has a . or .. in it", hint="keys of an object store have no such names")
+    return Place(scheme, bucket, "/".join(names))
+
+
+def path_of(place: Place) -> str:
+    """The path again, normalised."""
+    if not place.scheme:
+        return place.key
+    top = f"{place.scheme}://{place.bucket}"
+    return f"{top}/{place.key}" if place.key else top
+
+
+def normalised(path: str) -> str:
+    """As `place_of`, as text: the same text for the same place. Raises OptionError."""
+    return path_of(place_of(path))
+
+
+def is_local(path: str) -> bool:
+    """Whether the path lies in a file system of this machine: a plain path, or `file:`."""
+    return _URL.fullmatch(_FILE.sub("", path, count=1)) is None

@@ -1,0 +1,390 @@
+"""One bucket as this process reaches it: the library's client, requests with their tries, what was counted.
+
+The library (obstore) is imported when the first request is made. Clients are shared by all stores of a process that
+are equal, so that tasks of one worker go on with open connections.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.store.interface import AZURE_SCHEMES, GCS_SCHEMES, S3_SCHEMES
+from kafkalog_spark.store.object_errors import Asked, Failure, failure_of
+from kafkalog_spark.store.storage_options import (
+    AZURE_NAMES,
+    GCS_NAMES,
+    ClientSettings,
+    Hidden,
+    RetryPolicy,
+    StorageOptions,
+)
+
+# Trying again: which failures are worth it, how long to wait, when to give up. Decisions; the clock is passed in.
+
+FIRST_WAIT = 0.1
+"""Seconds; then twice as long each time, as AWS advises, each time a random part of it so that many clients spread."""
+LONGEST_WAIT = 10.0
+TRIES_OF_A_STRANGER = 4
+"""Before a store has ever answered, one that cannot be reached is a wrong endpoint sooner than a bad moment: four tries
+take less than two seconds, and a user who mistyped should not wait for minutes."""
+
+
+@dataclass
+class Retrying:
+    """One request, tried until it works, cannot work, or there is no time left."""
+
+    policy: RetryPolicy
+    known: bool
+    """The store has answered before."""
+    now: Callable[[], float] = time.monotonic
+    part: Callable[[], float] = field(default=random.random)
+    tries: int = 0
+
+    def __post_init__(self) -> None:
+        self._end = self.now() + self.policy.seconds
+
+    def wait_after(self, failure: Failure) -> float | None:
+        """Seconds to wait before the next try; None to give up."""
+        self.tries += 1
+        if not failure.transient or self.tries >= self.policy.tries:
+            return None
+        self.known = self.known or failure.answered
+        if not self.known and self.tries >= TRIES_OF_A_STRANGER:
+            return None
+        wait = min(FIRST_WAIT * 2 ** (self.tries - 1), LONGEST_WAIT) * (0.5 + self.part() / 2)
+        return wait if self.now() + wait < self._end else None
+
+
+# From a bucket and options to a client of the library: which class, which settings, whose credentials.
+
+OBJECT_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
+"""Schemes that this library serves."""
+
+_CLIENT_DEFAULTS = {"timeout": "60s", "connect_timeout": "5s", "read_timeout": "20s"}
+"""A block of 8 MiB in 60 s is 140 kB/s: slower lines are taken for broken ones. A server that sends nothing for 20 s
+has forgotten the request."""
+
+_AWS_KEYS_ELSEWHERE = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+"""Environment that the library reads itself."""
+
+_AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+def vendor_of(scheme: str) -> str:
+    """`s3`, `gs` or `abfss`: whose protocol is spoken."""
+    return "s3" if scheme in S3_SCHEMES else "gs" if scheme in GCS_SCHEMES else "abfss"
+
+
+def settings_of(scheme: str, bucket: str, options: StorageOptions) -> ClientSettings:
+    """What the options say for this bucket. Raises OptionError."""
+    if scheme in S3_SCHEMES:
+        return options.for_s3(bucket)
+    return options.for_others(GCS_NAMES if scheme in GCS_SCHEMES else AZURE_NAMES)
+
+
+def client_of(scheme: str, bucket: str, settings: ClientSettings, retry: RetryPolicy) -> Any:
+    """A client of the library for one bucket, which repeats requests as `retry` says. Raises OptionError."""
+    module = library()
+    given: dict[str, Any] = {
+        "config": {name: value.text for name, value in settings.config.items()},
+        "client_options": {**_CLIENT_DEFAULTS, **{name: value.text for name, value in settings.client.items()}},
+        "retry_config": {
+            "max_retries": retry.tries - 1,
+            "retry_timeout": timedelta(seconds=retry.seconds),
+            "backoff": {
+                "init_backoff": timedelta(seconds=FIRST_WAIT),
+                "max_backoff": timedelta(seconds=LONGEST_WAIT),
+                "base": 2,
+            },
+        },
+    }
+    if scheme in S3_SCHEMES:
+        if any(os.environ.get(name, "").startswith("http://") for name in _AWS_ENDPOINTS):
+            given["client_options"].setdefault("allow_http", "true")  # who names such an endpoint means it
+        provider, region = _aws_provider(settings)
+        if provider is not None:
+            given["credential_provider"] = provider
+        if region and "region" not in given["config"]:
+            given["config"]["region"] = region
+        return _made(module.S3Store, bucket, given)
+    if scheme in GCS_SCHEMES:
+        return _made(module.GCSStore, bucket, given)
+    return _made(module.AzureStore, _azure(bucket, given["config"]), given)
+
+
+def _azure(bucket: str, config: dict[str, str]) -> str:
+    """The container of `container@account.dfs.core.windows.net`, or of `container` alone; the account, and the endpoint
+    of another cloud than the public one, go into `config`. Raises OptionError where nothing says the account."""
+    container, at, host = bucket.partition("@")
+    account, _, cloud = host.partition(".")
+    if at:
+        config.setdefault("account_name", account)
+        if cloud.endswith(".fabric.microsoft.com"):
+            config.setdefault("use_fabric_endpoint", "true")
+        elif cloud not in _PUBLIC_AZURE:
+            config.setdefault("endpoint", f"https://{account}.{cloud.replace('dfs.', 'blob.', 1)}")
+    elif not {"account_name", "use_emulator"} & set(config) and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        raise OptionError(
+            f"the path names a container of Azure, {container}, and no account",
+            hint=f"write abfss://{container}@ACCOUNT.dfs.core.windows.net/…, or give storage.account_name",
+        )
+    return container
+
+
+_PUBLIC_AZURE = ("dfs.core.windows.net", "blob.core.windows.net")
+
+
+def library() -> Any:
+    """obstore.store. Raises OptionError where it is not installed."""
+    try:
+        import obstore.store
+    except ImportError:
+        raise OptionError(
+            "object stores are read with the package obstore, which is not installed here",
+            hint="pip install 'kafkalog[object-store]' on the driver and on every worker",
+        ) from None
+    return obstore.store
+
+
+def _made(make: Any, place: str, given: dict[str, Any]) -> Any:
+    """A client. What the library says of settings that it cannot use may hold their values, so it is not passed on."""
+    try:
+        return make(place, **given)
+    except Exception as error:  # noqa: BLE001 - as above
+        name = type(error).__name__
+    said = [option for option, value in given["client_options"].items() if _CLIENT_DEFAULTS.get(option) != value]
+    names = ", ".join(sorted([*given["config"], *said])) or "what the environment says"
+    raise OptionError(f"the options about storage make no client ({name})", hint=f"look at the values of {names}")
+
+
+def _aws_provider(settings: ClientSettings) -> tuple[Any, str | None]:
+    """(whom to ask for AWS credentials, region of the profile): boto3, where neither options nor environment hold any.
+
+    The library looks at the environment, containers, web identity and the machine's role, but not at profiles.
+    """
+    config = settings.config
+    if "access_key_id" in config or config.get("skip_signature", Hidden("")).text.lower() == "true":
+        return None, None
+    if settings.profile is None and (
+        any(name.removeprefix("AWS_").lower() in config for name in _AWS_KEYS_ELSEWHERE)
+        or any(os.environ.get(name) for name in _AWS_KEYS_ELSEWHERE)
+    ):
+        return None, None
+    profile = settings.profile or os.environ.get("AWS_PROFILE")
+    if profile is None and not any(path.exists() for path in _profile_files()):
+        return None, None
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        raise OptionError(
+            "profiles of ~/.aws are read with the package boto3, which is not installed here",
+            hint="pip install boto3, or give fs.s3a.access.key and fs.s3a.secret.key",
+        ) from None
+    try:
+        session = boto3.Session(profile_name=profile)
+        return (Boto3CredentialProvider(session) if session.get_credentials() else None), session.region_name
+    except BotoCoreError as error:
+        name = type(error).__name__
+    raise OptionError(f"the AWS profile {profile or 'default'} cannot be used ({name})", hint="look at ~/.aws/config")
+
+
+def _profile_files() -> tuple[Path, Path]:
+    credentials = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+    config = os.environ.get("AWS_CONFIG_FILE", "~/.aws/config")
+    return Path(credentials).expanduser(), Path(config).expanduser()
+
+
+# How many requests a store was asked for, and how many bytes came and went: what object stores charge for.
+
+
+class RequestCounts(NamedTuple):
+    """Requests by kind, and bytes of bodies. Taking one from another gives what happened between the two.
+
+    Each try counts, but those that the library makes by itself: it repeats pages of a listing and parts of an upload.
+    """
+
+    list: int = 0
+    get: int = 0
+    head: int = 0
+    put: int = 0
+    delete: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    @property
+    def requests(self) -> int:
+        """Of all kinds."""
+        return self.list + self.get + self.head + self.put + self.delete
+
+    def __sub__(self, other: RequestCounts) -> RequestCounts:
+        return RequestCounts(*(mine - its for mine, its in zip(self, other, strict=True)))
+
+    def plus(self, other: RequestCounts) -> RequestCounts:
+        """Both together. (`+` joins tuples.)"""
+        return RequestCounts(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+    def __str__(self) -> str:
+        kinds = [f"{count} {kind.upper()}" for kind, count in zip(self._fields[:5], self[:5], strict=True) if count]
+        return f"{', '.join(kinds) or 'no requests'}; {self.bytes_read} bytes read, {self.bytes_written} written"
+
+
+class RequestTally:
+    """Counts that threads add to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = RequestCounts()
+
+    def add(self, *, list: int = 0, get: int = 0, head: int = 0, put: int = 0, delete: int = 0, bytes_read: int = 0,
+            bytes_written: int = 0) -> None:  # fmt: skip
+        more = RequestCounts(list, get, head, put, delete, bytes_read, bytes_written)
+        with self._lock:
+            self._counts = self._counts.plus(more)
+
+    def counts(self) -> RequestCounts:
+        """What was counted until now."""
+        with self._lock:
+            return self._counts
+
+
+T = TypeVar("T")
+Wait = Callable[[float], bool]
+"""Wait for so many seconds; True to give up before."""
+
+
+class TryFailed(Exception):
+    """What a request came back with is wrong, though the library does not say so."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.sentence)
+        self.failure = failure
+
+
+class ObjectClient:
+    """Threads share it. Not to be pickled: `client_for` finds it again in another process."""
+
+    def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
+        self.tally = RequestTally()
+        self._place = scheme, bucket
+        self._settings = settings_of(scheme, bucket, options)
+        endpoint = self._settings.config.get("endpoint", self._settings.config.get("base_url"))
+        host = urlsplit(endpoint.text) if endpoint is not None else None
+        shown = "" if host is None else (host.hostname or "") + (f":{host.port}" if host.port else "")
+        self._asked = Asked(bucket.partition("@")[0], shown, vendor_of(scheme))
+        self._known = False
+
+    @cached_property
+    def _once(self) -> Any:
+        """Makes each request once."""
+        return client_of(*self._place, self._settings, RetryPolicy(1, 0))
+
+    @cached_property
+    def _patient(self) -> Any:
+        """Repeats what failed by itself: pages of a listing, parts of an upload."""
+        return client_of(*self._place, self._settings, self._settings.retry)
+
+    def ask(
+        self, path: str, call: Callable[[Any], T], *, in_parts: bool = False, wait: Wait | None = None, **kind: int
+    ) -> T:
+        """`call` with the library's client, again while that may help. in_parts: the library makes several requests of
+        it, and should repeat those that fail instead of all. kind: what to count for each try (`get=1`).
+
+        Raises OSError with a sentence that holds nothing of the library's text.
+        """
+        _expect_own_threads(path)
+        retrying = Retrying(self._settings.retry, self._known)
+        while True:
+            self.tally.add(**kind)
+            # The OSError is raised outside `except`: a traceback that shows it would show the library's text above it.
+            failure, result = self._try(call, in_parts=in_parts)
+            if failure is None:
+                self._known = True
+                return result  # type: ignore[return-value]
+            self._known = self._known or failure.answered
+            seconds = retrying.wait_after(failure)
+            if seconds is None or (wait or _sleep)(seconds):
+                raise failure.error(path, retrying.tries)
+
+    def _try(self, call: Callable[[Any], T], *, in_parts: bool) -> tuple[Failure | None, T | None]:
+        try:
+            return None, call(self._patient if in_parts and self._known else self._once)
+        except TryFailed as error:
+            return error.failure, None
+        except (OptionError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the library raises classes without a common base but this one
+            return failure_of(error, self._asked), None
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+_lock = threading.Lock()
+_clients: dict[tuple[str, str, StorageOptions], ObjectClient] = {}
+_used_in: int | None = None
+"""The process in which the library's threads were started."""
+
+
+def client_for(scheme: str, bucket: str, options: StorageOptions) -> ObjectClient:
+    """The client of this process. Raises OptionError."""
+    key = scheme, bucket, options
+    with _lock:
+        client = _clients.get(key)
+        if client is None:
+            client = _clients[key] = ObjectClient(scheme, bucket, options)
+        return client
+
+
+def all_counts() -> RequestCounts:
+    """Of all clients of this process together."""
+    with _lock:
+        total = RequestCounts()
+        for client in _clients.values():
+            total = total.plus(client.tally.counts())
+        return total
+
+
+def _expect_own_threads(path: str) -> None:
+    """The library starts threads with its first request, and a fork has none of them: a request there would wait for
+    ever. Spark's daemon makes none before it forks."""
+    global _used_in
+    if _used_in is None:
+        _used_in = os.getpid()
+    elif _used_in != os.getpid():
+        raise OSError(
+            errno.ENOTSUP,
+            "this process was forked from one that had read from an object store, which does not work in a fork: start "
+            "processes by spawn or forkserver (multiprocessing.set_start_method)",
+            path,
+        )
+
+
+def _forget() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _clients.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,386 @@
+"""What a user said about storage: credentials, endpoint, how patient to be. Parsed once, without any library.
+
+Nothing said is fine: then the environment, the profile or the machine's role decide, as for other clients.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kafkalog_spark.errors import OptionError
+
+# Names of options about storage: Hadoop's of S3, and the library's (obstore), which users write after `storage.`.
+#
+# A test holds the tables against the library that is installed.
+
+HADOOP_PREFIX = "fs.s3a."
+SPARK_PREFIX = "spark.hadoop."
+LIBRARY_PREFIX = "storage."
+FSSPEC_PREFIX = "storage.fsspec."
+"""What follows is an argument of the fsspec file system, whose names nobody here knows."""
+
+HADOOP_NAMES = (
+    "access.key",
+    "secret.key",
+    "session.token",
+    "endpoint",
+    "endpoint.region",
+    "path.style.access",
+    "connection.ssl.enabled",
+    "aws.credentials.provider",
+)
+"""After `fs.s3a.`, or after `fs.s3a.bucket.NAME.` for one bucket."""
+
+OUR_NAMES = {
+    "profile": "the profile of ~/.aws/config and ~/.aws/credentials",
+    "max_retries": "how often a request is tried again",
+    "retry_timeout": "for how many seconds it is tried again",
+}
+"""After `storage.`, and not the library's."""
+
+S3_NAMES = frozenset({
+    "access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint",
+    "virtual_hosted_style_request", "s3_express", "imdsv1_fallback", "metadata_endpoint", "unsigned_payload",
+    "checksum_algorithm", "container_credentials_relative_uri", "container_credentials_full_uri",
+    "container_authorization_token_file", "web_identity_token_file", "role_arn", "role_session_name",
+    "endpoint_url_sts", "skip_signature", "disable_tagging", "disable_bulk_delete", "request_payer",
+    "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "sse_customer_key_base64",
+    "conditional_put",
+})  # fmt: skip
+GCS_NAMES = frozenset({
+    "service_account", "service_account_key", "base_url", "application_credentials", "bearer_token", "skip_signature",
+})  # fmt: skip
+AZURE_NAMES = frozenset({
+    "account_name", "account_key", "client_id", "client_secret", "tenant_id", "authority_host", "sas_key", "token",
+    "use_emulator", "use_fabric_endpoint", "endpoint", "msi_endpoint", "object_id", "msi_resource_id",
+    "federated_token_file", "use_azure_cli", "skip_signature", "disable_tagging", "fabric_token_service_url",
+    "fabric_workload_host", "fabric_session_token", "fabric_cluster_identifier", "credential_type", "encryption_key",
+})  # fmt: skip
+CLIENT_NAMES = frozenset({
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only",
+    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "pool_idle_timeout",
+    "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes", "randomize_addresses",
+    "read_timeout", "timeout", "user_agent",
+})  # fmt: skip
+
+_ALIASES = {
+    "aws_token": "session_token",
+    "endpoint_url": "endpoint",
+    "aws_endpoint_url": "endpoint",
+    "aws_endpoint_url_s3": "endpoint",
+    "aws_endpoint_url_sts": "endpoint_url_sts",
+    "storage_account_name": "account_name",
+    "storage_account_key": "account_key",
+    "storage_access_key": "account_key",
+    "access_key": "account_key",
+    "sas_token": "sas_key",
+    "storage_sas_token": "sas_key",
+    "storage_sas_key": "sas_key",
+}
+_VENDORS = ("aws_", "azure_", "google_")
+
+PUBLIC_VALUES = frozenset({
+    "endpoint.region", "path.style.access", "connection.ssl.enabled", "aws.credentials.provider", "region",
+    "default_region", "virtual_hosted_style_request", "skip_signature", "allow_http", "max_retries", "retry_timeout",
+    "timeout", "connect_timeout", "read_timeout", "use_emulator", "use_azure_cli", "request_payer",
+})  # fmt: skip
+"""Names whose values may be shown. All others may hold a secret, or lead to one (an endpoint can hold a password)."""
+
+LIBRARY_NAMES = S3_NAMES | GCS_NAMES | AZURE_NAMES | CLIENT_NAMES | OUR_NAMES.keys()
+
+
+def library_name(name: str) -> str | None:
+    """What follows `storage.`, as the library calls it: without the vendor's prefix, which its environment variables
+    have. None for an unknown one."""
+    name = name.lower()
+    for candidate in (_ALIASES.get(name), name, *(name.removeprefix(vendor) for vendor in _VENDORS)):
+        if candidate is not None:
+            candidate = _ALIASES.get(candidate, candidate)
+            if candidate in LIBRARY_NAMES:
+                return candidate
+    return None
+
+
+def is_storage_option(name: str) -> bool:
+    """Whether an option, by its name, is about storage: then StorageOptions says whether there is one of that name."""
+    name = name.lower()
+    return name.startswith((HADOOP_PREFIX, SPARK_PREFIX + HADOOP_PREFIX, LIBRARY_PREFIX))
+
+
+_ANONYMOUS = frozenset({"AnonymousAWSCredentialsProvider", "AnonymousCredentialsProvider"})
+_DEFAULT_CHAIN = frozenset({
+    "DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider", "SimpleAWSCredentialsProvider",
+    "TemporaryAWSCredentialsProvider", "EnvironmentVariableCredentialsProvider", "IAMInstanceCredentialsProvider",
+    "InstanceProfileCredentialsProvider", "EC2ContainerCredentialsProviderWrapper", "ContainerCredentialsProvider",
+    "WebIdentityTokenCredentialsProvider", "WebIdentityTokenFileCredentialsProvider", "ProfileCredentialsProvider",
+    "ProfileAWSCredentialsProvider",
+})  # fmt: skip
+"""Classes of Hadoop and of both AWS SDKs that look where we look anyway."""
+
+_AWS_ENDPOINT = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-[0-9]+))?\.amazonaws\.com(?:\.cn)?")
+"""AWS's own, with the region if it says one."""
+
+MAX_RETRIES = 10
+RETRY_TIMEOUT = 120.0
+"""Seconds. Long enough for a bucket that answers SlowDown while it splits its partitions; Spark runs a task that failed
+once more anyway."""
+
+
+class Hidden:
+    """A text that no repr, log or traceback shows; compared, hashed and pickled as the text."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hidden) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash((Hidden, self.text))
+
+    def __reduce__(self) -> tuple[type[Hidden], tuple[str]]:
+        return Hidden, (self.text,)
+
+
+class HiddenOptions(Mapping[str, str]):
+    """Options that may hold secrets: a mapping that no repr shows."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def __getitem__(self, name: str) -> str:
+        return self._options[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __repr__(self) -> str:
+        return f"HiddenOptions({', '.join(self._options)})"
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long to go on after failures that may pass. seconds: from the first try on; no try begins after that."""
+
+    tries: int = MAX_RETRIES + 1
+    seconds: float = RETRY_TIMEOUT
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What a client of one bucket is made with. config, client: names and values as the library takes them. profile:
+    of AWS; None for the default one. Its repr shows no value."""
+
+    config: Mapping[str, Hidden]
+    client: Mapping[str, Hidden]
+    retry: RetryPolicy
+    profile: str | None = None
+
+
+Values = tuple[tuple[str, Hidden], ...]
+
+
+@dataclass(frozen=True, repr=False)
+class StorageOptions:
+    """Options about storage, by name, sorted. Equal ones make equal clients; pickles carry the secrets, because workers
+    need them; reprs do not.
+
+    hadoop: what followed fs.s3a., also `bucket.NAME.…`. library: what followed storage., as the library calls it.
+    fsspec: arguments of an fsspec file system.
+    """
+
+    hadoop: Values = ()
+    library: Values = ()
+    fsspec: Values = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StorageOptions:
+        """Those of `options` that are about storage; others are left alone. Raises OptionError for an unknown name
+        after `fs.s3a.` or `storage.`, with the nearest one, and for values that cannot be used. What Spark was
+        configured with (`spark.hadoop.fs.s3a.…`) may hold names without a meaning here, and yields to the same name
+        without that prefix."""
+        hadoop: dict[str, str] = {}
+        of_spark: dict[str, str] = {}
+        library: dict[str, str] = {}
+        fsspec: dict[str, str] = {}
+        for name, value in options.items():
+            lower = name.lower()
+            if lower.startswith(SPARK_PREFIX + HADOOP_PREFIX):
+                rest = lower.removeprefix(SPARK_PREFIX + HADOOP_PREFIX)
+                if _hadoop_name(rest) is not None:
+                    of_spark[rest] = value
+            elif lower.startswith(HADOOP_PREFIX):
+                rest = lower.removeprefix(HADOOP_PREFIX)
+                if _hadoop_name(rest) is None:
+                    raise _unknown(name, HADOOP_PREFIX, rest, HADOOP_NAMES)
+                hadoop[rest] = value
+            elif lower.startswith(FSSPEC_PREFIX):
+                fsspec[name[len(FSSPEC_PREFIX) :]] = value  # arguments of Python functions: case matters
+            elif lower.startswith(LIBRARY_PREFIX):
+                known = library_name(lower.removeprefix(LIBRARY_PREFIX))
+                if known is None:
+                    raise _unknown(name, LIBRARY_PREFIX, lower.removeprefix(LIBRARY_PREFIX), LIBRARY_NAMES)
+                library[known] = value
+        made = cls(_hidden({**of_spark, **hadoop}), _hidden(library), _hidden(fsspec))
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        """Raise for values that cannot be used, now and not in a task."""
+        buckets = {_bucket_of(name) for name, _ in self.hadoop}
+        for bucket in buckets | {""}:
+            self.for_s3(bucket)
+
+    def for_s3(self, bucket: str) -> ClientSettings:
+        """Settings of an S3 client. What is said for one bucket takes precedence over what is said for all, and
+        `storage.…` over both. Raises OptionError."""
+        said = {name: value.text for name, value in self.hadoop if not name.startswith("bucket.")}
+        prefix = f"bucket.{bucket}."
+        for name, value in self.hadoop:
+            if name.startswith(prefix) and name.removeprefix(prefix) in HADOOP_NAMES:
+                said[name.removeprefix(prefix)] = value.text
+        config = {**_from_hadoop(said, bucket), **self._library(S3_NAMES)}
+        return self._settings(config)
+
+    def for_others(self, names: frozenset[str]) -> ClientSettings:
+        """Settings of a client of Google's or Azure's store, which knows these names. Raises OptionError."""
+        return self._settings(self._library(names))
+
+    def _library(self, names: frozenset[str]) -> dict[str, str]:
+        return {name: value.text for name, value in self.library if name in names}
+
+    def _settings(self, config: dict[str, str]) -> ClientSettings:
+        client = self._library(CLIENT_NAMES)
+        if config.get("endpoint", config.get("base_url", "")).startswith("http://"):
+            client.setdefault("allow_http", "true")
+        ours = self._library(frozenset(OUR_NAMES))
+        policy = RetryPolicy(
+            1 + int(_number("max_retries", ours.get("max_retries", str(MAX_RETRIES)))),
+            _number("retry_timeout", ours.get("retry_timeout", str(RETRY_TIMEOUT))),
+        )
+        return ClientSettings(dict(_hidden(config)), dict(_hidden(client)), policy, ours.get("profile"))
+
+    def __repr__(self) -> str:
+        parts = [
+            *_shown(HADOOP_PREFIX, self.hadoop),
+            *_shown(LIBRARY_PREFIX, self.library),
+            *_shown(FSSPEC_PREFIX, self.fsspec),
+        ]
+        return f"StorageOptions({', '.join(parts)})"
+
+
+def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
+    """The library's names for what was said after fs.s3a."""
+    config: dict[str, str] = {}
+    for hadoop, name in (("access.key", "access_key_id"), ("secret.key", "secret_access_key"),
+                         ("session.token", "session_token"), ("endpoint.region", "region")):  # fmt: skip
+        if said.get(hadoop):
+            config[name] = said[hadoop]
+    for one, other in (("access.key", "secret.key"), ("secret.key", "access.key")):
+        if said.get(one) and not said.get(other):
+            raise OptionError(f"fs.s3a.{one} is given without fs.s3a.{other}")
+    secure = _boolean("connection.ssl.enabled", said.get("connection.ssl.enabled", "true"))
+    path_style = said.get("path.style.access")
+    endpoint = said.get("endpoint", "")
+    of_aws = _AWS_ENDPOINT.fullmatch(endpoint.rpartition("://")[2].rstrip("/"))
+    if of_aws is not None and of_aws[1] is None:
+        endpoint = ""  # the central one redirects to the region's, which the library knows
+    elif of_aws is not None:
+        config.setdefault("region", of_aws[1])
+    if endpoint:
+        scheme, mark, host = endpoint.rpartition("://")
+        scheme = scheme.lower() if mark else ("https" if secure else "http")
+        host = host.rstrip("/")
+        if path_style is not None and not _boolean("path.style.access", path_style) and bucket:
+            host = f"{bucket}.{host}"  # the library wants it so
+        config["endpoint"] = f"{scheme}://{host}"
+    if path_style is not None:
+        config["virtual_hosted_style_request"] = str(not _boolean("path.style.access", path_style)).lower()
+    if _anonymous(said.get("aws.credentials.provider", "")):
+        config["skip_signature"] = "true"
+    return config
+
+
+def _anonymous(providers: str) -> bool:
+    """Whether requests are not to be signed, by the classes in fs.s3a.aws.credentials.provider."""
+    names = [name.strip() for name in providers.split(",") if name.strip()]
+    simple = [name.rpartition(".")[2].rpartition("$")[2] for name in names]
+    for full, name in zip(names, simple, strict=True):
+        if name not in _ANONYMOUS | _DEFAULT_CHAIN:
+            raise OptionError(
+                f"fs.s3a.aws.credentials.provider names {full}, which runs in a JVM only",
+                hint="leave it out for the default chain (environment, profile, role), give "
+                "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider for a public bucket, or keys as "
+                "fs.s3a.access.key, fs.s3a.secret.key and fs.s3a.session.token",
+            )
+    if not simple or not _ANONYMOUS & set(simple):
+        return False
+    if len(simple) > 1:
+        raise OptionError(
+            "fs.s3a.aws.credentials.provider names the anonymous provider among others",
+            hint="give it alone for a public bucket, or leave it out",
+        )
+    return True
+
+
+def _hadoop_name(rest: str) -> str | None:
+    """Which of HADOOP_NAMES `rest` ends in: alone, or after `bucket.NAME.`; None when it is neither."""
+    if rest in HADOOP_NAMES:
+        return rest
+    if rest.startswith("bucket."):
+        for name in HADOOP_NAMES:
+            if rest.endswith("." + name) and len(rest) > len(f"bucket..{name}"):
+                return name
+    return None
+
+
+def _bucket_of(name: str) -> str:
+    """NAME of `bucket.NAME.…`; empty for a name about all buckets."""
+    ending = _hadoop_name(name)
+    if ending is None or ending == name:
+        return ""
+    return name.removeprefix("bucket.").removesuffix("." + ending)
+
+
+def _unknown(name: str, prefix: str, rest: str, known: Iterable[str]) -> OptionError:
+    near = difflib.get_close_matches(rest, sorted(known), n=1)
+    hint = f"did you mean {prefix}{near[0]}?" if near else f"known are {prefix}{{{','.join(sorted(known))}}}"
+    return OptionError(f"there is no option {name}", hint=hint)
+
+
+def _hidden(values: Mapping[str, str]) -> Values:
+    return tuple((name, Hidden(values[name])) for name in sorted(values))
+
+
+def _shown(prefix: str, values: Values) -> list[str]:
+    return [
+        f"{prefix}{name}={value.text if (_hadoop_name(name) or name) in PUBLIC_VALUES else repr(value)}"
+        for name, value in values
+    ]
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise OptionError(f"option 'fs.s3a.{name}' must be true or false, got '{text}'")
+    return text.lower() == "true"
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1e6:
+        raise OptionError(f"option 'storage.{name}' must be a number from 0 on, got '{text}'")
+    return number

@@ -1,0 +1,99 @@
+"""Values of one or several writer schemas, decoded into the wanted columns of one reader schema.
+
+The kernels are loaded with the first values: a query is planned without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.program import FAULTS, FULL, Fault, Program
+from kafkalog_spark.typed.avro.resolve import add_reading
+from kafkalog_spark.typed.avro.schema import AvroType
+from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, columns_of
+from kafkalog_spark.typed.columns.buffer_pool import SpareMemory, Values
+from kafkalog_spark.typed.columns.projection import check_wanted, tree_of
+from kafkalog_spark.typed.ddl import recursion_bounded
+from kafkalog_spark.typed.decoder import Decoded
+
+NO_PROGRAM = -1
+"""The entry of a value whose schema nobody knows."""
+
+
+class AvroReading:
+    """A reader schema with the columns wanted of it; knows the writer schemas it was shown (`entry_of`)."""
+
+    def __init__(self, reader: AvroType, wanted: pa.Schema, meaning: AvroMeaning) -> None:
+        """Raises OptionError for a wanted column that the reader schema does not have, or has with another type."""
+        self.schema = wanted
+        check_wanted(pa.struct(list(wanted)), pa.struct(list(columns_of(reader, meaning))), "")
+        self._reader, self._meaning = reader, meaning
+        self._tree = tree_of(pa.struct(list(wanted)))
+        self._spare = SpareMemory()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without a writer schema."""
+        self._program = Program()
+        under = self._tree.under()
+        start = self._program.table(under)
+        self._root = np.array([start, start + len(under)], np.int64)
+        self._arrays: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether memory has no room for another schema."""
+        return len(self._program.rows) > FULL
+
+    def entry_of(self, writer: AvroType) -> int:
+        """Where the program for values of that schema begins. Raises OptionError when it would be too long."""
+        self._arrays = None
+        mark = self._program.mark()
+        try:
+            with recursion_bounded("an Avro schema"):
+                return add_reading(self._program, writer, self._reader, self._tree, self._meaning)
+        except OptionError:
+            self._program.back_to(mark)
+            raise
+
+    def decode(
+        self, values: Values, entries: np.ndarray, unknown: Callable[[int], str | None] = lambda i: None
+    ) -> Decoded:
+        """entries int64[n]: what `entry_of` gave for each value's schema, or NO_PROGRAM; unknown: why value i has
+        none."""
+        from kafkalog_spark.typed.avro.kernel import STACK, decode_avro
+        from kafkalog_spark.typed.columns.buffers import ColumnBuffers
+
+        n = len(values.starts)
+        if self._arrays is None:
+            self._arrays = self._program.arrays()
+        rows, tables, texts = self._arrays
+        sizes = int(np.maximum(values.ends - values.starts, 0).sum())
+        buffers = ColumnBuffers(self._tree, n, sizes, self._spare)
+        faults = np.zeros(n, np.uint8)
+        if (without := entries < 0).any():
+            faults[without & (values.ends >= 0)] = Fault.NO_PROGRAM
+        places, steps, full = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(2, np.int64)
+        stack, at = np.empty((STACK, 3), np.int64), 0
+        while at < n:
+            at = decode_avro(
+                *values, entries, at, rows, tables, texts, self._root, buffers.table, buffers.marks, stack, faults,
+                places, steps, full,
+            )  # fmt: skip
+            if at < n and not buffers.grow(int(full[0]), entries=bool(full[1])):
+                entries = entries.copy()
+                entries[at], faults[at] = NO_PROGRAM, Fault.SIZE
+        paths = self._program.paths
+
+        def why(i: int) -> str:
+            if (reason := unknown(i)) is not None:
+                return reason
+            path = paths[int(steps[i])].removeprefix(f"{VALUE}.")
+            return f"{path} at byte {int(places[i])} of the value: {FAULTS[Fault(int(faults[i]))]}"
+
+        bad = faults != 0
+        return Decoded(buffers.finish(self._program.java_texts), bad if bad.any() else None, why)

@@ -1,0 +1,87 @@
+"""The format `avro`: values in Avro's binary encoding, one schema for all, with the meaning of Spark's from_avro."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.options import READER_OPTIONS, meaning_of, reader_text
+from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema
+from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
+from kafkalog_spark.typed.columns.buffer_pool import Values
+from kafkalog_spark.typed.ddl import schema_text
+from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
+
+OPTIONS: Mapping[str, str] = {
+    "schema": "The schema that values were written with: JSON, or a file of it. Needs the prefix `value.` or `key.`.",
+    **READER_OPTIONS,
+}
+
+
+def settled(options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
+    """The options with the texts of schemas in the place of their files'."""
+    found = dict(options)
+    if "schema" in options and options["schema"].strip() not in PRIMITIVES:
+        found["schema"] = schema_text("value.schema", options["schema"])
+    reader = reader_text(options)
+    if reader is not None:
+        found.pop("avroschemaurl", None)
+        found["avroschema"] = reader
+    return found
+
+
+def schema(options: Mapping[str, str]) -> pa.Schema:
+    """The columns of the reader schema, which is the writer's where there is no other."""
+    _, reader, meaning = _schemas(options)
+    return columns_of(reader, meaning)
+
+
+def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+    """Raises OptionError."""
+    return AvroDecoder(*_schemas(options), wanted)
+
+
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """Raises OptionError. Without option `schema`, the one that Spark's to_avro makes of the columns."""
+    from kafkalog_spark.typed.avro.encoder import AvroEncoder
+
+    return AvroEncoder(options.get("schema"), given)
+
+
+class AvroDecoder:
+    """Decodes values of one writer schema."""
+
+    def __init__(self, writer: AvroType, reader: AvroType, meaning: AvroMeaning, wanted: pa.Schema) -> None:
+        from kafkalog_spark.typed.avro.decoder import AvroReading
+
+        self.schema = wanted
+        self._reading = AvroReading(reader, wanted, meaning)
+        self._entry = self._reading.entry_of(writer)
+
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
+        """As ValueDecoder.decode. As in Spark, bytes after a value count for nothing."""
+        return self._reading.decode(Values.of(values), np.full(len(values), self._entry, np.int64))
+
+
+def _schemas(options: Mapping[str, str]) -> tuple[AvroType, AvroType, AvroMeaning]:
+    text = options.get("schema")
+    if text is None:
+        raise OptionError(
+            "values in Avro say nothing of their schema, and neither does an option",
+            hint="option value.schema is the schema they were written with, as JSON or as a file's path; values with a "
+            "registry's prefix are of format confluent-avro",
+        )
+    if text.strip() not in PRIMITIVES:
+        text = schema_text("value.schema", text)
+    reader = reader_text(options)
+    writer = _parsed(text)
+    return writer, writer if reader is None else _parsed(reader), meaning_of(options)
+
+
+@lru_cache(64)
+def _parsed(text: str) -> AvroType:
+    return parse_schema(text)

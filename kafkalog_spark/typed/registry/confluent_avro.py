@@ -1,0 +1,145 @@
+"""The format `confluent-avro`: Avro with a schema's id before it, schemas from a registry, a file, or `_schemas`.
+
+Each value is read with the schema that it names and one reader schema: option avroSchema, or the subject's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.options import READER_OPTIONS, meaning_of, reader_text
+from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
+from kafkalog_spark.typed.avro.types import columns_of
+from kafkalog_spark.typed.columns.buffer_pool import Values
+from kafkalog_spark.typed.ddl import recursion_bounded
+from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.registry.framing import NO_ID, header_name, unframed
+from kafkalog_spark.typed.registry.options import (
+    REGISTRY_OPTIONS,
+    client_options,
+    settled_registry,
+    store_of,
+    subject_schema,
+)
+from kafkalog_spark.typed.registry.schemas import AVRO, NamedSchemas, RegisteredSchema, SchemaStore, referenced
+
+OPTIONS: Mapping[str, str] = {
+    **READER_OPTIONS,
+    **REGISTRY_OPTIONS,
+    "schema": "Of a write: the schema, JSON or a file of it. Needs the prefix `value.` or `key.`.",
+}
+
+
+def settled(options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
+    """The options with the reader schema as text: the latest version is looked up once a query."""
+    found = settled_registry(options, sources)
+    found["schema.side"] = sources.side
+    reader = reader_text(found)
+    if reader is None:
+        store = store_of(found)
+        registered = subject_schema(found, store)
+        if registered.kind != AVRO:
+            raise OptionError(f"subject {registered.subject} has schemas of {registered.kind}, not of Avro")
+        reader = registered.text
+        found["schema.reader.id"] = str(registered.id)
+    found.pop("avroschemaurl", None)
+    found["avroschema"] = reader
+    return found
+
+
+def schema(options: Mapping[str, str]) -> pa.Schema:
+    """The columns of the reader schema."""
+    return columns_of(_reader(options, store_of(options)), meaning_of(options))
+
+
+def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+    """Raises OptionError, SchemaRegistryError."""
+    return ConfluentAvroDecoder(options, wanted)
+
+
+def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    """Registers the schema that is given, or that Spark's to_avro makes of the columns. Raises OptionError, and
+    SchemaRegistryError where the registry refuses it."""
+    from kafkalog_spark.typed.avro.encoder import AvroEncoder
+    from kafkalog_spark.typed.registry.client import RegistryClient
+
+    if "schema.registry.url" not in options or "subject" not in options:
+        raise OptionError("to write confluent-avro, options schema.registry.url and value.subject are needed")
+    made = AvroEncoder(options.get("schema"), given)
+    id_ = RegistryClient(client_options(options)).register(options["subject"], made.schema_json)
+    return AvroEncoder(made.schema_json, given, prefix=b"\0" + id_.to_bytes(4, "big"))
+
+
+def avro_type(registered: RegisteredSchema, store: SchemaStore) -> AvroType:
+    """The type of a registered schema, with those that it refers to. Raises OptionError, SchemaRegistryError."""
+    if registered.kind != AVRO:
+        raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of Avro")
+    known: dict[str, AvroType] = {}
+    with recursion_bounded("an Avro schema"):
+        for text in dict.fromkeys(one.text for one in referenced(registered, store).values()):
+            _collect(parse_schema(text, known), known)
+    return parse_schema(registered.text, known)
+
+
+def _collect(avro: AvroType, known: dict[str, AvroType]) -> None:
+    if avro.name:
+        if avro.name in known:
+            return
+        known[avro.name] = avro
+    for below in (*avro.branches, *(one.type for one in avro.fields), *([avro.items] if avro.items else [])):
+        _collect(below, known)
+
+
+def _reader(options: Mapping[str, str], store: SchemaStore) -> AvroType:
+    if "schema.reader.id" in options:
+        registered = store.by_id(int(options["schema.reader.id"]))
+        if registered is not None:
+            return avro_type(registered, store)
+    text = reader_text(options)
+    if text is not None:
+        return parse_schema(text)
+    return avro_type(subject_schema(options, store), store)
+
+
+class ConfluentAvroDecoder:
+    """Decodes values of the schemas that they name. `headers_too`: the id may be in a header, so `decode` takes
+    those."""
+
+    headers_too = True
+
+    def __init__(self, options: Mapping[str, str], wanted: pa.Schema) -> None:
+        from kafkalog_spark.typed.avro.decoder import AvroReading
+
+        self.schema = wanted
+        self._store = store_of(options)
+        self._reading = AvroReading(_reader(options, self._store), wanted, meaning_of(options))
+        self._header = header_name(options.get("schema.side", "value"))
+        self._named = NamedSchemas[AvroType, None](
+            self._store,
+            self._reading,
+            lambda found: avro_type(found, self._store),
+            lambda found, _: self._reading.entry_of(found),
+        )
+
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:
+        """As ValueDecoder.decode. headers: the records' own. Raises SchemaRegistryError where a registry cannot be
+        asked: that says nothing of the value."""
+        return self._named.decoded(self._decoded, values, headers)
+
+    def _decoded(self, values: Any, headers: Any) -> Decoded:
+        framed = unframed(Values.of(values), headers, self._header)
+        found = [self._named.entry(id_, None) for id_ in framed.ids]
+        entries = np.array([one if isinstance(one, int) else -1 for one in found] + [-1], np.int64)[framed.which]
+
+        def unknown(i: int) -> str | None:
+            if framed.values.ends[i] < 0 or entries[i] >= 0:
+                return None
+            one = found[framed.which[i]] if framed.which[i] >= 0 else None
+            return one if isinstance(one, str) else NO_ID
+
+        return self._reading.decode(framed.values, entries, unknown)

@@ -1,0 +1,100 @@
+"""An assignment that was computed in the background is dropped where the group has gone on meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from kafkalog_broker.groups.consumer.heartbeat_messages import DescribedConsumerGroup, HeartbeatAnswer
+from tests.broker.groups.consumer.test_consumer_group_machine import Groups
+
+PARTITIONS = 4_000
+"""So many that an assignment is made in the background."""
+
+
+class LateGroups(Groups):
+    """Groups whose background work waits until `work` is called."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        super().__init__()
+        self.topics.set("orders", PARTITIONS)
+
+    def start(self) -> Any:
+        coordinator = super().start()
+        coordinator._background = lambda compute, done: self.waiting.append((compute, done))
+        return coordinator
+
+    def take(self) -> Callable[[], None]:
+        """The one that waits, computed and not yet used."""
+        ((compute, done),) = self.waiting
+        self.waiting.clear()
+        found = compute()
+        return lambda: done(found)
+
+    def described(self) -> DescribedConsumerGroup:
+        return self.coordinator.describe_consumer_group("g")
+
+    def targets(self) -> dict[str, int]:
+        """Partitions that each member shall have."""
+        return {one.member_id: sum(len(topic.partitions) for topic in one.target) for one in self.described().members}
+
+    def settle(self, **instances: str) -> None:
+        """Members beat and give up what they must, until nothing changes."""
+        held: dict[str, dict[UUID, set[int]]] = {name: {} for name in instances}
+        for _ in range(6):
+            for name, instance in instances.items():
+                epoch = next(one.epoch for one in self.described().members if one.member_id == name)
+                answer: HeartbeatAnswer = self.heartbeat(name, epoch, instance_id=instance, owned=held[name])
+                if answer.assignment is not None:
+                    held[name] = {topic: set(parts) for topic, parts in answer.assignment.items()}
+                if self.waiting:
+                    self.take()()
+
+
+def test_a_static_member_that_comes_back_under_a_new_id_keeps_its_partitions() -> None:
+    """Its group keeps its epoch, so that nothing would make another assignment."""
+    world = LateGroups()
+    world.join("a", "orders", instance_id="first")
+    world.take()()
+    world.heartbeat("a", 1)
+    assert world.targets() == {"a": PARTITIONS}
+    world.join("b", "orders", instance_id="second")
+    late = world.take()
+    world.heartbeat("a", -2, instance_id="first")
+    world.join("a2", "orders", instance_id="first")
+    before = world.described().assignment_epoch
+    late()
+    assert world.described().assignment_epoch == before
+    assert world.targets()["a2"] == PARTITIONS
+    world.settle(a2="first", b="second")
+    assert world.targets() == {"a2": PARTITIONS // 2, "b": PARTITIONS // 2}
+    assert world.described().state == "Stable"
+
+
+def test_an_older_assignment_does_not_replace_a_newer_one() -> None:
+    world = LateGroups()
+    world.join("a", "orders")
+    late = world.take()
+    world.topics.topics.pop("orders")
+    world.topics.version += 1
+    newer = world.heartbeat("a", 1).member_epoch  # nothing to compute for long: at once
+    before = world.described()
+    assert before.assignment_epoch == before.epoch == newer > 1
+    late()
+    assert world.described() == before
+    assert world.heartbeat("a", newer).member_epoch == newer
+
+
+def test_an_assignment_of_a_group_that_was_deleted_and_made_anew_is_dropped() -> None:
+    world = LateGroups()
+    world.join("a", "orders")
+    late = world.take()
+    world.heartbeat("a", -1)
+    world.coordinator.delete("g")
+    world.join("a", "orders")
+    before = world.described()
+    late()
+    assert world.described() == before
+    assert world.targets() == {"a": 0}

@@ -1,0 +1,46 @@
+"""How much members may subscribe to: names of a whole group, and regular expressions."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.consumer import regexes
+from tests.broker.groups.consumer.test_consumer_group_machine import Groups
+
+MOST = 4_000
+
+
+def names(first: int, count: int) -> list[str]:
+    return [f"topic-{number}" for number in range(first, first + count)]
+
+
+def test_all_members_of_a_group_together_name_so_many_topics() -> None:
+    world = Groups()
+    epoch = world.join("a", *names(0, MOST - 10)).member_epoch
+    epoch_b = world.join("b", *names(MOST - 10, 10)).member_epoch  # as many as may be named
+    before = world.coordinator.describe_consumer_group("g")
+    with pytest.raises(BrokerError, match=f"{MOST + 1} topics, at most {MOST} may be named by a group") as refused:
+        world.join("c", *names(MOST, 1))
+    assert refused.value.code is ErrorCode.invalid_request
+    with pytest.raises(BrokerError, match=f"at most {MOST} may be named by a group"):
+        world.heartbeat("b", epoch_b, topics=names(MOST, 11))
+    assert world.coordinator.describe_consumer_group("g") == before
+    world.join("c", *names(5, 100))  # what others name already
+    assert world.heartbeat("a", epoch).member_epoch >= epoch
+    assert len(world.coordinator.describe_consumer_group("g").members) == 3
+
+
+def test_a_regular_expression_fits_the_key_of_a_record() -> None:
+    regexes.check("a" * 32_767)
+    for regex, size in (("a" * 32_768, 32_768), ("é" * 16_384, 32_768)):
+        with pytest.raises(BrokerError, match=f"{size} bytes, at most 32767") as refused:
+            regexes.check(regex)
+        assert refused.value.code is ErrorCode.invalid_regular_expression
+
+
+def test_a_regular_expression_takes_a_megabyte_at_most() -> None:
+    regexes.check(r"\pL{30}")
+    with pytest.raises(BrokerError, match="too large") as refused:
+        regexes.check(r"\pL{100}")  # some MB, which RE2 takes by default
+    assert refused.value.code is ErrorCode.invalid_regular_expression

@@ -1,0 +1,229 @@
+"""Which records compaction keeps, and where they lie afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_spark.format.layout import ControlType
+from kafkalog_spark.log.write.segment_recovery import recover_segment
+from tests.broker.storage.helpers.cleaned_logs import (
+    Host,
+    append,
+    append_transactional,
+    batches_of,
+    clean,
+    compacted_log,
+    end_transaction,
+    records_of,
+    request,
+    transient_files,
+)
+from tests.broker.storage.helpers.stored_logs import NOW, read_all, sent
+from tests.log.helpers.batch_builder import CODECS
+
+
+def test_the_latest_record_of_each_key_stays_with_its_offset(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    append(log, (b"c", b"1"), (b"b", b"2"))
+    append(log, (b"d", b"1"))
+    end, statistics, _ = clean(log)
+    assert end == 6
+    assert records_of(log) == [(2, b"a", b"2"), (3, b"c", b"1"), (4, b"b", b"2"), (5, b"d", b"1")]
+    assert statistics.bytes_written == log.segments[0].size
+
+
+def test_keys_that_are_empty_are_keys(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"", b"1"), (b"", b"2"), (b"\0", b"3"))
+    clean(log)
+    assert records_of(log) == [(1, b"", b"2"), (2, b"\0", b"3")]
+
+
+def test_records_without_a_key_go(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (None, b"1"), (b"a", b"1"), (None, None))
+    append(log, (None, b"2"))
+    append(log, (b"z", b"1"))
+    clean(log)
+    assert records_of(log) == [(1, b"a", b"1"), (4, b"z", b"1")]
+
+
+def test_the_active_segment_is_not_touched_and_its_keys_do_not_count(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"))
+    log.roll(NOW)
+    append(log, (b"a", b"2"))
+    before = Path(log.segments[-1].log_path).read_bytes()
+    end, _, _ = clean(log, roll=False)
+    assert end == 1
+    assert records_of(log) == [(0, b"a", b"1")]
+    assert Path(log.segments[-1].log_path).read_bytes() == before
+    assert read_all(log).endswith(before)
+
+
+def test_nothing_at_or_above_the_last_stable_offset_is_cleaned(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"))
+    log.roll(NOW)
+    append_transactional(log, 7, 0, (b"a", b"2"))
+    log.roll(NOW)
+    append(log, (b"a", b"3"))
+    end, _, _ = clean(log)
+    assert end == 1
+    assert [value for _, _, value in records_of(log)] == [b"1", b"2", b"3"]
+    end_transaction(log, 7, ControlType.COMMIT)
+    clean(log)
+    assert [value for _, _, value in records_of(log) if value] == [b"3"]
+
+
+def test_records_are_matched_against_the_clean_part_too(tmp_path):
+    log = compacted_log(tmp_path, segment_bytes=300)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    end, _, _ = clean(log)
+    append(log, (b"a", b"2"))
+    end, _, _ = clean(log, first_dirty=end)
+    assert end == 3
+    assert records_of(log) == [(1, b"b", b"1"), (2, b"a", b"2")]
+
+
+def test_what_stays_whole_is_copied_byte_for_byte(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    append(log, (b"c", b"1"))
+    log.roll(NOW)
+    before = Path(log.segments[0].log_path).read_bytes()
+    clean(log, roll=False)
+    assert Path(log.segments[0].log_path).read_bytes() == before
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batches_keep_their_codec_offsets_sequence_and_producer(codec, tmp_path):
+    log = compacted_log(tmp_path)
+    records = [(b"key %d" % (i % 40), b"value %d " % i * 5) for i in range(100)]
+    fields = {"codec": CODECS[codec], "producer_id": 9, "producer_epoch": 3, "base_sequence": 17}
+    append(log, *records, **fields)
+    clean(log)
+    (found,) = batches_of(log)
+    assert (found.base_offset, found.last_offset, found.codec) == (0, 99, CODECS[codec])
+    assert (found.producer_id, found.producer_epoch, found.base_sequence, found.leader_epoch) == (9, 3, 17, 0)
+    assert [record.offset for record in found.records] == list(range(60, 100))
+    assert [(r.key, r.value) for r in found.records] == records[60:]
+    assert [r.timestamp for r in found.records] == [NOW + i for i in range(60, 100)]
+    assert (found.base_timestamp, found.max_timestamp) == (NOW + 60, NOW + 99)
+
+
+def test_the_max_timestamp_is_that_of_the_records_that_stay(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"), timestamp=NOW + 1000)
+    append(log, (b"b", b"2"), timestamp=NOW)
+    clean(log)
+    first, second = batches_of(log)
+    assert (first.max_timestamp, second.max_timestamp) == (NOW + 1000, NOW)
+    assert log.segments[0].max_timestamp == (NOW + 1000, 1)
+
+
+def test_append_time_stays_the_timestamp_of_all_records(tmp_path):
+    log = compacted_log(tmp_path, message_timestamp_type="LogAppendTime")
+    for at in range(3):
+        validated = validate_batch(sent(4, key=b"k", timestamp=5), log.config, NOW + at)
+        log.append(validated, NOW + at)
+    clean(log)
+    (found,) = batches_of(log)
+    assert [(r.offset, r.timestamp, r.timestamp_type) for r in found.records] == [(11, NOW + 2, 1)]
+
+
+def test_a_map_that_is_too_small_ends_the_round_early_and_loses_nothing(tmp_path):
+    log = compacted_log(tmp_path, segment_bytes=400)
+    for turn in range(4):
+        for key in range(10):
+            append(log, (b"key %d" % key, b"%d" % turn))
+    log.roll(NOW)
+    end, rounds = 0, 0
+    while end < log.segments[-1].base_offset:
+        before = end
+        end, _, _ = clean(log, first_dirty=end, memory=24 * 6, roll=False)
+        assert end > before
+        rounds += 1
+    assert rounds > 3
+    latest = {key: value for _, key, value in records_of(log)}
+    assert latest == {b"key %d" % key: b"3" for key in range(10)}
+
+
+def test_a_map_without_room_for_a_key_says_which_property_to_raise(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"))
+    with pytest.raises(ValueError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
+        clean(log, memory=23)
+    assert transient_files(log.directory) == []
+
+
+def test_neighbours_are_merged_up_to_segment_bytes_and_index_as_if_written_at_once(tmp_path):
+    log = compacted_log(tmp_path, segment_bytes=4000, index_interval_bytes=200)
+    chance = np.random.default_rng(1)
+    for turn in range(300):
+        append(log, (b"key %d" % chance.integers(60), b"v" * 40), timestamp=NOW + turn * 10)
+    mtimes = [os.stat(segment.log_path).st_mtime_ns for segment in log.segments]
+    clean(log, roll=False)
+    _, _, host = clean(log, roll=False)
+    assert len(host.swaps[0]) > 1
+    for segment in log.segments[:-1]:
+        assert segment.size <= 4000
+        made = {path: Path(segment.path(path)).read_bytes() for path in (".index", ".timeindex")}
+        copy = tmp_path / "copy"
+        copy.mkdir(exist_ok=True)
+        shutil.copy(segment.log_path, copy)
+        recover_segment(copy, segment.base_offset, 200, may_cut=False)
+        for suffix, data in made.items():
+            assert (copy / Path(segment.path(suffix)).name).read_bytes() == data
+    assert os.stat(log.segments[-2].log_path).st_mtime_ns in mtimes
+
+
+def test_old_files_and_snapshots_wait_as_deleted(tmp_path):
+    log = compacted_log(tmp_path)
+    for turn in range(3):
+        append(log, (b"a", b"%d" % turn))
+        log.roll(NOW)
+    log.flush()
+    gone: list[Path] = []
+
+    class Told(Host):
+        def replace(self, cleaned, old):
+            gone.extend(self.log.replace_segments(cleaned, old, NOW))
+
+    Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Told(log, NOW))
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    assert sorted(path.name for path in gone) == sorted(p.name for p in log.directory.glob("*.deleted"))
+    assert len(gone) == 3 * 3 + 2  # the snapshots of 1 and 2 go, those of segments that are still there stay
+    assert sorted(path.name for path in log.directory.glob("*.snapshot")) == [f"{3:020d}.snapshot"]
+
+
+def test_a_batch_larger_than_the_read_buffer_is_cleaned(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"x" * 300_000), (b"b", b"y"))
+    append(log, (b"a", b"z" * 200_000))
+    clean(log, io=1000)
+    assert [(offset, key, len(value or b"")) for offset, key, value in records_of(log)] == [
+        (1, b"b", 1),
+        (2, b"a", 200_000),
+    ]
+
+
+def test_many_windows_give_what_one_gives(tmp_path):
+    chance = np.random.default_rng(2)
+    history = [(b"k%d" % chance.integers(50), b"v" * int(chance.integers(0, 200))) for _ in range(600)]
+    found = []
+    for name, io in (("small", 700), ("large", 1 << 20)):
+        log = compacted_log(tmp_path / name)
+        for at in range(0, 600, 3):
+            append(log, *history[at : at + 3], codec=at % 5 if at % 2 else 0)
+        clean(log, io=io)
+        found.append(Path(log.segments[0].log_path).read_bytes())
+    assert found[0] == found[1]

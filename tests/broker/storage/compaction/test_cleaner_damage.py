@@ -1,0 +1,147 @@
+"""Compaction meets damage, an end that comes too early, and records that nobody can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
+from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.format.batch_header import BatchHeader, parse_header
+from tests.broker.storage.helpers.cleaned_logs import (
+    Host,
+    append,
+    clean,
+    compacted_log,
+    records_of,
+    request,
+    transient_files,
+)
+from tests.broker.storage.helpers.stored_logs import NOW, contents, log_config
+from tests.log.helpers.batch_builder import CODECS, V2Record, batch, sealed, varint
+
+
+@pytest.mark.parametrize("where", [30, 64, 70])
+def test_damage_leaves_the_log_as_it_was_and_says_where(where, tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"a", b"2"))
+    append(log, (b"a", b"3"))
+    log.roll(NOW)
+    log.flush()
+    path = Path(log.segments[0].log_path)
+    data = bytearray(path.read_bytes())
+    data[where] ^= 1
+    path.write_bytes(data)
+    before = contents(log.directory)
+    with pytest.raises(CorruptBatch) as caught:
+        clean(log, roll=False)
+    assert caught.value.path == str(path)
+    assert caught.value.position == 0
+    assert contents(log.directory) == before
+
+
+def test_a_cleaning_that_is_given_up_leaves_no_file(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"a", b"2"))
+    log.roll(NOW)
+    log.flush()
+    calls = 0
+
+    def check():
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise CleaningAborted("enough")
+
+    before = contents(log.directory)
+    with pytest.raises(CleaningAborted):
+        Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW, check=check))
+    assert contents(log.directory) == before
+
+
+def test_segments_that_retention_has_taken_meanwhile_are_not_brought_back(tmp_path):
+    log = compacted_log(tmp_path, cleanup_policy=("compact", "delete"), retention_ms=1)
+    append(log, (b"a", b"1"), (b"a", b"2"))
+    log.roll(NOW)
+    append(log, (b"b", b"1"))
+    log.flush()
+    job = request(log)
+
+    class Late(Host):
+        def replace(self, cleaned, old):
+            assert self.log.delete_old_segments(NOW + 10_000)
+            super().replace(cleaned, old)
+
+    with pytest.raises(LookupError):
+        Cleaner(1 << 20, 0.9, 1 << 16).clean(job, Late(log, NOW))
+    assert transient_files(log.directory) == []
+    assert log.log_start_offset > 0
+
+
+def odd_record(place: int, key: bytes, value: bytes, *, size: bytes | None = None) -> bytes:
+    """A record whose length of the value is written as `size` says."""
+    body = b"\0\0" + varint(place) + varint(len(key)) + key + (size or varint(len(value))) + value + b"\0"
+    return varint(len(body)) + body
+
+
+LENGTH_OF_SIX_BYTES = b"\x82\x80\x80\x80\x80\x00"  # 1, in more bytes than Java reads
+
+
+def append_as_it_is(log, payload: bytes, count: int, codec: int) -> None:
+    """A batch that an earlier broker took."""
+    made = batch(0, [V2Record(0, NOW)], last_offset=count - 1, count=count, payload=payload, codec=codec)
+    log.append_batch(made, NOW)
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS.values()))
+def test_a_length_below_minus_one_is_null_and_does_not_stop_compaction(codec, tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    sent = batch(0, [V2Record(0, NOW)], payload=odd_record(0, b"a", b"", size=varint(-2)), codec=codec)
+    log.append(validate_batch(sent, log_config(), NOW), NOW)
+    append(log, (b"c", b"1"))
+    end, statistics, _ = clean(log)
+    assert (end, statistics.unreadable_batches) == (4, 0)
+    assert records_of(log) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS.values()))
+def test_a_stored_batch_that_nobody_can_read_stays_and_the_others_are_compacted(codec, tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    append_as_it_is(log, odd_record(0, b"a", b"x") + odd_record(1, b"b", b"x", size=LENGTH_OF_SIX_BYTES), 2, codec)
+    append(log, (b"b", b"2"))
+    log.roll(NOW)
+    before = Path(log.segments[0].log_path).read_bytes()
+    end, statistics, _ = clean(log, roll=False)
+    assert end == 5
+    assert (statistics.unreadable_batches, statistics.first_unreadable) == (1, 2)
+    first, kept, last = headers_of(Path(log.segments[0].log_path).read_bytes())
+    # a's older value stays too: what takes its place cannot be read
+    assert (first.base_offset, first.record_count, kept.base_offset, last.base_offset) == (0, 1, 2, 4)
+    data = Path(log.segments[0].log_path).read_bytes()
+    assert data[kept.position : kept.position + kept.size] in before
+
+
+def test_a_stored_batch_that_cannot_be_decompressed_stays_and_the_others_are_compacted(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    broken = bytearray(batch(0, [V2Record(0, NOW, b"a", b"x" * 50)], codec=CODECS["lz4"]))
+    broken[70] ^= 0xFF
+    log.append_batch(sealed(bytes(broken)), NOW)
+    append(log, (b"b", b"2"))
+    end, statistics, _ = clean(log)
+    assert (end, statistics.unreadable_batches, statistics.first_unreadable) == (4, 1, 2)
+    assert [header.base_offset for header in headers_of(Path(log.segments[0].log_path).read_bytes())] == [0, 2, 3]
+
+
+def headers_of(data: bytes) -> list[BatchHeader]:
+    found: list[BatchHeader] = []
+    at = 0
+    while at < len(data):
+        found.append(parse_header(data, at, at))
+        at += found[-1].size
+    return found

@@ -1,0 +1,128 @@
+"""Cases of LeaderEpochFileCacheTest."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
+from tests.broker.storage.helpers.loaded_logs import records
+from tests.broker.storage.helpers.stored_logs import NOW, new_log
+
+END = 100
+
+
+@pytest.fixture
+def epochs(tmp_path):
+    made = LeaderEpochs(tmp_path)
+    for epoch, start in ((2, 10), (4, 30), (7, 60)):
+        assert made.assign(epoch, start)
+    return made
+
+
+def on_disk(epochs, tmp_path):
+    assert LeaderEpochs.read(tmp_path).entries == epochs.entries
+    return [tuple(entry) for entry in epochs.entries]
+
+
+def test_an_epoch_is_written_before_anybody_relies_on_it(epochs, tmp_path):
+    assert (tmp_path / LEADER_EPOCH_CHECKPOINT).read_bytes() == b"0\n3\n2 10\n4 30\n7 60\n"
+    assert epochs.latest == 7
+
+
+def test_the_same_epoch_again_is_no_news(epochs, tmp_path):
+    (tmp_path / LEADER_EPOCH_CHECKPOINT).unlink()
+    assert not epochs.assign(7, 80)
+    assert not (tmp_path / LEADER_EPOCH_CHECKPOINT).exists()
+
+
+def test_a_new_entry_takes_the_place_of_later_ones(epochs, tmp_path):
+    epochs.assign(8, 30)
+    assert on_disk(epochs, tmp_path) == [(2, 10), (8, 30)]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "answer"),
+    [
+        (-1, (-1, -1)),
+        (7, (7, END)),
+        (8, (-1, -1)),
+        (1, (1, 10)),
+        (2, (2, 30)),
+        (3, (2, 30)),
+        (4, (4, 60)),
+        (6, (4, 60)),
+    ],
+)
+def test_the_end_offset_of_an_epoch_is_where_the_next_one_begins(epochs, epoch, answer):
+    assert epochs.end_offset_for(epoch, END) == answer
+
+
+def test_without_epochs_no_end_is_known(tmp_path):
+    empty = LeaderEpochs.read(tmp_path)
+    assert empty.end_offset_for(0, END) == (-1, -1)
+    assert (empty.latest, empty.epoch_of(5)) == (-1, -1)
+
+
+def test_the_epoch_of_an_offset(epochs):
+    assert [epochs.epoch_of(offset) for offset in (9, 10, 29, 30, 59, 60, 1000)] == [-1, 2, 2, 4, 4, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("end", "left"), [(61, 3), (60, 2), (31, 2), (30, 1), (10, 0)],
+)  # fmt: skip
+def test_a_shorter_log_drops_the_entries_that_begin_behind_its_end(epochs, tmp_path, end, left):
+    epochs.truncate_from_end(end)
+    assert on_disk(epochs, tmp_path) == [(2, 10), (4, 30), (7, 60)][:left]
+
+
+@pytest.mark.parametrize(
+    ("start", "left"),
+    [
+        (5, [(2, 10), (4, 30), (7, 60)]),
+        (10, [(2, 10), (4, 30), (7, 60)]),
+        (29, [(2, 29), (4, 30), (7, 60)]),
+        (30, [(4, 30), (7, 60)]),
+        (45, [(4, 45), (7, 60)]),
+        (99, [(7, 99)]),
+    ],
+)
+def test_a_later_log_start_moves_the_entry_that_covers_it(epochs, tmp_path, start, left):
+    epochs.truncate_from_start(start)
+    assert on_disk(epochs, tmp_path) == left
+
+
+def test_entries_that_go_back_are_dropped_on_reading(tmp_path):
+    made = LeaderEpochs(tmp_path, [EpochEntry(1, 5), EpochEntry(3, 9), EpochEntry(2, 7)])
+    assert made.entries == (EpochEntry(1, 5), EpochEntry(2, 7))
+    made.clear()
+    assert made.latest == -1
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "expected"),
+    [
+        (5, 0, None),  # all of it can be common
+        (10, 0, None),
+        (11, 0, (0, 10)),  # epoch 0 ended earlier here
+        (15, 1, (0, 10)),  # there was no epoch 1: what comes after epoch 0 is another log's
+        (15, 2, None),
+        (20, 2, None),
+        (21, 2, (2, 20)),
+        (20, 3, "unknown"),
+    ],
+)
+def test_where_a_clients_log_is_another_one(tmp_path, offset, last_epoch, expected):
+    """As Partition.readRecords; tests/interop/test_diverging_epochs.py asks a Kafka."""
+    log = new_log(tmp_path)
+    data = records(0, 10, leader_epoch=0) + records(10, 10, leader_epoch=2)
+    log.follow().append(fetched_batches(memoryview(data)), NOW)
+    if expected == "unknown":
+        with pytest.raises(BrokerError) as caught:
+            log.reader.diverging_epoch(offset, last_epoch)
+        assert caught.value.code is ErrorCode.offset_out_of_range
+    else:
+        assert log.reader.diverging_epoch(offset, last_epoch) == expected
+    log.discard()

@@ -1,0 +1,52 @@
+"""A port that is kept for a broker: it can listen there, and nobody is given it meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.testing import RunningBroker
+from kafkalog_broker.testing_support.remote import HOST, kept_port
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what the Linux kernel does with ports")
+
+
+class Owner:
+    pass
+
+
+def is_free(port: int) -> bool:
+    """Whether somebody who does not share it can have it."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def test_a_server_listens_where_nobody_else_is_let() -> None:
+    owner = Owner()
+    port = kept_port(owner)
+    for _ in range(2):  # a start, and one after a crash
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((HOST, port))
+        assert not is_free(port)
+        with socket.create_server((HOST, port)), socket.create_connection((HOST, port)):
+            pass
+    del owner
+    gc.collect()
+    assert is_free(port)
+
+
+def test_a_broker_that_was_killed_keeps_its_port(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data") as broker:
+        port = broker.port
+        broker.kill()
+        assert not is_free(port)
+        broker.start()
+        assert broker.port == port

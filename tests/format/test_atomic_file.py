@@ -1,0 +1,81 @@
+"""Replacing a state file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.format.atomic_file import fsync_directory, replace_file
+
+
+def test_the_whole_content_is_replaced(tmp_path):
+    path = tmp_path / "state"
+    replace_file(path, b"a long first content")
+    replace_file(path, b"short")
+    assert path.read_bytes() == b"short"
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_a_left_over_temporary_file_does_no_harm(tmp_path):
+    (tmp_path / "state.tmp").write_bytes(b"torn by a crash, and longer than what comes")
+    replace_file(tmp_path / "state", b"new")
+    assert (tmp_path / "state").read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def _recorded(monkeypatch, path, sync):
+    """What replace_file does, in order; for fsyncs of the file also what had been written by then."""
+    steps = []
+    real_fsync, real_replace = os.fsync, os.replace
+
+    def fsync(fd):
+        target = os.readlink(f"/proc/self/fd/{fd}")
+        content = None if os.path.isdir(target) else Path(target).read_bytes()
+        steps.append(("fsync", os.path.basename(target), content))
+        real_fsync(fd)
+
+    def replace(source, target):
+        steps.append(("rename", os.path.basename(source), os.path.basename(target)))
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    replace_file(path, b"content", sync=sync)
+    return steps
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="file names of descriptors come from /proc")
+def test_the_content_is_on_disk_before_the_rename_and_the_rename_on_return(tmp_path, monkeypatch):
+    assert _recorded(monkeypatch, tmp_path / "state", sync=True) == [
+        ("fsync", "state.tmp", b"content"),
+        ("rename", "state.tmp", "state"),
+        ("fsync", tmp_path.name, None),
+    ]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="file names of descriptors come from /proc")
+def test_without_sync_only_the_rename_is_left(tmp_path, monkeypatch):
+    assert _recorded(monkeypatch, tmp_path / "state", sync=False) == [("rename", "state.tmp", "state")]
+
+
+def test_when_the_disk_refuses_the_old_content_stays(tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    replace_file(path, b"old")
+
+    def refuse(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_a_missing_directory_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        replace_file(tmp_path / "missing" / "state", b"x")
+    with pytest.raises(FileNotFoundError):
+        fsync_directory(tmp_path / "missing")

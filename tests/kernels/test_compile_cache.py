@@ -1,0 +1,283 @@
+"""Kernels run wherever Python does: read-only packages, wheels on sys.path, users without a home."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numba import config
+
+from kafkalog_spark.kernels import compile_cache
+
+ROOT = Path(__file__).parent.parent.parent
+NOWHERE = "/proc/kafkalog"  # can be made by nobody, also not by root
+
+# The smallest kernel there is to compile, and what became of it.
+CALL = """
+import json, sys
+import numpy as np
+from kafkalog_spark.kernels import compile_cache
+if "nowhere" in sys.argv:
+    compile_cache.temporary_directory = lambda: "/proc/kafkalog"
+from kafkalog_spark.kernels.choose import first_out_of_order
+from kafkalog_spark.format.layout import H
+first_out_of_order(np.empty((0, len(H)), np.int64), -1, 0, 1)
+stats = first_out_of_order.stats
+print(json.dumps([stats.cache_path, sum(stats.cache_hits.values()), compile_cache.__file__]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    compile_cache._first_writable.cache_clear()
+
+
+def wheel(folder: Path) -> Path:
+    """The reader as `spark-submit --py-files` gives it to a worker."""
+    made = folder / "kafkalog-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(made, "w") as archive:
+        for file in (ROOT / "kafkalog_spark").rglob("*.py"):
+            archive.write(file, file.relative_to(ROOT))
+    return made
+
+
+def call(path: Path, *arguments: str, **environment: str) -> tuple[Any, int, str]:
+    """(cache directory, kernels taken from it, stderr) of a new process that has `path` and no home."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    ran = subprocess.run(
+        [sys.executable, "-c", CALL, *arguments],
+        env={**kept, "PYTHONPATH": str(path), "HOME": NOWHERE, **environment},
+        cwd="/", capture_output=True, text=True, check=False, timeout=170,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    directory, hits, file = json.loads(ran.stdout)
+    assert file.startswith(str(path))
+    return directory, hits, ran.stderr
+
+
+@pytest.mark.end_to_end
+def test_a_wheel_without_a_home_keeps_its_kernels_in_tmpdir_and_says_so_once(tmp_path: Path) -> None:
+    archive = wheel(tmp_path)
+    place = tmp_path / f"kafkalog-kernels-{os.getuid()}"
+    directory, hits, said = call(archive, TMPDIR=str(tmp_path))
+    assert (Path(directory).parent, hits) == (place, 0)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert said.count("\n") == 1
+    assert str(place) in said
+    assert "NUMBA_CACHE_DIR" in said
+    # the next worker; and the next application, to which Spark gives the wheel in another directory
+    (tmp_path / "other").mkdir()
+    assert call(archive.rename(tmp_path / "other" / archive.name), TMPDIR=str(tmp_path)) == (directory, 1, "")
+
+
+@pytest.mark.end_to_end
+def test_a_read_only_package_keeps_its_kernels_elsewhere(tmp_path: Path) -> None:
+    """site-packages of an image, run by a user without rights there and without a home."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(ROOT / "kafkalog_spark", site / "kafkalog_spark", ignore=shutil.ignore_patterns("__pycache__"))
+    folders = [site, *(path for path in site.rglob("*") if path.is_dir())]
+    for folder in folders:
+        (folder / "__pycache__").touch()  # a file, since permissions stop anybody but root
+        folder.chmod(0o555)
+    try:
+        directory, hits, _ = call(site, TMPDIR=str(tmp_path))
+        assert Path(directory).parent == tmp_path / f"kafkalog-kernels-{os.getuid()}"
+        assert hits == 0
+        assert call(site, TMPDIR=str(tmp_path)) == (directory, 1, ""), "the next worker"
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+
+
+@pytest.mark.end_to_end
+def test_numba_cache_dir_takes_precedence_also_for_a_wheel(tmp_path: Path) -> None:
+    directory, _, said = call(wheel(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
+    assert Path(directory).parent == tmp_path / "named"
+    assert said == ""
+
+
+@pytest.mark.end_to_end
+def test_without_any_place_kernels_are_compiled_and_one_line_says_what_it_costs(tmp_path: Path) -> None:
+    directory, hits, said = call(wheel(tmp_path), "nowhere")
+    assert directory is None
+    assert hits == 0
+    assert said.count("\n") == 1
+    assert "every Python process compiles" in said
+    assert "spark.executorEnv.NUMBA_CACHE_DIR" in said
+
+
+def test_the_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def place(source: Path) -> str | None:
+        compile_cache._first_writable.cache_clear()
+        return compile_cache.cache_directory(str(source / "kernel.py"), "packed")
+
+    package, home, temporary = tmp_path / "package", tmp_path / "home", tmp_path / "temporary"
+    package.mkdir()
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "named"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(compile_cache, "temporary_directory", lambda: str(temporary))
+    assert place(package) == str(tmp_path / "named" / "packed")
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    assert place(package) == str(package / "__pycache__")
+    assert place(Path("/proc")) == str(home / ".cache" / "numba" / "packed")  # a directory that takes no file
+    monkeypatch.setenv("HOME", NOWHERE)
+    assert place(Path("/proc")) == str(temporary / "packed")
+    monkeypatch.setattr(compile_cache, "temporary_directory", lambda: NOWHERE)
+    assert place(Path("/proc")) is None
+
+
+def test_a_directory_in_tmpdir_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatch: Any) -> None:
+    """What is in a cache is run, and its name can be foreseen by everybody on the machine."""
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.setenv("HOME", NOWHERE)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    shared, link = tmp_path / "shared", tmp_path / "link"
+    shared.mkdir()
+    shared.chmod(0o777)
+    link.symlink_to(tmp_path)
+    for planted in (shared, link):
+        monkeypatch.setattr(compile_cache, "temporary_directory", lambda planted=planted: str(planted))
+        compile_cache._first_writable.cache_clear()
+        assert compile_cache.cache_directory("/proc/kernel.py", "packed") is None
+    assert list(shared.iterdir()) == []
+
+
+def test_functions_of_other_projects_are_left_to_numba() -> None:
+    assert compile_cache.KernelCacheLocator.from_function(json.dumps, json.__file__) is None
+
+
+# What the stamp of a module is in a new process; with "then" a file is changed after its kernels are loaded.
+STAMP = """
+import importlib, sys
+from pathlib import Path
+from kafkalog_spark.kernels import compile_cache
+importlib.import_module(sys.argv[1])
+if sys.argv[2]:
+    with Path(sys.argv[2]).open("a") as opened:
+        opened.write("# changed\\n")
+print(compile_cache.sources_digest(sys.argv[1]))
+"""
+
+
+def copy_packages(to: Path) -> Path:
+    for root, package in ((ROOT, "kafkalog_spark"), (ROOT / "broker", "kafkalog_broker")):
+        for file in (root / package).rglob("*.py"):
+            copy = to / file.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(file.read_bytes())
+    return to
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """Both packages, in a directory where they can be changed."""
+    return copy_packages(tmp_path)
+
+
+def named(copied: Path, file: str) -> Path:
+    (found,) = copied.rglob(file)
+    return found
+
+
+def module_of(copied: Path, file: str) -> str:
+    return ".".join(named(copied, file).relative_to(copied).with_suffix("").parts)
+
+
+def stamp(copied: Path, file: str, then: str = "") -> str:
+    """Of the kernels in `file`. Without the compiler, unless a file is changed `then`."""
+    ran = subprocess.run(
+        [sys.executable, "-c", STAMP, module_of(copied, file), str(named(copied, then)) if then else ""],
+        env={**os.environ, "PYTHONPATH": str(copied), "NUMBA_DISABLE_JIT": "0" if then else "1"},
+        cwd="/", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return ran.stdout.strip()
+
+
+def change(file: Path) -> None:
+    with file.open("a") as opened:
+        opened.write("# changed\n")
+
+
+KERNELS = ("decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py")
+ANEW = {
+    "primitives.py": {"decode_v2.py", "encode.py", "record_walk_kernel.py", "cleaner_kernel.py"},
+    "layout.py": {
+        "decode_v2.py",
+        "encode.py",
+        "record_walk_kernel.py",
+        "cleaner_kernel.py",
+    },  # constants
+    "offset_map_kernel.py": {"cleaner_kernel.py"},
+    "rows.py": {"decode_v2.py", "record_walk_kernel.py", "cleaner_kernel.py"},  # inlined helpers
+}
+"""A file that changes, and the files whose kernels have something of it."""
+
+# The stamps of these modules as they are, and with each of these files changed: a fork for each, since a process reads
+# a file once. Without the compiler: some imports would compile for 20 s.
+STAMPS_OF_CHANGES = """
+import importlib, os, sys
+from pathlib import Path
+import numba
+modules, changes = sys.argv[1].split(","), ["", *sys.argv[2:]]
+for changed in changes:
+    before = Path(changed).read_bytes() if changed else b""
+    if changed:
+        Path(changed).write_bytes(before + b"# changed\\n")
+    if os.fork() == 0:
+        from kafkalog_spark.kernels import compile_cache
+        for name in modules:
+            importlib.import_module(name)
+        print(*(compile_cache.sources_digest(name) for name in modules), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
+    if changed:
+        Path(changed).write_bytes(before)
+"""
+
+
+@pytest.fixture(scope="module")
+def stamps_of_changes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The stamps of KERNELS by the file that was changed, "" for none."""
+    root = copy_packages(tmp_path_factory.mktemp("packages"))
+    ran = subprocess.run(
+        [sys.executable, "-c", STAMPS_OF_CHANGES, ",".join(module_of(root, file) for file in KERNELS),
+         *(str(named(root, file)) for file in ANEW)],
+        env={**os.environ, "PYTHONPATH": str(root), "NUMBA_DISABLE_JIT": "1"},
+        cwd="/", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return dict(zip(("", *ANEW), map(str.split, ran.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("changed", ANEW)
+def test_a_change_in_a_file_makes_the_kernels_anew_that_have_something_of_it(
+    stamps_of_changes: dict[str, list[str]], changed: str
+) -> None:
+    """Numba compares the file of the kernel only; the kernels call functions, and have constants, of other files."""
+    before, after = stamps_of_changes[""], stamps_of_changes[changed]
+    assert len(set(before)) == len(KERNELS)
+    assert {file for file, old, new in zip(KERNELS, before, after, strict=True) if old != new} == ANEW[changed]
+
+
+@pytest.mark.end_to_end
+def test_what_a_process_compiles_from_a_file_that_was_changed_since_does_not_pass_for_the_new_one(copied: Path) -> None:
+    """Kernels are compiled when they are first called, long after their helpers were loaded."""
+    before = stamp(copied, "decode_v2.py")
+    assert stamp(copied, "decode_v2.py", then="rows.py") == before
+    assert stamp(copied, "decode_v2.py") != before
+
+
+@pytest.mark.end_to_end
+def test_a_kernel_whose_helper_has_changed_is_not_taken_from_the_cache(copied: Path) -> None:
+    assert call(copied)[1] == 0
+    assert call(copied)[1] == 1
+    change(named(copied, "primitives.py"))
+    assert call(copied)[1] == 0

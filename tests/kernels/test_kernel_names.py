@@ -1,0 +1,52 @@
+"""Kernels speak in names: what a place in an array is, its enum or `layout` says."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import kafkalog_broker
+import kafkalog_spark
+
+OTHERS = {"primitives.py", "compile_cache.py"}
+"""Functions of Numba's compiler and of the host; a CRC table has no names for its eight slices."""
+KERNELS = [
+    path
+    for path in [
+        *(Path(kafkalog_spark.__file__).parent / "kernels").glob("*.py"),
+        *(Path(kafkalog_spark.__file__).parent / "typed" / "json").glob("*kernel.py"),
+        *Path(kafkalog_broker.__file__).parent.rglob("*_kernel.py"),
+    ]
+    if path.name not in OTHERS
+]
+
+
+def is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
+
+
+def numbered(source: str) -> list[str]:
+    """Subscripts like `cursor[3]` and `units[unit, 3]`. Those of `shape` have no other name."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Subscript) or (
+            isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+        ):
+            continue
+        places = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if any(map(is_number, places)):
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
+def test_no_place_in_an_array_is_named_by_a_number(path: Path) -> None:
+    assert numbered(path.read_text(encoding="utf-8")) == []
+
+
+def test_numbers_are_found_where_they_are() -> None:
+    assert {"decode_v2.py", "sweep.py", "cleaner_kernel.py", "record_walk_kernel.py"} <= {path.name for path in KERNELS}
+    found = numbered("a[3] = b[i, 2] + c[C.ROWS] + d.shape[0] + e[i:j]")
+    assert sorted(found) == ["line 1: a[3]", "line 1: b[i, 2]"]

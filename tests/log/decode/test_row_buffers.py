@@ -1,0 +1,95 @@
+"""Buffers that are filled again, and the limits of the row filter."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kafkalog_spark.log.decode.row_buffers import BATCH_ROWS
+from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.write.record_encoder import BatchParams
+from tests.log.helpers.batch_builder import GZIP, LOG_APPEND_TIME, NONE, V2Record, batch
+from tests.log.helpers.damaged_log import open_log, write_segments
+from tests.log.helpers.encoded_batches import encode_batches
+
+LARGEST = 2**63 - 1
+
+
+def many_records(directory: Path, batches: int) -> Path:
+    """Enough records for `batches` Arrow batches, each value telling its offset."""
+    count = batches * BATCH_ROWS
+    values = pa.array([b"%07d" % n for n in range(count)], pa.binary())
+    data, offset = b"", 0
+    for encoded in encode_batches(pa.table({"value": values}), 0, BatchParams(), now_ms=1):
+        data += encoded.data
+    return write_segments(directory, {offset: data})
+
+
+def test_a_batch_that_the_consumer_still_holds_is_never_filled_again(tmp_path: Path) -> None:
+    log = open_log(many_records(tmp_path, 5))
+    held = list(scan_partition(log, 0, log.log_end_offset, ScanRequest(columns=("value",))))
+    assert len(held) > 4
+    assert [value for found in held for value in found.column(0).to_pylist()] == [
+        b"%07d" % n for n in range(5 * BATCH_ROWS)
+    ]
+
+
+def test_a_slice_of_a_column_keeps_its_buffers_from_being_filled_again(tmp_path: Path) -> None:
+    log = open_log(many_records(tmp_path, 5))
+    held, first = [], []
+    for found in scan_partition(log, 0, log.log_end_offset, ScanRequest(columns=("value",))):
+        held.append(found.column(0).slice(7, 1))
+        first.append(found.column(0)[7].as_py())
+    assert [column.to_pylist() for column in held] == [[value] for value in first]
+
+
+def test_buffers_that_nobody_holds_are_filled_again(tmp_path: Path) -> None:
+    log = open_log(many_records(tmp_path, 8))
+    places = set()
+    for found in scan_partition(log, 0, log.log_end_offset, ScanRequest(columns=("value",))):
+        places.add(found.column(0).buffers()[2].address)
+        del found
+    assert len(places) <= 4  # the small first batch, and two or three sets in turn
+
+
+def test_the_buffers_of_a_large_row_are_not_kept_behind_its_batch(tmp_path: Path) -> None:
+    large = 40 << 20
+    data = b"".join(batch(n, [V2Record(n, 1, None, bytes(large if n == 1 else 10))]) for n in range(3))
+    log = open_log(write_segments(tmp_path, {0: data}))
+    kept = []
+    scan = scan_partition(log, 0, 3, ScanRequest(columns=("value",), first_batch_rows=1))
+    tracemalloc.start()
+    try:
+        for found in scan:
+            size = found.column(0).nbytes
+            del found
+            kept.append((size > large, tracemalloc.get_traced_memory()[0]))
+    finally:
+        tracemalloc.stop()
+    assert [is_large for is_large, _ in kept] == [False, True, False]
+    assert kept[-1][1] - kept[0][1] < large // 2
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+@pytest.mark.parametrize("attributes", [0, LOG_APPEND_TIME])
+def test_a_record_with_the_largest_timestamp_is_a_row(tmp_path: Path, codec: int, attributes: int) -> None:
+    data = batch(0, [V2Record(0, LARGEST, None, b"v")], codec=codec, attributes=attributes)
+    log = open_log(write_segments(tmp_path, {0: data}))
+    for columns in (("offset", "value"), ("offset",)):
+        batches = list(scan_partition(log, 0, 1, ScanRequest(columns=columns)))
+        assert [found.num_rows for found in batches] == [1], columns
+    late = ScanRequest(columns=("offset",), timestamp_from_ms=LARGEST)
+    assert sum(found.num_rows for found in scan_partition(log, 0, 1, late)) == 1
+    before = ScanRequest(columns=("offset",), timestamp_until_ms=LARGEST - 1)
+    assert not list(scan_partition(log, 0, 1, before))
+
+
+def test_a_range_that_ends_before_it_begins_holds_no_timestamp(tmp_path: Path) -> None:
+    data = batch(0, [V2Record(0, -1, None, b"v"), V2Record(1, 5, None, b"v")])
+    log = open_log(write_segments(tmp_path, {0: data}))
+    for begin, end in ((5, 5), (6, 5), (-(2**63), -(2**63))):
+        request = ScanRequest(columns=("offset",), timestamp_from_ms=begin, timestamp_until_ms=end)
+        assert not list(scan_partition(log, 0, 2, request))

@@ -1,0 +1,148 @@
+"""A partition in several log directories: the copy of the highest leader epoch is read, of these the one that ends
+last; directories of two clusters are told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
+from kafkalog_spark.log.check.log_dir_check import check_log_dirs
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.replicas import NO_EPOCH, Copy, best, chosen_places, leader_epoch, leading
+from tests.log.helpers.copies import IDS, copy_of, two_brokers
+from tests.source.helpers.made_logs import numbers
+
+TP = ("orders", 0)
+
+
+def _copy(directory: str, epoch: int, log_end: int | None) -> Copy:
+    return Copy(PartitionPlace(*TP, directory), epoch, log_end)
+
+
+@pytest.mark.parametrize(
+    ("copies", "wanted"),
+    [
+        ([("a", 3, 10), ("b", 3, 12)], "b"),
+        ([("a", 3, 12), ("b", 3, 12)], "a"),
+        ([("a", 3, 99), ("b", 4, 12)], "b"),  # what a has more of was given up when b became leader
+        ([("a", NO_EPOCH, 99), ("b", 0, None)], "b"),
+        ([("a", NO_EPOCH, 5), ("b", NO_EPOCH, 7)], "b"),
+    ],
+)
+def test_the_highest_leader_epoch_then_the_furthest_log_end(
+    copies: list[tuple[str, int, int | None]], wanted: str
+) -> None:
+    assert best([_copy(*copy) for copy in copies]).place.directory == wanted
+
+
+def test_log_ends_are_looked_for_only_where_epochs_do_not_decide() -> None:
+    assert leading([3, 4, 1]) == []
+    assert leading([4, 3, 4]) == [0, 2]
+
+
+def _places(*log_dirs: Path) -> LogDirs:
+    return LogDirs.open(log_dirs)
+
+
+@pytest.mark.local_only("counts what is opened")
+def test_a_copy_of_an_older_epoch_is_not_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old = copy_of(tmp_path / "a", *TP, numbers(0, 9), epoch=1)
+    new = copy_of(tmp_path / "b", *TP, numbers(0, 5), epoch=2)
+    for segment in old.glob("*.log"):
+        segment.write_bytes(b"damage" * 20)
+    dirs = _places(tmp_path / "a", tmp_path / "b")
+    assert chosen_places(dirs.places, dirs.copies, [TP])[TP].directory == str(new)
+    (line,) = caplog.messages
+    assert line.startswith("replicas=longest: 1 partitions lie in several log directories; read are orders-0 from ")
+    assert line.endswith(f" {new} (leader epoch 2), not {old} (leader epoch 1)")
+
+
+def test_the_way_in_without_spark_reads_each_partition_once(tmp_path: Path) -> None:
+    copy_of(tmp_path / "a", *TP, numbers(0, 5))
+    copy_of(tmp_path / "b", *TP, numbers(0, 7))
+    dirs = _places(tmp_path / "a", tmp_path / "b")
+    assert dirs.partition(*TP).log_end_offset == 7
+    assert sum(batch.num_rows for batch in dirs.scan("orders")) == 7
+    assert dirs.topics == {"orders": (0,)}
+
+
+@pytest.mark.local_only("a bucket has no links")
+def test_the_same_directory_under_two_names_is_no_copy(tmp_path: Path) -> None:
+    copy_of(tmp_path / "a", *TP, numbers(0, 5))
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert _places(tmp_path / "a", tmp_path / "link", tmp_path / "a" / "orders-0").copies == {}
+
+
+@pytest.mark.local_only("messages name local paths")
+def test_many_choices_are_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for partition in range(8):
+        copy_of(tmp_path / "a", "t", partition, numbers(0, 2))
+        copy_of(tmp_path / "b", "t", partition, numbers(0, 3))
+    dirs = _places(tmp_path / "a", tmp_path / "b")
+    chosen_places(dirs.places, dirs.copies, list(dirs.places))
+    (line,) = caplog.messages
+    assert line.startswith("replicas=longest: 8 partitions lie in several log directories; read are t-0 from ")
+    assert line.endswith("; 3 more")
+    assert f"{tmp_path}/b/t-0 (no leader epoch, log end 3), not {tmp_path}/a/t-0 (no leader epoch, log end 2)" in line
+
+
+@pytest.mark.local_only("messages name local paths")
+def test_replicas_error_names_both_places(tmp_path: Path) -> None:
+    copy_of(tmp_path / "a", *TP, numbers(0, 5))
+    copy_of(tmp_path / "b", *TP, numbers(0, 5))
+    dirs = _places(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(NotALogDirectory) as caught:
+        chosen_places(dirs.places, dirs.copies, [TP], "error")
+    assert str(caught.value).startswith(
+        f"orders-0 {tmp_path}/b/orders-0: the partition lies in {tmp_path}/a/orders-0 too; one of them must be left out"
+    )
+    assert chosen_places(dirs.places, dirs.copies, [], "error") == {}
+
+
+@pytest.mark.local_only("messages name local paths")
+def test_topic_ids_tell_two_clusters_apart(tmp_path: Path) -> None:
+    copy_of(tmp_path / "a", *TP, numbers(0, 5), topic_id=IDS[0])
+    copy_of(tmp_path / "b", "orders", 1, numbers(0, 5), topic_id=IDS[1])  # no copy: a partition of another topic
+    dirs = _places(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(NotALogDirectory) as caught:
+        chosen_places(dirs.places, dirs.copies, list(dirs.places))
+    assert str(caught.value) == (
+        f"the log directories hold different topics named orders: {tmp_path}/a/orders-0 is of topic id "
+        f"AAAAAAAAAAAAAAAAAAAAAQ, {tmp_path}/b/orders-1 of topic id AAAAAAAAAAAAAAAAAAAAAg; load the directories of "
+        "each cluster by themselves, and put the DataFrames together with union"
+    )
+    assert list(chosen_places(dirs.places, dirs.copies, [TP])) == [TP]  # what is not read is not judged
+
+
+def test_cluster_ids_decide_where_a_partition_has_no_topic_id(tmp_path: Path) -> None:
+    copy_of(tmp_path / "a", *TP, numbers(0, 5), cluster="east")
+    copy_of(tmp_path / "b", *TP, numbers(0, 5), topic_id=IDS[0], cluster="west")
+    dirs = _places(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(NotALogDirectory, match=r"orders-0 is of cluster east, .*orders-0 of cluster west"):
+        chosen_places(dirs.places, dirs.copies, [TP])
+
+
+def test_topics_of_two_clusters_with_names_of_their_own_are_read_together(tmp_path: Path) -> None:
+    copy_of(tmp_path / "a", "east", 0, numbers(0, 5), topic_id=IDS[0], cluster="east")
+    copy_of(tmp_path / "b", "west", 0, numbers(0, 5), topic_id=IDS[1], cluster="west")
+    dirs = _places(tmp_path / "a", tmp_path / "b")
+    assert len(chosen_places(dirs.places, dirs.copies, list(dirs.places))) == 2
+
+
+def test_a_damaged_epoch_file_is_logged_and_as_good_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory = copy_of(tmp_path, *TP, numbers(0, 5), epoch=7)
+    place = PartitionPlace(*TP, str(directory))
+    assert leader_epoch(place) == 7
+    (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(b"0\nnonsense")
+    assert leader_epoch(place) == NO_EPOCH
+    assert "leader epochs not used: " in caplog.text
+
+
+def test_the_check_of_several_brokers_at_once_is_refused_rather_than_left_half_done(tmp_path: Path) -> None:
+    brokers = two_brokers(tmp_path)
+    with pytest.raises(NotALogDirectory, match="one of them must be left out"):
+        check_log_dirs(brokers)

@@ -1,0 +1,184 @@
+"""Chunks and indexes back to what they were, in the four modes, and damage."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import zstandard
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from kafkalog_spark.errors import CorruptChunk, KeyNotGiven
+from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
+from kafkalog_spark.log.tiered.chunks import Chunk
+from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexPlace, SegmentManifest, parse_manifest
+from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.tier_options import KeyRing
+from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, segment_objects
+from tests.log.tiered.made_segments import segment
+
+RING = KeyRing({KEY_ID: str(KEYS / "one.pem")})
+LOG = b"".join(b"record %d of a log; " % number for number in range(500))
+FILES = {
+    RemoteFile.LOG: LOG,
+    RemoteFile.OFFSET_INDEX: b"",  # of a segment with one batch
+    RemoteFile.TIME_INDEX: bytes(range(24)),
+    RemoteFile.PRODUCER_SNAPSHOT: b"\0\1\2\3",
+    RemoteFile.LEADER_EPOCHS: b"0\n1\n0 0\n",
+    RemoteFile.TRANSACTION_INDEX: bytes(34),
+}
+modes = pytest.mark.parametrize("mode", AivenMode)
+
+
+def written(mode: AivenMode, chunk_size: int = 1000) -> tuple[SegmentManifest, dict[RemoteFile, bytes]]:
+    _, objects = segment_objects(segment(0, 499), FILES, mode, chunk_size)
+    return parse_manifest(objects[RemoteFile.MANIFEST]), objects
+
+
+@modes
+@pytest.mark.parametrize("chunk_size", [1, 7, 999, 1000, len(LOG) - 1, len(LOG), len(LOG) + 1])
+def test_a_segment_comes_back(mode: AivenMode, chunk_size: int) -> None:
+    files = FILES if chunk_size > 1 else {**FILES, RemoteFile.LOG: LOG[:300]}
+    _, objects = segment_objects(segment(0, 499), files, mode, chunk_size)
+    manifest = parse_manifest(objects[RemoteFile.MANIFEST])
+    codec = ChunkCodec.of(manifest, RING)
+    log = files[RemoteFile.LOG]
+    for begin, end in ((0, len(log)), (0, 1), (len(log) - 1, len(log)), (123, 123), (120, 290)):
+        wanted = manifest.chunks.range_of(begin, end)
+        stored = objects[RemoteFile.LOG][wanted.begin : wanted.end]
+        originals = b"".join(codec.chunks(stored, manifest.chunks, wanted))
+        assert originals[wanted.skip :][: wanted.size] == log[begin:end]
+    assert manifest.indexes is not None
+    for file in INDEX_FIELDS:
+        place = manifest.indexes[file]
+        stored = objects[RemoteFile.INDEXES][place.position : place.position + place.size]
+        assert codec.index(stored, place) == files[file]
+
+
+def test_a_plain_object_is_the_segment() -> None:
+    manifest, objects = written(AivenMode.PLAIN)
+    assert objects[RemoteFile.LOG] == LOG
+    assert manifest.plain
+
+
+def test_encryption_is_aes_256_gcm_with_the_iv_in_front() -> None:
+    """Two of the vectors that came with GCM (McGrew and Viega, test cases 14 and 16)."""
+    plain_16 = (
+        "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72"
+        "1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39"
+    )
+    cipher_16 = (
+        "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa"
+        "8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662"
+    )
+    key_16, aad_16 = 2 * "feffe9928665731c6d6a8f9467308308", "feedfacedeadbeeffeedfacedeadbeefabaddad2"
+    vectors = [
+        ("00" * 32, "00" * 12, "", "00" * 16, "cea7403d4d606b6e074ec5d3baf39d18", "d0d1c8a799996bf0265b98b5d48ab919"),
+        (key_16, "cafebabefacedbaddecaf888", aad_16, plain_16, cipher_16, "76fc6ece0f4e1768cddf8853bb2d551b"),
+    ]
+    for vector in vectors:
+        key, iv, aad, plain, cipher, tag = map(bytes.fromhex, vector)
+        codec = ChunkCodec(False, AESGCM(key), aad)
+        stored = iv + cipher + tag
+        assert codec.chunk(stored, Chunk(0, 0, len(plain), 0, len(stored))) == plain
+
+
+def test_the_key_ring_must_have_the_key() -> None:
+    manifest, _ = written(AivenMode.ENCRYPTED)
+    with pytest.raises(KeyNotGiven, match=r"tiered\.encryption\.key\.one"):
+        ChunkCodec.of(manifest, None)
+    with pytest.raises(KeyNotGiven, match=r"tiered\.encryption\.key\.one"):
+        ChunkCodec.of(manifest, KeyRing({"two": str(KEYS / "two.pem")}))
+    plain, _ = written(AivenMode.ZSTD)
+    assert ChunkCodec.of(plain, None).cipher is None
+
+
+def test_a_codec_shows_neither_key_nor_aad() -> None:
+    manifest, _ = written(AivenMode.ENCRYPTED)
+    assert repr(ChunkCodec.of(manifest, RING)) == "ChunkCodec(compressed=False)"
+
+
+@modes
+def test_damage_names_object_chunk_and_position(mode: AivenMode) -> None:
+    manifest, objects = written(mode)
+    codec = ChunkCodec.of(manifest, RING)
+    chunk = manifest.chunks.chunk(3)
+    stored = objects[RemoteFile.LOG][chunk.position : chunk.position + chunk.size]
+    with pytest.raises(CorruptChunk, match=rf"chunk 3: {chunk.size - 1} bytes, the manifest says {chunk.size}") as cut:
+        codec.chunk(stored[:-1], chunk, "prefix/key.log")
+    assert (cut.value.path, cut.value.position) == ("prefix/key.log", chunk.position)
+    if mode is AivenMode.PLAIN:  # nothing but the records' own CRC can tell
+        assert codec.chunk(bytes(chunk.size), chunk) == bytes(chunk.size)
+        return
+    expected = "authentication tag" if codec.cipher else "zstd"
+    with pytest.raises(CorruptChunk, match=expected) as damaged:
+        codec.chunk(bytes(chunk.size), chunk, "prefix/key.log")
+    assert (damaged.value.path, damaged.value.position) == ("prefix/key.log", chunk.position)
+    if codec.cipher:
+        for at in range(0, chunk.size, 97):
+            flipped = stored[:at] + bytes([stored[at] ^ 0x10]) + stored[at + 1 :]
+            with pytest.raises(CorruptChunk, match="chunk 3: its authentication tag does not match"):
+                codec.chunk(flipped, chunk)
+        with pytest.raises(CorruptChunk, match="authentication tag"):
+            replace(codec, aad=b"other").chunk(stored, chunk)
+
+
+def test_a_chunk_in_anothers_place_is_noticed_by_its_size_only() -> None:
+    """All chunks have one AAD: the plugin does not bind them to their places. The records' CRCs and offsets do."""
+    manifest, objects = written(AivenMode.ENCRYPTED)
+    codec = ChunkCodec.of(manifest, RING)
+    first, last = manifest.chunks.chunk(0), manifest.chunks.chunk(manifest.chunks.count - 1)
+    stored = objects[RemoteFile.LOG][: first.size]
+    assert codec.chunk(stored, manifest.chunks.chunk(1)) == LOG[:1000]
+    with pytest.raises(CorruptChunk, match="the manifest says"):
+        codec.chunk(stored, last)
+
+
+def chunk_of(stored: bytes, original_size: int) -> Chunk:
+    return Chunk(0, 0, original_size, 0, len(stored))
+
+
+@pytest.mark.parametrize(
+    ("stored", "size", "text"),
+    [
+        (zstandard.ZstdCompressor().compress(bytes(1 << 26)), 1000, "announces 67108864 bytes, 1000 went in"),
+        (zstandard.ZstdCompressor().compress(bytes(10)), 1000, "announces 10 bytes, 1000 went in"),
+        (zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 20)), 1000, "cannot be decompressed"),
+        (zstandard.ZstdCompressor(write_content_size=False).compress(bytes(10)), 1000, "10 bytes came out of it"),
+        (zstandard.ZstdCompressor().compress(bytes(1000)) + b"\0", 1000, "cannot be decompressed"),
+        (2 * zstandard.ZstdCompressor().compress(bytes(500)), 500, "cannot be decompressed"),
+        (b"\x28\xb5\x2f\xfd", 1000, "cannot be decompressed"),
+        (b"\x28", 1000, "cannot be decompressed"),
+    ],
+)
+def test_a_frame_gives_what_went_into_it_and_no_more(stored: bytes, size: int, text: str) -> None:
+    with pytest.raises(CorruptChunk, match=text):
+        ChunkCodec(True).chunk(stored, chunk_of(stored, size))
+
+
+def test_a_frame_without_its_size_is_read() -> None:
+    stored = zstandard.ZstdCompressor(write_content_size=False).compress(LOG)
+    assert ChunkCodec(True).chunk(memoryview(stored), chunk_of(stored, len(LOG))) == LOG
+
+
+def test_encrypted_bytes_that_are_too_few() -> None:
+    manifest, _ = written(AivenMode.ENCRYPTED)
+    codec = ChunkCodec.of(manifest, RING)
+    with pytest.raises(CorruptChunk, match="27 bytes, fewer than the 28"):
+        codec.chunk(bytes(27), chunk_of(bytes(27), 1))
+    with pytest.raises(CorruptChunk, match="an index: 4 bytes, the manifest says 40") as caught:
+        codec.index(bytes(4), IndexPlace(7, 40), "key.indexes")
+    assert (caught.value.path, caught.value.position) == ("key.indexes", 7)
+
+
+def test_planning_loads_no_cryptography() -> None:
+    program = (
+        "import sys, pkgutil, importlib, kafkalog_spark.log.tiered as t\n"
+        "for m in pkgutil.iter_modules(t.__path__): importlib.import_module(t.__name__ + '.' + m.name)\n"
+        "print([n for n in ('cryptography', 'Crypto', 'numba', 'pyarrow') if n in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert re.sub(r"\s", "", ran.stdout) == "[]"

@@ -1,0 +1,126 @@
+"""Which segments are of a log: a case for each rule, and Kafka's own verdicts on random ones."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.log.tiered.lineage import NotOfTheLog, newest, why_not_of_the_log, without_empty_epochs
+from kafkalog_spark.log.tiered.remote_log_metadata import NEXT_STATES, RemoteSegmentState
+from tests.log.tiered.kafkas_rules import recorded
+from tests.log.tiered.made_segments import epochs, segment
+
+# Epoch 6 was never used; epochs 4 and 5 began at the same offset, so nothing was written in 4.
+CHECKPOINT = epochs({1: 10, 2: 20, 3: 30, 4: 50, 5: 50, 7: 70})
+LINEAGE = without_empty_epochs(CHECKPOINT)
+END = 90
+
+
+def test_empty_epochs_are_dropped() -> None:
+    assert epochs({1: 10, 2: 20, 3: 30, 5: 50, 7: 70}) == LINEAGE
+    assert without_empty_epochs([]) == []
+    assert without_empty_epochs(epochs({0: 0, 1: 0, 2: 0})) == epochs({2: 0})
+    assert without_empty_epochs(reversed(CHECKPOINT)) == LINEAGE
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "given_epochs"),
+    [
+        (10, 19, {1: 10}),
+        (15, 35, {1: 15, 2: 20, 3: 30}),
+        (10, 89, {1: 10, 2: 20, 3: 30, 5: 50, 7: 70}),
+        (20, 29, {2: 20}),
+        (22, 27, {2: 22}),  # begins within the epoch: another segment was rolled there
+        (
+            5,
+            19,
+            {1: 5},
+        ),  # the log's first epoch: what is below its start was deleted from the log, not from the segment
+        (0, 25, {0: 0, 1: 10, 2: 20}),  # epochs that the log no longer has
+        (0, 25, {0: 0, 1: 4, 2: 20}),
+        (45, 60, {3: 45, 4: 50, 5: 50}),  # an empty epoch in between
+        (70, 89, {7: 70}),
+    ],
+)
+def test_segments_of_the_log(start: int, end: int, given_epochs: dict[int, int]) -> None:
+    assert why_not_of_the_log(segment(start, end, given_epochs), LINEAGE, END) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "given_epochs", "reason"),
+    [
+        (10, 19, {}, NotOfTheLog.NO_EPOCHS),
+        (0, 9, {0: 0}, NotOfTheLog.EPOCH_OUTSIDE),
+        (70, 89, {7: 70, 8: 80}, NotOfTheLog.EPOCH_OUTSIDE),
+        (60, 69, {5: 60, 6: 65}, NotOfTheLog.OTHER_NEXT_EPOCH),
+        (60, 75, {5: 60, 6: 65, 7: 70}, NotOfTheLog.OTHER_NEXT_EPOCH),
+        (65, 69, {6: 65}, NotOfTheLog.EPOCH_UNKNOWN),
+        (15, 29, {2: 15}, NotOfTheLog.BEGINS_BEFORE_EPOCH),
+        (15, 29, {1: 15, 2: 21}, NotOfTheLog.OTHER_NEXT_EPOCH),
+        (15, 29, {1: 15, 2: 19}, NotOfTheLog.OTHER_NEXT_EPOCH),
+        (15, 35, {1: 15, 3: 30}, NotOfTheLog.OTHER_NEXT_EPOCH),
+        (20, 30, {2: 20}, NotOfTheLog.ENDS_AFTER_EPOCH),
+        (20, 50, {2: 20, 3: 30}, NotOfTheLog.ENDS_AFTER_EPOCH),
+        (70, 90, {7: 70}, NotOfTheLog.ENDS_AFTER_LOG),
+    ],
+)
+def test_segments_that_are_not(start: int, end: int, given_epochs: dict[int, int], reason: NotOfTheLog) -> None:
+    assert why_not_of_the_log(segment(start, end, given_epochs), LINEAGE, END) is reason
+
+
+def test_without_a_live_log_nothing_is_compared_with_its_end() -> None:
+    assert why_not_of_the_log(segment(70, 90, {7: 70}), LINEAGE) is None
+
+
+def test_without_a_lineage_nothing_is_of_the_log() -> None:
+    assert why_not_of_the_log(segment(0, 9), []) is NotOfTheLog.NO_EPOCHS
+
+
+def test_the_newest_segment_is_of_the_highest_epoch_then_goes_furthest() -> None:
+    behind = segment(0, 100, {3: 0})
+    ahead = segment(0, 50, {3: 0, 4: 40})
+    further = segment(51, 90, {4: 51})
+    assert newest([behind, further, ahead]) is further
+    assert newest([behind, ahead]) is ahead
+    assert newest([]) is None
+    assert newest([segment(0, 9, {}), segment(0, 5, {0: 0})]) == segment(0, 5, {0: 0})
+
+
+def test_kafkas_verdicts_on_random_segments() -> None:
+    """RemoteLogManager.isRemoteSegmentWithinLeaderEpochs of Kafka 4.3.0."""
+    verdicts = recorded()["within"]
+    for case, said in verdicts:
+        lineage = without_empty_epochs(EpochEntry(*entry) for entry in case["lineage"])
+        start, end, given_epochs = case["segment"]
+        ours = why_not_of_the_log(segment(start, end, dict(given_epochs)), lineage, case["log_end"])
+        assert (ours is None) == said, f"{case}: {ours}"
+    assert {said for _, said in verdicts} == {True, False}
+
+
+def test_kafkas_states() -> None:
+    """RemoteLogSegmentState.isValidTransition of Kafka 4.3.0."""
+    ours = {
+        (before.name, after.name): after is before or after in NEXT_STATES[before]
+        for before in RemoteSegmentState
+        for after in RemoteSegmentState
+    }
+    assert ours == {(before, after): said for before, after, said in recorded()["states"]}
+
+
+@given(st.dictionaries(st.integers(0, 9), st.integers(0, 30), max_size=6))
+def test_a_segment_made_of_the_log_is_of_the_log(given_epochs: dict[int, int]) -> None:
+    """Whatever is cut out of a log has the epochs that the log has there."""
+    starts = sorted(given_epochs.values())
+    lineage = without_empty_epochs(EpochEntry(*pair) for pair in zip(sorted(given_epochs), starts, strict=True))
+    if not lineage:
+        return
+    for start in range(lineage[0].start_offset, 31):
+        for end in range(start, 31, 5):
+            there = {
+                entry.epoch: max(entry.start_offset, start)
+                for entry, follower in zip(lineage, [*lineage[1:], EpochEntry(99, 2**40)], strict=True)
+                if entry.start_offset <= end and follower.start_offset > start
+            }
+            assert why_not_of_the_log(segment(start, end, there), lineage, 31) is None

@@ -1,0 +1,257 @@
+"""Events of `__remote_log_metadata`: decoded, folded, damaged."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import uuid
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalog_spark.errors import CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.tiered.remote_log_metadata import (
+    MOST_ODDITIES,
+    NEXT_STATES,
+    CustomMetadata,
+    PartitionDeleteState,
+    PartitionDeletion,
+    RemoteLogState,
+    RemoteSegmentState,
+    SegmentEvent,
+    SegmentUpdate,
+    decode_event,
+    parse_custom_metadata,
+)
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from tests.log.helpers.damaged_bytes import damaged
+from tests.log.tiered.kafkas_rules import recorded
+from tests.log.tiered.made_segments import PARTITION, segment
+
+STARTED, FINISHED, DELETING, DELETED = RemoteSegmentState
+SEGMENT_ID = uuid.UUID(int=77)
+NO_TAGS = b"\0"
+UNKNOWN_TAGS = b"\2" + b"\5\3abc" + b"\x80\1\0"  # tags 5 and 128
+IDS = b"\7orders" + PARTITION.topic_id.bytes + struct.pack(">i", 3)
+
+
+def event_bytes(tags: bytes = NO_TAGS, own_tags: bytes = NO_TAGS, version: bytes = b"\0") -> bytes:
+    """apiKey 0: offsets 10 to 99 in epochs 4 and 6, custom metadata b"xy"; `tags` in every nested struct."""
+    epochs = b"\3" + struct.pack(">iq", 4, 10) + tags + struct.pack(">iq", 6, 50) + tags
+    return (
+        b"\1\0" + version + IDS + tags + SEGMENT_ID.bytes + tags + struct.pack(">qqiqq", 10, 99, 7, 1111, 2222) + epochs
+        + struct.pack(">i", 4321) + b"\3xy" + struct.pack(">b", 0) + own_tags
+    )  # fmt: skip
+
+
+def update_bytes(tags: bytes = NO_TAGS, state: int = 1, custom: bytes = b"\0") -> bytes:
+    head = b"\1\1\0" + IDS + tags + SEGMENT_ID.bytes + tags
+    return head + struct.pack(">iq", 8, 3333) + custom + struct.pack(">b", state) + tags
+
+
+def deletion_bytes(tags: bytes = NO_TAGS, state: int = 2) -> bytes:
+    return b"\1\2\0" + IDS + tags + struct.pack(">iq", 8, 3333) + struct.pack(">b", state) + tags
+
+
+@pytest.mark.parametrize("tags", [NO_TAGS, UNKNOWN_TAGS])
+def test_the_three_events(tags: bytes) -> None:
+    event = decode_event(event_bytes(tags, tags))
+    assert isinstance(event, SegmentEvent)
+    found = event.segment
+    assert (event.state, found.partition, found.segment_id) == (STARTED, TopicIdPartition(*PARTITION), SEGMENT_ID)
+    assert (found.start_offset, found.end_offset, found.size, found.broker_id) == (10, 99, 4321, 7)
+    assert (found.max_timestamp, found.event_timestamp, found.custom_metadata) == (1111, 2222, b"xy")
+    assert found.leader_epochs == (EpochEntry(4, 10), EpochEntry(6, 50))
+    assert decode_event(update_bytes(tags)) == SegmentUpdate(PARTITION, SEGMENT_ID, 8, 3333, None, FINISHED)
+    assert decode_event(deletion_bytes(tags)) == PartitionDeletion(
+        PARTITION, 8, 3333, PartitionDeleteState.DELETE_PARTITION_FINISHED
+    )
+
+
+@pytest.mark.parametrize(
+    ("own_tags", "empty"),
+    [
+        (NO_TAGS, False),
+        (b"\1\0\1\1", True),
+        (b"\1\0\1\0", False),
+        (b"\2\0\1\1\1\4\0\0\0\5", True),  # BrokerLeaderEpoch, of a later version
+    ],
+)
+def test_the_tag_that_says_that_there_is_no_transaction_index(own_tags: bytes, empty: bool) -> None:
+    event = decode_event(event_bytes(own_tags=own_tags, version=b"\1"))
+    assert isinstance(event, SegmentEvent)
+    assert event.segment.transaction_index_empty is empty
+
+
+@pytest.mark.parametrize(
+    ("value", "position", "text"),
+    [
+        (b"", 0, "1 bytes are announced, 0 are left"),
+        (event_bytes()[:20], 10, "16 bytes are announced, 10 are left"),
+        (event_bytes() + b"x", len(event_bytes()), "1 bytes follow the message"),
+        (b"\1\0\0\0", 3, "a string is null"),
+        (b"\1\0\0\3\xff\xff", 3, "not UTF-8"),
+        (b"\x80\x80\x80\x80\x80\1", 0, "more than 32 bits"),
+        (b"\xff\xff\xff\xff\x7f", 0, "more than 32 bits"),
+        (update_bytes(state=4), len(update_bytes()) - 2, "0 to 3 are known"),
+        (deletion_bytes(state=-1), len(deletion_bytes()) - 2, "0 to 2 are known"),
+        (update_bytes(b"\2\1\0\1\0"), 33, "tag 1 follows tag 1"),
+        (update_bytes(custom=b"\xff\xff\xff\xff\x0f"), 65, "4294967294 bytes are announced"),
+    ],
+)
+def test_damage_is_an_error_with_its_byte(value: bytes, position: int, text: str) -> None:
+    with pytest.raises(CorruptRemoteMetadata, match=text) as caught:
+        decode_event(value)
+    assert caught.value.position == position
+
+
+def test_an_array_that_announces_more_than_there_is() -> None:
+    at = event_bytes().index(b"\3" + struct.pack(">iq", 4, 10))
+    for announced in (b"\0", b"\xff\xff\xff\xff\x0f"):
+        with pytest.raises(CorruptRemoteMetadata, match="an array announces") as caught:
+            decode_event(event_bytes()[:at] + announced + event_bytes()[at + 1 :])
+        assert caught.value.position == at
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(b"\2\0\0", "frame version 2"), (b"\1\3\0", "apiKey 3 .* snapshot files only"), (b"\1\x64\0", "apiKey 100")],
+)
+def test_what_is_not_known_here(value: bytes, text: str) -> None:
+    with pytest.raises(UnsupportedFormat, match=text):
+        decode_event(value)
+
+
+@pytest.mark.parametrize("value", [event_bytes(), event_bytes(UNKNOWN_TAGS), update_bytes(), deletion_bytes()])
+def test_any_damage_gives_an_event_or_our_error(value: bytes) -> None:
+    for what, data in damaged(value):
+        try:
+            decode_event(data)
+        except KafkalogError:
+            pass
+        except Exception as error:
+            raise AssertionError(what) from error
+
+
+@given(st.binary(max_size=120), st.sampled_from([b"\1\0\0", b"\1\1\0", b"\1\2\0", b""]))
+def test_any_bytes_give_an_event_or_our_error(data: bytes, head: bytes) -> None:
+    try:
+        decode_event(head + data)
+    except KafkalogError:
+        pass
+
+
+def test_what_kafkas_own_serde_writes() -> None:
+    """RemoteLogMetadataSerde of Kafka 4.3.0: also what no cluster was seen to write."""
+    values = [base64.b64decode(data) for data, _ in recorded()["written"]]
+    texts = [text for _, text in recorded()["written"]]
+    first, second, changed, *deletions = map(decode_event, values)
+    assert isinstance(first, SegmentEvent)
+    found = first.segment
+    assert (found.partition.topic, found.partition.partition) == ("t", 0)
+    assert uuid_to_text(found.partition.topic_id) == "lZ6vvmajTWKDBUTV6SQAtQ"
+    assert uuid_to_text(found.segment_id) == "adh9f8BMS4anaUnD8KWfWg"
+    assert (found.start_offset, found.end_offset, found.size, found.broker_id) == (5, 1 << 40, 2**31 - 1, 7)
+    assert (found.max_timestamp, found.event_timestamp) == (1714521600000, 1714521700000)
+    assert (found.custom_metadata, first.state, found.transaction_index_empty) == (b"\1\2\3", FINISHED, False)
+    assert found.leader_epochs == (EpochEntry(0, 5), EpochEntry(3, 700), EpochEntry(2**31 - 1, 800))
+    assert second == SegmentEvent(replace(found, transaction_index_empty=True), FINISHED)
+    assert changed == SegmentUpdate(found.partition, found.segment_id, 3, 1, b"\1\2\3", DELETING)
+    assert deletions == [PartitionDeletion(found.partition, 2, 1714521800000, state) for state in PartitionDeleteState]
+    for text, event in zip(texts, map(decode_event, values), strict=True):
+        assert f"={event.state.name}" in text
+
+
+def started(start: int = 0, end: int = 9, state: RemoteSegmentState = STARTED) -> SegmentEvent:
+    return SegmentEvent(segment(start, end), state)
+
+
+def update(of: SegmentEvent, state: RemoteSegmentState, time: int = 5, custom: bytes | None = None) -> SegmentUpdate:
+    return SegmentUpdate(of.segment.partition, of.segment.segment_id, 9, time, custom, state)
+
+
+def readable(*events: SegmentEvent | SegmentUpdate | PartitionDeletion) -> list[tuple[int, int]]:
+    found = RemoteLogState(events).readable()
+    return [(part.start_offset, part.end_offset) for part in found.get(PARTITION, [])]
+
+
+def test_only_what_was_copied_whole_is_readable() -> None:
+    event = started()
+    assert readable(event) == []
+    assert readable(event, update(event, FINISHED)) == [(0, 9)]
+    assert readable(event, update(event, FINISHED), update(event, DELETING)) == []
+    assert readable(event, update(event, FINISHED), update(event, DELETING), update(event, DELETED)) == []
+    assert readable(event, update(event, DELETING)) == []
+
+
+def test_an_update_changes_who_when_and_what_the_plugin_keeps() -> None:
+    event = started()
+    state = RemoteLogState([event, update(event, FINISHED, 123, b"kept")])
+    (found,) = state.readable()[PARTITION]
+    assert (found.broker_id, found.event_timestamp, found.custom_metadata) == (9, 123, b"kept")
+    assert (found.start_offset, found.leader_epochs) == (event.segment.start_offset, event.segment.leader_epochs)
+
+
+@pytest.mark.parametrize(("before", "after"), list(product([STARTED, FINISHED, DELETING], RemoteSegmentState)))
+def test_an_event_that_does_not_follow_changes_nothing(before: RemoteSegmentState, after: RemoteSegmentState) -> None:
+    event = started(state=before)
+    state = RemoteLogState([event, update(event, after)])
+    follows = after is before or after in NEXT_STATES[before]
+    assert state.odd == (0 if follows else 1)
+    (now,) = [found.state for found in state.segments.values()] or [DELETED]
+    assert now is (after if follows else before)
+    if not follows:
+        assert f"{after.name} after {before.name}" in state.oddities[0]
+
+
+def test_events_that_are_said_again() -> None:
+    event = started()
+    done = update(event, FINISHED)
+    assert readable(event, event, done, done) == [(0, 9)]
+    state = RemoteLogState([event, done, event])  # it would begin again: ignored
+    assert (state.odd, len(state.readable()[PARTITION])) == (1, 1)
+    gone = RemoteLogState([event, done, update(event, DELETING), update(event, DELETED), update(event, DELETED)])
+    assert (gone.odd, gone.segments) == (0, {})
+
+
+def test_an_update_of_what_nobody_knows_is_told() -> None:
+    state = RemoteLogState([update(started(), FINISHED)] * (MOST_ODDITIES + 50))
+    assert (state.odd, len(state.oddities)) == (MOST_ODDITIES + 50, MOST_ODDITIES)
+    assert "COPY_SEGMENT_FINISHED of" in state.oddities[0]
+    assert state.readable() == {}
+
+
+@pytest.mark.parametrize("state", PartitionDeleteState)
+def test_a_partition_that_is_being_deleted_is_not_readable(state: PartitionDeleteState) -> None:
+    event = started()
+    assert readable(event, update(event, FINISHED), PartitionDeletion(PARTITION, 1, 9, state)) == []
+
+
+def test_segments_are_by_start_offset() -> None:
+    events = [started(20, 29), started(0, 9), started(10, 19)]
+    assert readable(*(part for event in events for part in (event, update(event, FINISHED)))) == [
+        (0, 9),
+        (10, 19),
+        (20, 29),
+    ]
+
+
+def test_what_aivens_plugin_keeps() -> None:
+    """SegmentCustomMetadataSerdeTest: {0: 100, 2: "foo"} takes 11 bytes."""
+    data = bytes.fromhex("02 00 02 c801 02 04 04") + b"foo"
+    assert len(data) == 11
+    assert parse_custom_metadata(data) == CustomMetadata(remote_size=100, object_key="foo")
+    assert parse_custom_metadata(b"") == parse_custom_metadata(b"\0") == CustomMetadata()
+    assert parse_custom_metadata(bytes.fromhex("02 0102 0270 0901 21")) == CustomMetadata(object_prefix="p")
+    for what, given_data in damaged(data):
+        try:
+            parse_custom_metadata(given_data)
+        except CorruptRemoteMetadata:
+            pass
+        except Exception as error:
+            raise AssertionError(what) from error

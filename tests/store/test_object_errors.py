@@ -1,0 +1,266 @@
+"""What users read when something is wrong with bucket, credentials, endpoint or network: of texts as the library writes
+them, and of a real server. No secret in any of it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import pickle
+import socket
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.store.object_errors import Asked, failure_of
+from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.object_writer import ObjectWriter
+from kafkalog_spark.store.storage_options import StorageOptions
+from tests.store.buckets import s3_options, s3_store
+from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, at
+from tests.store.s3_server import S3Server
+
+ASKED = Asked("tier", "minio:9000")
+
+
+def answered(status: int, code: str = "") -> Exception:
+    """As the library reports an answer."""
+    body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>CANARY</Message></Error>' if code else ""
+    return Exception(f"Generic S3 error: Server returned non-2xx status code: {status} Xyz: {body}\n\nDebug source: …")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "number", "said"),
+    [
+        (404, "NoSuchKey", errno.ENOENT, "there is no such object"),
+        (404, "", errno.ENOENT, "there is no such object"),
+        (404, "NoSuchBucket", errno.ENOENT, "there is no bucket tier at minio:9000"),
+        (404, "ContainerNotFound", errno.ENOENT, "there is no container tier"),
+        (403, "InvalidAccessKeyId", errno.EACCES, "minio:9000 does not know the access key: give fs.s3a.access.key"),
+        (403, "SignatureDoesNotMatch", errno.EACCES, "the secret key does not belong to the access key"),
+        (403, "AccessDenied", errno.EACCES, "access to tier is denied"),
+        (403, "", errno.EACCES, "access to tier is denied"),
+        (403, "SomethingNew", errno.EACCES, "access to tier is denied"),
+        (400, "ExpiredToken", errno.EACCES, "the session token has expired"),
+        (403, "RequestTimeTooSkewed", errno.EACCES, "the clock of this machine is wrong"),
+        (403, "InvalidObjectState", errno.EACCES, "the object is archived"),
+        (301, "PermanentRedirect", errno.EINVAL, "lies in another region: give it as fs.s3a.endpoint.region"),
+        (400, "AuthorizationHeaderMalformed", errno.EINVAL, "lies in another region"),
+        (400, "", errno.EINVAL, "does not understand the request"),
+        (401, "", errno.EACCES, "wants credentials"),
+        (412, "PreconditionFailed", errno.ENOENT, "the object was replaced"),
+        (416, "InvalidRange", errno.ENOENT, "the object was replaced"),
+        (501, "NotImplemented", errno.ENOTSUP, "minio:9000 cannot do that"),
+        (418, "", errno.EIO, "minio:9000 refuses the request (status 418)"),
+    ],
+)
+def test_answers_that_trying_again_does_not_change(status: int, code: str, number: int, said: str) -> None:
+    failure = failure_of(answered(status, code), ASKED)
+    assert (failure.errno, failure.transient, failure.answered) == (number, False, True)
+    assert said in failure.sentence
+    assert "CANARY" not in failure.sentence
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        answered(500, "InternalError"),
+        answered(503, "SlowDown"),
+        answered(503),
+        answered(429),
+        answered(408),
+        answered(400, "RequestTimeout"),
+        answered(200, "SlowDown"),
+    ],
+)
+def test_answers_that_may_pass(error: Exception) -> None:
+    failure = failure_of(error, ASKED)
+    assert (failure.transient, failure.answered) == (True, True)
+    assert "overloaded or failing" in failure.sentence
+
+
+@pytest.mark.parametrize("kind", ["Connect", "Request", "Timeout", "Interrupted", "Decode", "Unknown"])
+def test_what_happens_on_the_way_may_pass(kind: str) -> None:
+    failure = failure_of(Exception(f"error sending request\n\nDebug source: HttpError {{ kind: {kind},"), ASKED)
+    assert (failure.transient, failure.answered) == (True, False)
+    assert "minio:9000" in failure.sentence
+
+
+def test_other_errors_of_the_library() -> None:
+    bare = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
+    assert "another region" in failure_of(Exception(bare), ASKED).sentence
+    no_role = "Error performing PUT http://169.254.169.254/latest/api/token in 1s - HTTP error: kind: Connect"
+    assert "no credentials were found" in failure_of(Exception(no_role), ASKED).sentence
+    empty = ValueError('Could not parse path: Path "a//b" contained empty path segment')
+    assert "rename that object" in failure_of(empty, ASKED).sentence
+    assert failure_of(RuntimeError("CANARY"), ASKED).sentence == "the request failed in the library (RuntimeError)"
+    assert failure_of(OSError(errno.ENOSPC, "CANARY"), ASKED).errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize(("vendor", "advice"), [("gs", "storage.service_account"), ("abfss", "storage.account_key")])
+def test_advice_is_about_the_store_that_was_asked(vendor: str, advice: str) -> None:
+    sentence = failure_of(answered(401), Asked("b", "", vendor)).sentence
+    assert advice in sentence
+    assert "fs.s3a" not in sentence
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ways_to_read(store: ObjectStore) -> list[Callable[[], Any]]:
+    path = f"s3://{store.bucket}/errors/0.log"
+    writer = ObjectWriter(store)
+    return [
+        lambda: store.list(f"s3://{store.bucket}/errors"),
+        lambda: store.list(f"s3://{store.bucket}/errors", after="a"),
+        lambda: store.exists(f"s3://{store.bucket}/errors"),
+        lambda: store.open(path),
+        lambda: store.read_all(path, 10),
+        lambda: writer.put(path, b"x"),
+        lambda: writer.put_if_absent(path, b"x"),
+        lambda: writer.delete([path]),
+    ]
+
+
+CANARIES = {
+    "fs.s3a.access.key": "AKIACANARY",
+    "fs.s3a.secret.key": "CANARYSECRET",
+    "fs.s3a.session.token": "CANARYTOKEN",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "said"),
+    [
+        ({"fs.s3a.access.key": "AKIACANARY"}, PermissionError, r"does not know the access key|access to \w+ is denied"),
+        ({"fs.s3a.secret.key": "CANARYSECRET"}, PermissionError, "does not belong to the access key|is denied"),
+        ({"fs.s3a.session.token": "CANARYTOKEN"}, OSError, "session token"),
+        ({"fs.s3a.endpoint": "http://127.0.0.1:{closed}"}, ConnectionRefusedError, "127.0.0.1:.* cannot be reached"),
+        ({"fs.s3a.endpoint.region": "eu-west-7"}, OSError, "region"),
+    ],
+    ids=["access key", "secret key", "session token", "endpoint", "region"],
+)
+def test_wrong_settings_have_a_sentence_each(s3: S3Server, more: dict[str, str], kind: Any, said: str) -> None:
+    if not s3.serves_files:
+        pytest.skip("moto takes any credentials")
+    more = {name: value.format(closed=closed_port()) for name, value in more.items()}
+    for read in ways_to_read(s3_store(s3, more=more)):
+        with pytest.raises(kind, match=said) as caught:
+            read()
+        expect_no_canary(caught.value)
+        assert caught.value.filename.startswith("s3://tier/errors")
+
+
+def expect_no_canary(error: BaseException) -> None:
+    for text in (str(error), repr(error), "".join(traceback.format_exception(error)), repr(pickle.dumps(error))):
+        assert "CANARY" not in text
+        assert "kafkalog-tests" not in text
+        assert "not-a-secret" not in text
+    assert error.__context__ is None, "what the library said would be printed above it"
+
+
+def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
+    for read in ways_to_read(s3_store(s3, bucket="no-such-bucket")):
+        with pytest.raises(FileNotFoundError, match=r"there is no bucket no-such-bucket at 127\.0\.0\.1"):
+            read()
+
+
+def test_no_credentials_anywhere(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = {"fs.s3a.endpoint": s3.endpoint, "storage.metadata_endpoint": f"http://127.0.0.1:{closed_port()}"}
+    store = ObjectStore("s3", "tier", StorageOptions.of(given))
+    with pytest.raises(PermissionError, match=r"no credentials were found.*fs.s3a.access.key"):
+        store.list("s3://tier/errors")
+
+
+def test_credentials_of_the_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    store = ObjectStore("s3", "tier", StorageOptions.of({"fs.s3a.endpoint": s3.endpoint}))
+    assert not store.exists("s3://tier/no-such-place")
+
+
+def profile(folder: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> StorageOptions:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
+    text = f"[ours]\naws_access_key_id = {s3.access_key}\naws_secret_access_key = {s3.secret_key}\n"
+    (folder / "credentials").write_text(text)
+    (folder / "config").write_text("[profile ours]\nregion = us-east-1\n")
+    return StorageOptions.of({"fs.s3a.endpoint": s3.endpoint, "storage.profile": "ours"})
+
+
+def test_a_profile(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store = ObjectStore("s3", "tier", profile(tmp_path, s3, monkeypatch))
+    assert not store.exists("s3://tier/no-such-place")
+    monkeypatch.setenv("AWS_PROFILE", "ours")
+    by_environment = ObjectStore("s3", "tier", StorageOptions.of({"fs.s3a.endpoint": s3.endpoint + "/"}))
+    assert not by_environment.exists("s3://tier/no-such-place")
+
+
+def test_a_profile_that_is_not_there(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    profile(tmp_path, s3, monkeypatch)
+    options = StorageOptions.of({"fs.s3a.endpoint": s3.endpoint, "storage.profile": "other"})
+    with pytest.raises(OptionError, match="the AWS profile other cannot be used"):
+        ObjectStore("s3", "tier", options).list("s3://tier/x")
+
+
+def test_anonymous_requests_are_not_signed(s3: S3Server, proxy: FaultProxy) -> None:
+    given = {
+        "fs.s3a.endpoint": proxy.endpoint,
+        "fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider",
+    }
+    store = ObjectStore("s3", "tier", StorageOptions.of(given))
+    if s3.serves_files:
+        with pytest.raises(PermissionError):
+            store.list("s3://tier/errors")
+    else:
+        assert not store.exists("s3://tier/no-such-place")
+
+
+def test_an_http_endpoint_that_nobody_allowed(s3: S3Server) -> None:
+    store = s3_store(s3, more={"storage.allow_http": "false"})
+    with pytest.raises(OSError, match=r"storage\.allow_http") as caught:
+        store.list("s3://tier/x")
+    assert caught.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize("kind", [FaultKind.SLOW_DOWN, FaultKind.INTERNAL_ERROR, FaultKind.RESET, FaultKind.TRUNCATE])
+def test_what_may_pass_is_tried_again_and_then_reported(s3: S3Server, proxy: FaultProxy, kind: FaultKind) -> None:
+    writer = ObjectWriter(s3_store(s3))
+    writer.put("s3://tier/errors/1.log", b"1" * 100_000)
+    patient = s3_store(s3, proxy)
+    facts = patient.list("s3://tier/errors").files["1.log"]
+    first = proxy.count()
+    proxy.plan = at({number: Fault(kind, 1000) for number in range(first, first + 2)})
+    assert patient.open("s3://tier/errors/1.log", facts).read(0, 9) == b"1" * 9
+    if kind is not FaultKind.RESET:  # a connection that was idle may be reset before a request is sent
+        assert proxy.count("GET") == 3
+    impatient = s3_store(s3, proxy, more={"storage.max_retries": "2"})
+    proxy.plan = lambda request: Fault(kind, 1000)
+    with pytest.raises(OSError, match=r"127.0.0.1.*\(3 tries\)") as caught:
+        impatient.open("s3://tier/errors/1.log", facts).read(0, 9)
+    expect_no_canary(caught.value)
+
+
+def test_nothing_is_logged(s3: S3Server, proxy: FaultProxy, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    store = ObjectStore("s3", "tier", StorageOptions.of({**s3_options(s3, proxy), **CANARIES}))
+    with ThreadPoolExecutor(1) as threads:
+        error = threads.submit(lambda: store.exists("s3://tier/x")).exception()
+    if error is not None:
+        expect_no_canary(error)
+    assert "CANARY" not in caplog.text
+    assert "CANARY" not in repr(store)
+    assert "CANARY" not in repr(pickle.loads(pickle.dumps(store)))

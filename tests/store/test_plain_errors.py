@@ -1,0 +1,35 @@
+"""What file systems of other libraries raise, as readers get it."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+
+import pytest
+
+from kafkalog_spark.store.object_errors import asked
+
+
+class Odd(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "said"),
+    [
+        (FileNotFoundError("CANARY"), FileNotFoundError, "there is nothing of this name"),
+        (PermissionError(errno.EPERM, "CANARY"), PermissionError, "does not allow it"),
+        (OSError("CANARY"), OSError, r"fails \(OSError\)"),
+        (OSError(errno.ENOSPC, "CANARY"), OSError, "No space left"),
+        (Odd("CANARY"), OSError, r"fails \(Odd\)"),
+    ],
+)
+def test_every_error_is_an_oserror_with_a_sentence(raised: Exception, kind: type[OSError], said: str) -> None:
+    def call() -> None:
+        raise raised
+
+    with pytest.raises(kind, match=said) as caught:
+        asked("x://y", call)
+    assert caught.value.filename == "x://y"
+    assert caught.value.strerror
+    assert "CANARY" not in "".join(traceback.format_exception(caught.value))

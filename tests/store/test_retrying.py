@@ -1,0 +1,65 @@
+"""When a request is tried again. The clock is the test's."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kafkalog_spark.store.object_client import FIRST_WAIT, LONGEST_WAIT, TRIES_OF_A_STRANGER, Retrying
+from kafkalog_spark.store.object_errors import Failure
+from kafkalog_spark.store.storage_options import RetryPolicy
+
+BUSY = Failure(errno.EAGAIN, "busy", transient=True)
+UNREACHABLE = Failure(errno.ECONNREFUSED, "unreachable", transient=True, answered=False)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def waits(failure: Failure, policy: RetryPolicy, *, known: bool = True, part: float = 1.0) -> list[float]:
+    """All waits until it gives up; each try takes no time, each wait as long as it says."""
+    clock = Clock()
+    retrying = Retrying(policy, known, clock, lambda: part)
+    found = []
+    while (seconds := retrying.wait_after(failure)) is not None:
+        found.append(seconds)
+        clock.now += seconds
+    return found
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    found = waits(BUSY, RetryPolicy(11, 120))
+    assert found[:4] == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT, 8 * FIRST_WAIT]
+    assert (len(found), found[-1]) == (10, LONGEST_WAIT)
+    assert waits(BUSY, RetryPolicy(3, 120), part=0.0) == [FIRST_WAIT / 2, FIRST_WAIT]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.25, 1.0, 30.0])
+def test_no_try_begins_after_the_time_is_up(seconds: float) -> None:
+    found = waits(BUSY, RetryPolicy(1000, seconds))
+    assert sum(found) < max(seconds, 1e-9)
+    assert sum(found) + 2 * LONGEST_WAIT > seconds
+
+
+def test_what_cannot_get_better_is_not_tried_again() -> None:
+    assert waits(Failure(errno.EACCES, "denied"), RetryPolicy()) == []
+    assert waits(BUSY, RetryPolicy(1, 100)) == []
+
+
+def test_a_store_that_never_answered_is_given_up_soon() -> None:
+    assert len(waits(UNREACHABLE, RetryPolicy(), known=False)) == TRIES_OF_A_STRANGER - 1
+    assert len(waits(UNREACHABLE, RetryPolicy(), known=True)) == 10
+    assert len(waits(BUSY, RetryPolicy(), known=False)) == 10, "busy is an answer"
+
+
+def test_an_answer_makes_it_known() -> None:
+    retrying = Retrying(RetryPolicy(), False, Clock(), lambda: 0.0)
+    retrying.wait_after(BUSY)
+    for _ in range(TRIES_OF_A_STRANGER + 1):
+        assert retrying.wait_after(UNREACHABLE) is not None

@@ -1,0 +1,121 @@
+"""Paths: one text for one place, and which store it lies in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.store.fsspec_store import FsspecStore, HadoopStore
+from kafkalog_spark.store.interface import Place, is_local, normalised, place_of
+from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.storage_options import StorageOptions
+from kafkalog_spark.store.stores import store_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("s3://bucket/logs", "s3://bucket/logs"),
+        ("s3a://bucket//logs/a///b/", "s3://bucket/logs/a/b"),
+        ("S3A://bucket", "s3://bucket"),
+        ("s3n://bucket/", "s3://bucket"),
+        ("gcs://bucket/x", "gs://bucket/x"),
+        ("abfs://c@account.dfs.core.windows.net/x/", "abfss://c@account.dfs.core.windows.net/x"),
+        ("az://container/x y/ö", "az://container/x y/ö"),
+        ("hdfs://name:8020/kafka/", "hdfs://name:8020/kafka"),
+        ("hdfs:///kafka", "hdfs:///kafka"),
+        ("memory://logs/a", "memory://logs/a"),
+        ("file:///kafka//logs/", "/kafka/logs"),
+        ("file:/kafka/logs", "/kafka/logs"),
+        ("file://localhost/kafka", "/kafka"),
+        ("/kafka/../logs", "/logs"),
+        ("logs", os.path.join(os.getcwd(), "logs")),
+        ("a:b", os.path.join(os.getcwd(), "a:b")),
+    ],
+)
+def test_one_text_for_one_place(path: str, expected: str) -> None:
+    assert normalised(path) == expected
+    assert normalised(normalised(path)) == expected
+    assert is_local(path) == expected.startswith("/")
+
+
+def test_a_path_is_put_together_and_taken_apart_as_local_ones_are() -> None:
+    joined = os.path.join(normalised("s3a://bucket/logs/"), "orders-0", "0.log")
+    assert joined == "s3://bucket/logs/orders-0/0.log"
+    assert place_of(joined) == Place("s3", "bucket", "logs/orders-0/0.log")
+    assert (os.path.basename(joined), os.path.dirname(joined)) == ("0.log", "s3://bucket/logs/orders-0")
+
+
+@pytest.mark.parametrize("path", ["s3://", "s3:///key", "gs:///x", "abfss:///x", "s3://b/a/../c", "s3://b/./c"])
+def test_paths_that_name_no_place(path: str) -> None:
+    with pytest.raises(OptionError, match=r"names no bucket|has a \. or \.\."):
+        place_of(path)
+
+
+@pytest.mark.parametrize("path", ["s3://AKIA:CANARY@bucket/x", "s3a://AKIA@bucket", "hdfs://user:CANARY@host/x"])
+def test_credentials_in_a_path_are_refused_and_not_repeated(path: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        place_of(path)
+    assert "credentials" in str(caught.value)
+    assert "CANARY" not in str(caught.value)
+    assert "AKIA" not in str(caught.value)
+
+
+def test_which_store_a_path_lies_in() -> None:
+    options = StorageOptions.of({"fs.s3a.endpoint": "h"})
+    assert store_of("s3a://b/x", options) == store_of("s3://b//y/", options) == ObjectStore("s3", "b", options)
+    assert store_of("s3://b/x") != store_of("s3://b/x", options)
+    assert store_of("gs://b/x") == ObjectStore("gs", "b", StorageOptions())
+    assert store_of("abfs://c@a.dfs.core.windows.net/x") == ObjectStore(
+        "abfss", "c@a.dfs.core.windows.net", StorageOptions()
+    )
+    assert store_of("hdfs://h:1/x") == HadoopStore("hdfs", "h:1")
+    assert store_of("memory://m/x") == FsspecStore("memory", "m", StorageOptions())
+    assert all(store_of(path).remote for path in ("s3://b", "hdfs:///x", "memory://m"))
+
+
+WITHOUT = """
+import sys
+for name in ("obstore", "fsspec", "boto3"):
+    sys.modules[name] = None  # as if it was not installed
+from kafkalog_spark.store.stores import store_of
+for path in ("s3://b/x", "memory://m/x"):
+    try:
+        store_of(path).list(path)
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+
+
+def test_a_library_that_is_missing_is_named_with_what_to_install() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    what_to_do = "which is not installed here; pip install 'kafkalog[object-store]' on the driver and on every worker"
+    assert ran.stdout.splitlines() == [
+        f"OptionError: object stores are read with the package obstore, {what_to_do}",
+        f"OptionError: memory:// is read with the package fsspec, {what_to_do}",
+    ], ran.stderr
+
+
+def test_schemes_that_fsspec_does_not_know() -> None:
+    with pytest.raises(OptionError, match="nosuchscheme:// cannot be read"):
+        store_of("nosuchscheme://x/y").list("nosuchscheme://x/y")
+    odd = StorageOptions.of({"storage.fsspec.target_protocol": "CANARY"})
+    with pytest.raises(OptionError) as caught:
+        store_of("dir://x/y", odd).list("dir://x/y")
+    assert "CANARY" not in str(caught.value)
+
+
+def test_hdfs_without_hadoop_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_HOME", "CLASSPATH", "ARROW_LIBHDFS_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(OSError, match="HADOOP_HOME"):
+        store_of("hdfs://127.0.0.1:1/x").list("hdfs://127.0.0.1:1/x")

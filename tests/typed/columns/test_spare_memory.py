@@ -1,0 +1,91 @@
+"""Memory of decoded columns is filled again when nobody looks at it any more, and not before."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafkalog_spark.typed.columns.buffer_pool import LARGEST, MOST, SpareMemory
+from kafkalog_spark.typed.columns.column_builder_kernel import C
+from kafkalog_spark.typed.decoder import decoder_of
+
+SCHEMA = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": ["null", "string"]}],
+}
+WANTED = pa.schema([("id", pa.int64()), ("text", pa.string())])
+counts_exactly = pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="references are counted lazily"
+)
+
+
+def values(first: int, count: int) -> pa.Array:
+    """ids from `first` on, below 64, with a text of that many letters each; every third is null."""
+    rows = []
+    for i in range(first, first + count):
+        text = b"\0" if i % 3 == 0 else b"\2" + bytes([2 * i]) + b"x" * i
+        rows.append(bytes([2 * i]) + text)
+    return pa.array(rows, pa.binary())
+
+
+def expected(first: int, count: int) -> list[dict[str, object]]:
+    return [{"id": i, "text": None if i % 3 == 0 else "x" * i} for i in range(first, first + count)]
+
+
+def test_a_batch_that_somebody_has_stays_as_it_is() -> None:
+    decoder = decoder_of("avro", {"schema": json.dumps(SCHEMA)}, WANTED)
+    held = [decoder.decode(values(first, 20)).columns for first in range(0, 40, 5)]
+    field = decoder.decode(values(7, 30)).columns.field("id")  # a part of a batch keeps that part
+    view = decoder.decode(values(9, 30)).columns.field("id").to_numpy()
+    decoder.decode(values(1, 40))
+    for first, columns in zip(range(0, 40, 5), held, strict=True):
+        assert columns.to_pylist() == expected(first, 20)
+    assert field.to_pylist() == list(range(7, 37))
+    assert view.tolist() == list(range(9, 39))
+
+
+def test_a_batch_of_json_that_somebody_has_stays_as_it_is() -> None:
+    decoder = decoder_of("json", {}, WANTED)
+
+    def decoded(first: int, count: int) -> pa.StructArray:
+        texts = [f'{{"id":{i},"text":"{"x" * (i % 7 + 1)}"}}'.encode() for i in range(first, first + count)]
+        return decoder.decode(pa.array(texts, pa.binary())).columns
+
+    held = {(first, count): decoded(first, count) for first in range(0, 400, 50) for count in (5, 50)}
+    part = decoded(7, 300).slice(3, 20)
+    ids = decoded(9, 30).field("id").to_numpy()
+    decoded(1, 400)
+    for (first, count), columns in held.items():
+        assert columns.to_pylist() == [{"id": i, "text": "x" * (i % 7 + 1)} for i in range(first, first + count)]
+    assert part.to_pylist() == [{"id": i, "text": "x" * (i % 7 + 1)} for i in range(10, 30)]
+    assert ids.tolist() == list(range(9, 39))
+
+
+@counts_exactly
+def test_memory_is_filled_again_when_its_batch_is_gone() -> None:
+    decoder = decoder_of("avro", {"schema": json.dumps(SCHEMA)}, WANTED)
+
+    def place() -> int:
+        found = decoder.decode(values(1, 40)).columns.field("id").buffers()[1]
+        return int(found.address)
+
+    assert place() == place()
+
+
+@counts_exactly
+def test_few_arrays_are_kept_and_no_large_ones() -> None:
+    spare = SpareMemory()
+    used = [spare.take(0, C.DATA, 10, np.uint8) for _ in range(MOST + 2)]
+    assert len({array.ctypes.data for array in used}) == MOST + 2
+    last = used[-1].ctypes.data
+    del used
+    assert spare.take(0, C.DATA, 10, np.uint8).ctypes.data == last
+    assert len(spare.take(0, C.DATA, 11, np.uint8)) == 11  # none of those is large enough
+    assert spare.take(1, C.DATA, 10, np.uint8).ctypes.data != last
+    spare.take(2, C.DATA, LARGEST + 1, np.uint8)
+    assert [len(kept) for kept in spare._kept.values()] == [MOST, 1, 0]

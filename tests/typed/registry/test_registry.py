@@ -1,0 +1,364 @@
+"""Schema registries: framing, the REST interface, and `_schemas` as a real Kafka kept it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from kafkalog_broker.security.authority import Authority
+from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.http_client import TIMEOUT_S, HttpClient
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.sink.columns import EncodedColumn, Encoders
+from kafkalog_spark.typed.decoder import Decoded, SchemaSources, decoder_of, encoder_of, format_of, settled_options
+from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
+from kafkalog_spark.typed.registry.schemas import SchemaRecords, listed_records
+from tests.broker.security.test_jwks import serving
+from tests.golden_data import GOLDEN
+from tests.interop.record_schemas import CUSTOMERS, FIRST, ORDERS, SECOND
+from tests.typed.registry_server import RegistryServer
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+DATA = GOLDEN / "kafka-4.3.0-schemas" / "data"
+PROTO = (
+    'syntax = "proto3"; package p; import "b.proto"; message A { int64 id = 1; o.B b = 2; message C { string s = 1; } }'
+)
+PROTO_B = 'syntax = "proto3"; package o; message B { string x = 1; }'
+
+
+def no_records(topic: str) -> list[Any]:
+    raise AssertionError(f"nobody asked for {topic}")
+
+
+def read(
+    name: str, values: Sequence[bytes | None], sources: SchemaSources, headers: Any = None, **given: str
+) -> Decoded:
+    options = settled_options(name, given, sources)
+    columns = format_of(name).schema(options)
+    decoder: Any = decoder_of(name, options, columns)
+    return decoder.decode(pa.array(values, pa.binary()), headers)  # type: ignore[no-any-return]
+
+
+def golden_values(topic: str) -> list[bytes | None]:
+    batches = LogDirs.open(DATA).scan(topic, columns=("value",))
+    return [value for batch in batches for value in batch["value"].to_pylist()]
+
+
+def golden_records(topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    found = []
+    for batch in LogDirs.open(DATA).scan(topic, columns=("key", "value")):
+        found += list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
+    return found
+
+
+def test_values_of_confluents_serializers_are_read_with_the_registrys_topic() -> None:
+    """Written by confluent-kafka's AvroSerializer into a real Kafka, under two schemas; the latest is the reader's, and
+    what is deleted is not the latest."""
+    found = read("confluent-avro", golden_values("orders"), SchemaSources("value", ("orders",), golden_records))
+    assert found.bad is None
+    expected = [{"id": v["id"], "user": v.get("user"), "amount": v.get("amount", 0.5)} for _, v in ORDERS]
+    assert found.columns.to_pylist() == expected
+
+
+def test_a_scan_without_spark_finds_the_registrys_topic() -> None:
+    from kafkalog_spark import LogDirs as TypedLogDirs
+
+    batches = list(TypedLogDirs.open(DATA).scan("orders", value_format="confluent-avro"))
+    rows = [row for batch in batches for row in batch["value"].to_pylist()]
+    assert [row["id"] for row in rows] == [value["id"] for _, value in ORDERS]
+    named = TypedLogDirs.open(DATA).scan(
+        "orders", value_format="confluent-avro", value_schema="id bigint", columns=("value", "headers")
+    )
+    assert next(iter(named))["value"].to_pylist()[0] == {"id": 0}
+
+
+def test_json_of_confluents_serializer_is_read_without_its_schema() -> None:
+    options = settled_options("confluent-json", {}, SchemaSources("value", ("customers",), no_records))
+    wanted = pa.schema([("name", pa.string()), ("age", pa.int64())])
+    found = decoder_of("confluent-json", options, wanted).decode(pa.array(golden_values("customers"), pa.binary()))
+    assert found.columns.to_pylist() == CUSTOMERS
+    without = decoder_of("confluent-json", options, wanted).decode(pa.array([b'{"age": 1}', None], pa.binary()))
+    assert without.bad is not None
+    assert without.bad.tolist() == [True, False]
+    assert "does not begin with a schema's id" in without.why(0)
+
+
+def test_the_table_of_a_registrys_topic_is_what_its_last_records_say() -> None:
+    store = SchemaRecords(golden_records("_schemas"), "the topic _schemas")
+    latest = store.by_version("orders-value", None)
+    assert latest is not None
+    assert json.loads(latest.text) == SECOND
+    assert latest.version == 2
+    assert store.by_version("gone-value", None) is None  # deleted
+    assert store.by_id(901) is not None  # and found by its id all the same
+    first = store.by_version("orders-value", 1)
+    assert first is not None
+    assert store.by_guid(first.guid) == first
+
+
+def test_a_topic_that_is_no_registrys_is_refused_with_the_record() -> None:
+    with pytest.raises(SchemaRegistryError, match="record 1 of the topic t is not what"):
+        SchemaRecords([(b'{"keytype":"NOOP"}', None), (b"plain", b"text")], "the topic t")
+
+
+@pytest.mark.parametrize("form", ["list", "lines", "tabs"])
+def test_a_file_of_schemas_is_as_good_as_a_registry(form: str, tmp_path: Path) -> None:
+    records = [(key, value) for key, value in golden_records("_schemas") if key is not None]
+    if form == "list":
+        kept = [json.loads(value) for key, value in records if b'"SCHEMA"' in key and value is not None][:2]
+        text = json.dumps([one for one in kept if one["subject"] == "orders-value"])
+    elif form == "lines":
+        lines = [{"key": json.loads(key), "value": value and json.loads(value)} for key, value in records]
+        text = "\n".join(map(json.dumps, lines))
+    else:
+        text = "\n".join(f"{key.decode()}\t{'null' if value is None else value.decode()}" for key, value in records)
+    path = tmp_path / "schemas"
+    path.write_text(text)
+    assert SchemaRecords(listed_records(text, str(path)), str(path)).by_version("orders-value", 2) is not None
+    given = {"schema.registry.file": str(path), "subject": "orders-value"}
+    found = read("confluent-avro", golden_values("orders"), SchemaSources("value", (), no_records), **given)
+    assert found.bad is None
+
+
+def test_a_registry_is_asked_once_for_each_schema() -> None:
+    with RegistryServer(users={"alice": "se:cret"}) as registry:
+        ids = [registry.register("orders-value", json.dumps(schema)) for schema in (FIRST, SECOND)]
+        values = [
+            b"\0" + ids[0].to_bytes(4, "big") + b"\x02",
+            b"\0" + ids[1].to_bytes(4, "big") + b"\x04\x02\x02a" + bytes(8),
+        ]
+        given = {"schema.registry.url": registry.url, "schema.registry.basic.auth.user.info": "alice:se:cret"}
+        sources = SchemaSources("value", ("orders",), no_records)
+        for _ in range(2):
+            found = read("confluent-avro", values * 1000, sources, **given)
+        assert found.bad is None
+        assert found.columns[1].as_py() == {"id": 2, "user": "a", "amount": 0.0}
+        asked = [one for one in registry.requests if "/schemas/ids/" in one]
+        assert sorted(asked) == [f"GET /schemas/ids/{id_}" for id_ in ids]
+
+
+def test_a_guid_before_the_value_or_in_a_header_names_its_schema_too() -> None:
+    with RegistryServer(token="abc") as registry:
+        id_ = registry.register("orders-value", json.dumps(FIRST))
+        guid = UUID(registry.guid(id_)).bytes
+        given = {"schema.registry.url": registry.url, "schema.registry.bearer.auth.token": "abc"}
+        named = [{"key": "other", "value": b"x"}, {"key": "__value_schema_id", "value": b"\x01" + guid}]
+        wrong = [{"key": "__key_schema_id", "value": b"\x01" + guid}]
+        headers = pa.array(
+            [None, named, wrong, [{"key": "__value_schema_id", "value": b"\x00\x00\x00\x00\x01"}]], HEADERS
+        )
+        values: list[bytes | None] = [b"\x01" + guid + b"\x02", b"\x04", b"\x06", b"\x08"]
+        found = read("confluent-avro", values, SchemaSources("value", ("orders",), no_records), headers, **given)
+        assert found.columns.to_pylist() == [{"id": 1}, {"id": 2}, {"id": None}, {"id": 4}]
+
+
+def test_an_id_that_nobody_knows_is_a_bad_value_and_no_error() -> None:
+    with RegistryServer() as registry:
+        registry.register("orders-value", json.dumps(FIRST))
+        registry.register("text", "{}", "JSON")
+        given = {"schema.registry.url": registry.url}
+        values = [b"\0\0\0\0\x01\x02", b"\0\0\0\0\x63\x02", b"\0\0\0\0\x02\x02", b"\0\0", None]
+        found = read("confluent-avro", values, SchemaSources("value", ("orders",), no_records), **given)
+        assert found.bad is not None
+        assert found.bad.tolist() == [False, True, True, True, False]
+        assert "names schema 99, which the schema registry http" in found.why(1)
+        assert "one of JSON" in found.why(2)
+
+
+def test_a_registry_that_fails_is_asked_again_and_then_named() -> None:
+    waits: list[float] = []
+    with RegistryServer(failing=2) as registry:
+        registry.register("s", '"int"')
+        client = RegistryClient(RegistryOptions((registry.url,)), waits.append)
+        assert client.by_id(1) is not None
+        assert waits == [0.5, 1.0]
+        registry.failing = 10
+        with pytest.raises(SchemaRegistryError, match=r"could not be asked for /schemas/ids/5: HTTP 503"):
+            client.by_id(5)
+    with pytest.raises(SchemaRegistryError, match="could not be asked"):
+        client.by_id(6)
+
+
+def moved(to: str) -> bytes:
+    return f"HTTP/1.1 307 Moved\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("credentials", [{"user_info": "alice:secret"}, {"token": "abc"}])
+def test_credentials_go_to_no_other_server(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with RegistryServer() as other:
+        other.register("s", '"int"')
+        for there in (other.url, other.url.replace("http:", "https:"), "ftp://127.0.0.1", "file:///etc/hostname"):
+            with serving(moved(f"{there}/schemas/ids/1"), moved(f"{there}/subjects")) as url:
+                client = RegistryClient(RegistryOptions((url,), **credentials))
+                with pytest.raises(SchemaRegistryError, match="redirects to another server"):
+                    client.by_id(1)
+                with pytest.raises(SchemaRegistryError, match="redirects to another server"):
+                    client.register("s", '"int"')
+        monkeypatch.setenv("http_proxy", other.url)
+        assert other.requests == []
+    with RegistryServer(users={"alice": "secret"}) as registry:  # a path that moved on the same server
+        registry.register("s", '"int"')
+        monkeypatch.setattr(registry, "moved", {"/old/schemas/ids/1": "/schemas/ids/1"})
+        found = RegistryClient(RegistryOptions((f"{registry.url}/old",), user_info="alice:secret")).by_id(1)
+        assert found is not None
+
+
+@pytest.mark.parametrize(
+    ("answer", "why", "again"),
+    [
+        (b"garbage\r\n\r\n", "does not speak HTTP: BadStatusLine", True),
+        (b"", "does not speak HTTP: RemoteDisconnected", True),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000, "something else than JSON", False),
+        (b"HTTP/1.1 400 No\r\n\r\n" + b"[" * 60_000, r"refused /keys/schemas/ids/1: HTTP 400: \[\[", False),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + bytes((16 << 20) + 1), "larger than 16777216 bytes", False),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"schema": "x", "references": 7}', "answered /schemas/ids/1 with no schema", False),
+    ],
+)
+def test_odd_answers_are_errors_of_ours_and_another_server_is_asked(answer: bytes, why: str, again: bool) -> None:
+    waits: list[float] = []
+    with (
+        serving(*[answer] * (3 if again else 1)) as url,
+        pytest.raises(SchemaRegistryError, match=why),
+    ):
+        RegistryClient(RegistryOptions((url,)), waits.append).by_id(1)
+    assert len(waits) == (2 if again else 0)
+    with RegistryServer() as good, serving(answer) as url:
+        good.register("s", '"int"')
+        client = RegistryClient(RegistryOptions((url, good.url)))
+        if again:
+            assert client.by_id(1) is not None
+
+
+def test_an_answer_in_drips_ends_at_the_deadline() -> None:
+    now = [0.0]
+
+    def drips(client: socket.socket) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n{")
+        now[0] += TIMEOUT_S
+        client.sendall(b" ")
+        client.settimeout(30)
+        client.recv(1)  # until it is closed
+
+    with serving(drips) as url, pytest.raises(TimeoutError, match="not answered in full within 10 s"):
+        HttpClient(100, {}, clock=lambda: now[0]).get(url)
+
+
+def test_an_id_that_is_registered_later_is_found_then() -> None:
+    with RegistryServer() as registry:
+        client = RegistryClient(RegistryOptions((registry.url,)))
+        assert client.by_id(1) is None
+        registry.register("s", '"int"')
+        assert client.by_id(1) is not None
+
+
+def test_who_may_not_ask_is_told_which_option_says_who_asks() -> None:
+    with RegistryServer(users={"alice": "secret"}) as registry:
+        options = RegistryOptions((registry.url,), user_info="alice:wrong")
+        assert "wrong" not in repr(options)
+        with pytest.raises(SchemaRegistryError, match=r"HTTP 401: Unauthorized; schema.registry.basic.auth.user.info"):
+            RegistryClient(options).by_id(1)
+    with pytest.raises(OptionError, match="expected http:// or https://"):
+        RegistryClient(RegistryOptions(("ftp://x",)))
+    with pytest.raises(OptionError, match="has what no token has") as refused:
+        RegistryClient(RegistryOptions(("http://x",), token="abc\n"))
+    assert "abc" not in str(refused.value)
+    with pytest.raises(OptionError, match="both given"):
+        RegistryClient(RegistryOptions(("http://x",), "a:b", "t"))
+
+
+def test_a_registry_over_tls_shows_a_certificate_and_sees_one(tmp_path: Path) -> None:
+    authority = Authority()
+    for name in ("server", "client"):
+        issued = authority.issue("localhost", ("127.0.0.1",))
+        (tmp_path / f"{name}.key").write_text(issued.key)
+        (tmp_path / f"{name}.pem").write_text(issued.chain)
+    (tmp_path / "ca.pem").write_text(authority.certificate)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.pem"))
+    tls.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    with RegistryServer(tls=tls) as registry:
+        registry.register("s", '"int"')
+        own = RegistryOptions(
+            (registry.url,),
+            ca=str(tmp_path / "ca.pem"),
+            certificate=str(tmp_path / "client.pem"),
+            key=str(tmp_path / "client.key"),
+        )
+        found = RegistryClient(own).by_id(1)
+        assert found is not None
+        assert found.text == '"int"'
+        with pytest.raises(SchemaRegistryError, match="could not be asked"):
+            RegistryClient(RegistryOptions((registry.url,)), lambda seconds: None).by_id(1)
+    with pytest.raises(OptionError, match=r"certificates of the schema registry cannot be read.*ssl.ca.location"):
+        RegistryClient(RegistryOptions(("https://127.0.0.1",), ca=str(tmp_path / "none")))
+
+
+def test_schemas_that_refer_to_others_are_read_with_them() -> None:
+    address = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
+    order = {"type": "record", "name": "O", "fields": [{"name": "to", "type": "shop.Address"}]}
+    reference = [{"name": "shop.Address", "subject": "address", "version": 1}]
+    with RegistryServer() as registry:
+        registry.register("address", json.dumps(address))
+        id_ = registry.register("orders-value", json.dumps(order), references=reference)
+        given = {"schema.registry.url": registry.url}
+        value = b"\0" + id_.to_bytes(4, "big") + b"\x04ab"
+        found = read("confluent-avro", [value], SchemaSources("value", ("orders",), no_records), **given)
+        assert found.columns.to_pylist() == [{"to": {"city": "ab"}}]
+
+
+def test_protobuf_of_a_registry_is_read_by_the_indexes_of_its_message() -> None:
+    with RegistryServer() as registry:
+        registry.register("b", PROTO_B, "PROTOBUF")
+        reference = [{"name": "b.proto", "subject": "b", "version": 1}]
+        id_ = registry.register("orders-value", PROTO, "PROTOBUF", reference).to_bytes(4, "big")
+        given = {"schema.registry.url": registry.url}
+        values = [
+            b"\0" + id_ + b"\0\x08\x05\x12\x03\x0a\x01z",
+            b"\0" + id_ + b"\x02\x00\x08\x06",
+            b"\0" + id_ + b"\x04\x00\x00\x0a\x01s",  # C inside A, which has none of the columns
+            b"\0" + id_ + b"\x02\x08\x08\x06",
+            b"\0" + id_,
+        ]
+        found = read("confluent-protobuf", values, SchemaSources("value", ("orders",), no_records), **given)
+        assert found.columns.to_pylist()[:3] == [
+            {"id": 5, "b": {"x": "z"}},
+            {"id": 6, "b": None},
+            {"id": None, "b": None},
+        ]
+        assert found.bad is not None
+        assert found.bad.tolist() == [False, False, False, True, True]
+        assert "no message of indexes [4]" in found.why(3)
+
+
+def test_what_is_written_is_registered_and_read_back() -> None:
+    given_columns = pa.schema([("id", pa.int64()), ("user", pa.string())])
+    rows = pa.array([{"id": 1, "user": None}, None, {"id": 2, "user": "u"}], pa.struct(list(given_columns)))
+    with RegistryServer() as registry:
+        options = {"schema.registry.url": registry.url, "subject": "t-value"}
+        values = encoder_of("confluent-avro", options, given_columns).encode(rows)
+        found = read("confluent-avro", values.to_pylist(), SchemaSources("value", ("t",), no_records), **options)
+        assert found.columns.to_pylist() == rows.to_pylist()
+    with pytest.raises(OptionError, match=r"schema.registry.url and value.subject are needed"):
+        encoder_of("confluent-avro", {}, given_columns)
+
+
+def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
+    with RegistryServer() as registry:
+        id_ = registry.register("t-value", '{"type": "object"}', "JSON")
+        options = (("schema.registry.url", registry.url), ("subject", "t-value"))
+        column = EncodedColumn("value", "confluent-json", options)
+        batch = pa.record_batch({"value": ['{"a":1}', None], "topic": ["t", "t"]})
+        (written,) = Encoders([column], (), batch.schema).applied([batch])
+        assert written["value"].to_pylist() == [b"\0" + id_.to_bytes(4, "big") + b'{"a":1}', None]
+    struct = pa.schema([("value", pa.struct([("a", pa.string())]))])
+    for given, packed in ((struct, ()), (pa.schema([("a", pa.string())]), ("a",))):
+        with pytest.raises(OptionError, match=r"write to_json\(struct\(...\)\) AS value"):
+            Encoders([column], packed, given)
