@@ -30,7 +30,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Answer(NamedTuple):
-    """What a server answers. reason: the words beside the status."""
+    """Response of a server. reason: the phrase after the status code."""
 
     status: int
     reason: str
@@ -146,7 +146,7 @@ class _Timed:
 
 
 class _Lent:
-    """What http.client needs of a socket. It closes it before the body is read, so that is left to the lender."""
+    """Socket for http.client that ignores close(): http.client closes it before the body is read, so its owner does."""
 
     def __init__(self, timed: _Timed) -> None:
         self._timed = timed

@@ -89,7 +89,7 @@ def _missing_python(spark: SparkSession) -> str | None:
 
 
 def _is_connect(spark: SparkSession) -> bool:
-    """Whether the session is a client of Spark Connect. Its class is not imported: it needs packages that may be
+    """True if the session is a client of Spark Connect. Its class is not imported: it needs packages that may be
     missing."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 

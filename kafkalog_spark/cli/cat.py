@@ -79,7 +79,7 @@ class Followed:
     was_gone: bool = False
 
     def is_another(self, topic_id: uuid.UUID | None) -> bool:
-        """Whether what lies there now, with this id, is another topic of the same name. Without ids, one that was
+        """True if what lies there now, with this id, is another topic of the same name. Without ids, one that was
         deleted meanwhile does not come back; with them it may, moved between two disks."""
         if self.topic_id is None or topic_id is None:
             return self.was_gone
@@ -149,7 +149,7 @@ class CatReader:
         ]
 
     def records(self) -> Iterator[pa.RecordBatch]:
-        """What lies there. Raises CorruptBatch and whatever else reading raises; see scan_partition."""
+        """Records in the log. Raises CorruptBatch and whatever else reading raises; see scan_partition."""
         wanted = self.wanted_partitions
         places = chosen_places(self.dirs.places, self.dirs.copies, wanted, pass_over_damage=self.options.past_damage)
         done = total = 0
@@ -207,7 +207,7 @@ class CatReader:
     def follow(
         self, paths: tuple[str, ...], storage: Mapping[str, str], wait: Callable[[], bool]
     ) -> Iterator[pa.RecordBatch]:
-        """What is written after `records`, forever. wait: called when there is nothing new; False ends it. New
+        """Records written after `records`, forever. wait: called when there is nothing new; False ends it. New
         partitions of the topics are read from their beginning. storage: what --option says.
 
         It looks as a stream does: see live_logs.LiveLogs.
@@ -413,7 +413,7 @@ def _format(arguments: argparse.Namespace) -> RecordFormat | None:
 
 
 def _shown(arguments: argparse.Namespace, of_formats: Mapping[str, str], dirs: LogDirs) -> dict[str, Shown]:
-    """What makes JSON of parts of a record. Raises OptionError."""
+    """Columns that turn parts of a record into JSON. Raises OptionError."""
     if not arguments.serialized and not of_formats:
         return {}
     if arguments.format != "json":
@@ -424,7 +424,7 @@ def _shown(arguments: argparse.Namespace, of_formats: Mapping[str, str], dirs: L
 
 
 def _divided(given: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """What --option says (of formats by name, of all else as it is)."""
+    """Values of --option: those of formats by name, and all others as given."""
     of_formats, others = {}, []
     for text in given:
         name, equals, value = text.partition("=")

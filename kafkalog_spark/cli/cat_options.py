@@ -1,4 +1,4 @@
-"""What kafkalog-cat is asked for: texts of its command line to values."""
+"""Options of kafkalog-cat: texts of its command line to values."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def summary_json(result: CheckResult, seconds: float) -> dict[str, object]:
 
 
 def summary(result: CheckResult, seconds: float) -> str:
-    """One line: what was looked at, and how much was found."""
+    """Summary in a line: what was checked, and the number of findings."""
     of = result.partitions.values()
     rate = result.bytes / 1e6 / seconds if seconds > 0 else 0.0
     return (

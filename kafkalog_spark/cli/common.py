@@ -20,7 +20,7 @@ OK, FAILED, WRONG_USAGE = 0, 1, 2
 BROKEN_PIPE = 141
 """128 + SIGPIPE: what a shell says of a program whose reader went away, `| head`."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What only writing meets, and a command without an error of its own for it writes to stdout alone."""
+"""Errors of a full disk. Commands that have no error of their own for them write to stdout alone."""
 INTERRUPTED = 130
 """128 + SIGINT: of one that was ended by Ctrl-C."""
 
@@ -79,7 +79,7 @@ def command(name: str) -> Callable[[Main], Main]:
 
 
 def close_stdout() -> None:
-    """What is still buffered goes nowhere: the interpreter would complain about it when it ends."""
+    """Discard what stdout still buffers, so that the interpreter does not complain when it ends."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -97,7 +97,7 @@ def epilog(examples: Iterable[tuple[str, str]], codes: str) -> str:
 # The file that a command writes: never part of what it reads, whole or not there.
 
 _MODE = 0o666
-"""Of a new file, less the umask: as `open` makes one."""
+"""Mode of a new file, less the umask, as `open` has it."""
 
 
 def refuse_inside(output: str, sources: Iterable[str]) -> None:
@@ -156,7 +156,7 @@ class Progress:
             self._bar.update(done - self._bar.n)
 
     def describe(self, doing: str) -> None:
-        """What it is at."""
+        """Show the current step."""
         if self._bar is not None:
             self._bar.set_description(doing, refresh=False)
 
@@ -191,7 +191,7 @@ def add_storage_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def named_options(given: Sequence[str]) -> dict[str, str]:
-    """What --option says, by name. Raises OptionError."""
+    """Values of --option by name. Raises OptionError."""
     options: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -204,7 +204,7 @@ def named_options(given: Sequence[str]) -> dict[str, str]:
 
 
 def storage_and_tier(given: Sequence[str]) -> tuple[StorageOptions, TierOptions]:
-    """What --option says. Raises OptionError."""
+    """Storage and tier options among those of --option. Raises OptionError."""
     options = named_options(given)
     of_storage = {name: value for name, value in options.items() if is_storage_option(name)}
     return StorageOptions.of(of_storage), TierOptions.of(options)

@@ -32,7 +32,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.decoder import FORMATS, SchemaSources, ValueDecoder, decoder_of, format_of, settled_options
 
 _LARGE = pa.large_binary()
-"""What is put together may be larger than the columns it is made of."""
+"""Type of composed texts: they may be larger than 2 GB where their columns are not."""
 
 _COLUMN_OF = {
     "s": "value", "S": "value", "R": "value", "k": "key", "K": "key", "t": "topic", "p": "partition", "o": "offset",
@@ -69,7 +69,7 @@ class RecordFormat:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What has to be read; the offset where nothing is."""
+        """Columns that the format needs; `offset` where it needs none."""
         named = dict.fromkeys(_COLUMN_OF[part] for part in self.parts if isinstance(part, str))
         return tuple(named) or ("offset",)
 
@@ -165,7 +165,8 @@ def header_text(
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
 _NULL, _QUOTE = pa.scalar(b"null", _LARGE), pa.scalar(b'"', _LARGE)
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
-"""What a column replaces, in this order; other control characters are left to the json module, a record at a time."""
+"""Replacements in a column of texts, in this order; other control characters are left to the json module, a record at a
+time."""
 _TO_ESCAPE = '["\\\\\n\t\r]'
 _RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
 _C1 = re.compile("[\x7f-\x9f]")
@@ -173,7 +174,7 @@ _C1 = re.compile("[\x7f-\x9f]")
 
 
 Shown = Callable[[pa.RecordBatch], pa.Array]
-"""What makes JSON, large_binary, of a part of records."""
+"""Function from records to the JSON (large_binary) of one of their parts."""
 
 
 def json_lines(
@@ -284,8 +285,8 @@ _YEAR = re.compile(r"(-?)(\d+)(.*)")
 def shown_parts(
     serialized: Sequence[str], options: Mapping[str, str], topics: tuple[str, ...], dirs: LogDirs
 ) -> dict[str, Shown]:
-    """What makes JSON of a record's parts. serialized: texts PART=FORMAT; options: of formats, by their names with
-    `value.` or `key.`. Raises OptionError, and what formats raise for their options."""
+    """Functions that give the JSON of a record's parts. serialized: texts PART=FORMAT; options: of formats, by their
+    names with `value.` or `key.`. Raises OptionError, and what formats raise for their options."""
     found: dict[str, Shown] = {}
     formats = tuple(name for name in FORMATS if name != "string")
     for text in serialized:

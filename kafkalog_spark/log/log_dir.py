@@ -87,7 +87,7 @@ class LogDirs:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of the roots: absolute paths, and URLs."""
+        """Absolute paths and URLs of the roots."""
         return tuple(root.path for root in self.roots)
 
     @property

@@ -1,1 +1,1 @@
-"""What kafkalog-report shows: facts of log directories, charts of them, the page."""
+"""kafkalog-report: facts of log directories, their charts, the page."""

@@ -17,7 +17,7 @@ COLUMNS = (
     "topic", "partition", "segment", "position", "size", "base_offset", "last_offset", "record_count", "codec",
     "base_timestamp", "max_timestamp", "producer_id", "transactional", "valid",
 )  # fmt: skip
-"""Of the table `batches`, what totals are made of."""
+"""Columns of the table `batches` that totals are made of."""
 
 MOST_SEGMENTS = 64
 """Bars of one partition in a timeline; of more segments neighbours are put together."""
@@ -62,7 +62,7 @@ class CodecTotal:
 
 @dataclass(slots=True)
 class ProducerTotal:
-    """What one producer id has written."""
+    """Totals of a producer id."""
 
     batches: int = 0
     records: int = 0
@@ -74,7 +74,7 @@ class ProducerTotal:
 
 @dataclass(slots=True)
 class PartitionTotal:
-    """What the batches of one partition say. longest_pause: ms, _NONE with less than two batches."""
+    """Totals of a partition's batches. longest_pause: ms, _NONE with less than two batches."""
 
     records: int = 0
     batches: int = 0
@@ -203,8 +203,8 @@ class _Columns(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, next_offset: int | None) -> _Columns:
-        """Of valid batches. A wrapper (magic 0, 1) says its last offset only: it is taken to hold all offsets since the
-        batch before it."""
+        """Columns of valid batches as arrays. A wrapper (magic 0, 1) says its last offset only: it is taken to hold all
+        offsets since the batch before it."""
         nexts = _ints(rows.column("last_offset"), 0) + 1
         before = np.concatenate([[nexts[0] - 1 if next_offset is None else next_offset], nexts[:-1]])
         bases = _ints(rows.column("base_offset"), _NONE)
@@ -288,8 +288,8 @@ class LagTotals:
         return tuple(order[:MOST_LAGS])
 
     def by_topic(self) -> tuple[TopicLag, ...]:
-        """Of all that was added. Groups with the largest lag first, of each the topics with the largest first; the
-        topics after MOST_TOPICS of them are one sum, with None for a topic."""
+        """Lag by group and topic: groups with the largest lag first, and within each the topics with the largest first;
+        the topics after MOST_TOPICS of them are one sum, with None for a topic."""
         made: list[TopicLag] = []
         for group, sums in sorted(self._sums.items(), key=lambda item: (-sum(item[1].values()), item[0])):
             first = heapq.nsmallest(MOST_TOPICS, sums.items(), key=lambda item: (-item[1], item[0]))

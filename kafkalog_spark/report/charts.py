@@ -195,7 +195,7 @@ def _timeline(facts: Facts) -> Spec | None:
 
 
 def _compression(facts: Facts) -> Spec | None:
-    """Of each topic's main codec. The axis ends where most ratios are."""
+    """Chart of the compression ratio of each topic's main codec. The axis ends where most ratios are."""
     rows: list[Row] = []
     for topic in facts.topics:
         codec = max((codec for codec in topic.codecs if codec.ratio), key=lambda codec: codec.size, default=None)

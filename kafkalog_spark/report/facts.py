@@ -1,4 +1,4 @@
-"""What a report says of log directories: values only, in the order in which they are shown. Times are ms, None where
+"""Facts of a report: values only, in the order in which they are shown. Times are ms, None where
 nothing says them; sizes are bytes."""
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _FAR = 3
 
 
 def span_of(bins: list[TimeBins]) -> Span | None:
-    """What a chart shows: from the first time to the last, but without a few that lie far from all others. None where
+    """Time span of a chart: from the first time to the last, without a few outliers. None where
     there is nothing. The first of each value is its weight."""
     times = np.concatenate([found.starts() for found in bins if len(found)] or [np.zeros(0, np.int64)])
     if not len(times):
@@ -288,7 +288,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class LagFacts:
-    """One committed offset."""
+    """A committed offset and its lag."""
 
     group_id: str
     topic: str
@@ -310,7 +310,7 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class FindingFacts:
-    """What kafkalog-check says."""
+    """A finding of kafkalog-check."""
 
     severity: str
     topic_partition: str | None

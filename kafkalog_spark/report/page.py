@@ -136,8 +136,8 @@ def page(facts: Facts, title: str = "Kafka log report") -> str:
 
 
 _ENDS_A_SCRIPT = re.compile(r"<(?=/script|!--)", re.IGNORECASE)
-"""What HTML reads in a script: its end, and what makes `<script` in it hide that end. A string of JavaScript, the only
-place where a bundle may have it, is the same with a backslash after the `<`."""
+"""Texts that HTML interprets inside a script: its end, and what makes `<script` in it hide that end. A string of
+JavaScript, the only place where a bundle may have it, is the same with a backslash after the `<`."""
 
 
 @cache
@@ -249,7 +249,7 @@ def _per(one: int, other: int, unit: str) -> Cell:
 
 
 def _ratio(topic: TopicFacts) -> Cell:
-    """Of the whole topic: what is not compressed counts as it is."""
+    """Compression ratio of the whole topic, uncompressed batches included."""
     stored = sum(codec.size for codec in topic.codecs)
     if not stored or all(codec.ratio is None for codec in topic.codecs):
         return Cell(NOTHING, -1)

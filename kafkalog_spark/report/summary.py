@@ -39,7 +39,7 @@ MOST_PRODUCERS = 100
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was read. partitions: rows of that table; ratios: by topic and codec; the rest as in Facts."""
+    """Inputs of a summary. partitions: rows of that table; ratios: by topic and codec; the rest as in Facts."""
 
     paths: tuple[str, ...]
     cluster_ids: tuple[str, ...]

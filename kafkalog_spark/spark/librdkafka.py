@@ -22,8 +22,8 @@ _WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
 
 
 def translated(name: str, text: str) -> dict[str, str] | None:
-    """One setting of Kafka's client, without the prefix `kafka.`, as librdkafka has it; None where name and value are
-    the same there. Raises OptionError for a value of `sasl.jaas.config` that cannot be translated."""
+    """A setting of Kafka's Java client, without the prefix `kafka.`, as librdkafka has it; None where name and value
+    are the same there. Raises OptionError for a value of `sasl.jaas.config` that cannot be translated."""
     if name == "sasl.jaas.config":
         return _login(text)
     if name == "ssl.endpoint.identification.algorithm" and not text:

@@ -1,4 +1,4 @@
-"""What is done once in a Python worker process of Spark, for all the tasks it will run."""
+"""Set-up of a Python worker process of Spark, once for all its tasks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _end_quietly_while_the_rest_is_written() -> None:
 
 
 def closed_by_peer(connection: socket.socket) -> bool:
-    """Whether the other side has closed a stream socket, whatever is left to be read from it."""
+    """True if the other side has closed a stream socket, whatever is left to be read from it."""
     poller = select.poll()
     poller.register(connection, getattr(select, "POLLRDHUP", 0))  # POLLHUP and POLLERR are always reported
     return bool(poller.poll(0))

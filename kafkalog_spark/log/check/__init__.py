@@ -1,1 +1,1 @@
-"""Whether log directories hold what a broker may leave there: a scan that changes nothing and tells what it finds."""
+"""kafkalog-check: a scan of log directories that changes nothing and reports all that no broker leaves there."""

@@ -1,4 +1,4 @@
-"""What the headers of good batches must fulfil besides their CRC, a table (layout.H) at a time. Values only."""
+"""Checks of batch headers beyond their CRC, a table (layout.H) at a time. Values only."""
 
 from __future__ import annotations
 

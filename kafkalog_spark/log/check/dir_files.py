@@ -44,7 +44,7 @@ _KAFKAS = frozenset(
     {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
 )
 _OWN_PREFIX = "kafkalog."
-"""Of the files that kafkalog-broker keeps alongside Kafka's; in a bucket, of the directories of the sink."""
+"""Prefix of the files that kafkalog-broker keeps beside Kafka's, and of the sink's directories in a bucket."""
 _KAFKAS_DIRS = frozenset({"remote-log-index-cache"})
 
 
@@ -155,7 +155,7 @@ def check_topic_ids(
 
 
 def check_partition(place: PartitionPlace) -> list[Finding]:
-    """What is wrong with one partition, and with what its log directory's checkpoints say of it."""
+    """Findings about a partition and its entries in the checkpoints of the log directory."""
     findings = Findings()
     if not isinstance(place, TieredPlace) or place.is_local:
         _check_local(place.local, findings)
@@ -187,7 +187,7 @@ def _check_local(place: PartitionPlace, findings: Findings) -> None:
 
 
 def check_directories(roots: Iterable[Root], places: Mapping[TopicPartition, PartitionPlace]) -> list[Finding]:
-    """What is wrong with the files of log directories themselves, and with topic ids."""
+    """Findings about the files of log directories themselves, and about topic ids."""
     findings = Findings()
     local = {key: place.local for key, place in places.items() if not isinstance(place, TieredPlace) or place.is_local}
     parents = {place.log_dir: place.store for place in local.values()}

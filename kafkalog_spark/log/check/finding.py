@@ -1,4 +1,4 @@
-"""What a check has to say: faults without a place, findings with one."""
+"""Results of checks: faults without a place, findings with one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `path`: the file or directory that it is about."""
+    """A line of the report. `path`: the file or directory that it is about."""
 
     severity: Severity
     path: str

@@ -48,7 +48,7 @@ _OF_PARTITION = (PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)
 
 @dataclass(slots=True)
 class CheckResult:
-    """What was looked at, and what was found. bytes: of .log files."""
+    """Totals of a check, and its findings. bytes: of .log files."""
 
     findings: Findings
     partitions: dict[TopicPartition, PartitionResult] = field(default_factory=dict)
@@ -155,7 +155,7 @@ def _check_tier(
 
 
 def _together(local: PartitionResult | None, remote: PartitionResult) -> PartitionResult:
-    """What was looked at of a partition, here and there."""
+    """Results for the local and the remote part of a partition, joined."""
     if local is None:
         return remote
     return replace(

@@ -1,4 +1,4 @@
-"""One partition's directory: its segments in order, and the small files alongside them."""
+"""Check of a partition's directory: its segments in order, and the small files beside them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PartitionResult:
-    """What a partition held. gone: it was deleted while it was looked at. topic_id: 22 characters, None without."""
+    """Totals of a partition. gone: it was deleted during the check. topic_id: 22 characters, None without."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -115,7 +115,7 @@ class PartitionCheck:
             last_offset, epoch, has_gaps = batches.last_offset, batches.leader_epoch, batches.has_gaps
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
-        """What is held against more than one segment, and the records."""
+        """Faults that need more than one segment, and those of records."""
         table = window.table
         if self._records is not None:
             yield from self._records.take(window)
@@ -216,8 +216,8 @@ class PartitionCheck:
     # ---- the end
 
     def _check_ends(self) -> None:
-        """What speaks of offsets past the log's end. Of a damaged log nobody knows where that is, and a torn tail may
-        have been longer."""
+        """Report files that name offsets past the log's end. Skipped for a damaged log, whose end is unknown: a torn
+        tail may have been longer."""
         if self._result.is_damaged:
             return
         end = self._result.log_end_offset

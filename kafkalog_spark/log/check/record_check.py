@@ -1,4 +1,4 @@
-"""Whether the records of good batches can be read: what a CRC does not say, since whoever wrote the batch made it."""
+"""Check that the records of batches with a valid CRC can be read; the CRC only shows that nothing changed since."""
 
 from __future__ import annotations
 

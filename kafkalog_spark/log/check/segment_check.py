@@ -1,4 +1,4 @@
-"""One segment: every batch, and the indexes that speak of them."""
+"""Check of a segment: every batch, and its indexes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
 
 @dataclass(slots=True)
 class SegmentResult:
-    """What a segment held. next_offset: after its last good batch; position: after it, in bytes."""
+    """Totals of a segment. next_offset: after its last good batch; position: after it, in bytes."""
 
     next_offset: int
     position: int

@@ -96,7 +96,7 @@ class RemoteSegmentCheck:
         return f"{partition.topic}-{partition.partition}"
 
     def _check_small_files(self) -> None:
-        """What is copied besides the .log, as far as SegmentCheck does not look at it."""
+        """Check the copied files beside the .log that SegmentCheck leaves out."""
         held = self.held
         self._check_indexes_object()
         epochs = self._parsed(RemoteFile.LEADER_EPOCHS, lambda: leader_epochs_of(held, self.keys)) or []
@@ -295,7 +295,7 @@ class TierCheck:
                     self.findings.add(Severity.ERROR, other.held.log_path, fault, self._name)
 
     def _check_walk(self) -> None:
-        """Whether the segments make one log, by the rules."""
+        """True if the segments make one log, by the rules."""
         place = self.place
         finder = PartFinder(self._name, place.remote, place.options, place.metadata, pass_over_damage=True)
         try:

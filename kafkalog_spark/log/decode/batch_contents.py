@@ -1,4 +1,4 @@
-"""What compressed batches hold: v2 batches decompressed until a megabyte is there, wrappers of v0 and v1 opened."""
+"""Contents of compressed batches: v2 batches decompressed until a megabyte is there, wrappers of v0 and v1 opened."""
 
 from __future__ import annotations
 

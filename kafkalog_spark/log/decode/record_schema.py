@@ -44,10 +44,10 @@ DAMAGE_COLUMN_TYPES: dict[str, pa.DataType] = {
     "_first_offset": pa.int64(),
     "_next_offset": pa.int64(),
 }
-"""Of rows about damage, which damage_rows gives alongside those of records."""
+"""Types of the columns about damage, which damage_rows adds to those of records."""
 
 COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
-"""What a read returns by default; `includeHeaders` adds `headers` at the end."""
+"""Columns that a read returns by default; `includeHeaders` adds `headers` at the end."""
 
 
 def record_schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
@@ -74,7 +74,7 @@ class WantedRecords:
     header_value: bytes | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is a condition."""
+        """True if there is a condition."""
         return self != EVERY_RECORD
 
 

@@ -82,12 +82,12 @@ class RowBuffers:
 
     @property
     def header_columns_only(self) -> bool:
-        """Whether no column asked for lies in the records alone (offsets and timestamps can be in the batch header)."""
+        """True if no column asked for lies in the records alone (offsets and timestamps can be in the batch header)."""
         return not {"key", "value", "headers"} & set(self._columns)
 
     @property
     def uses_timestamps(self) -> bool:
-        """Whether timestamps are asked for or filtered by."""
+        """True if timestamps are asked for or filtered by."""
         limits = self.limits
         unbounded = limits[L.TIMESTAMP_FROM] == _I64.min and limits[L.TIMESTAMP_LAST] == _I64.max
         return "timestamp" in self._columns or not unbounded or bool(len(self.timestamps_in))
@@ -97,7 +97,7 @@ class RowBuffers:
         self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = offset_from, offset_until
 
     def begin_partition(self, topic: str, partition: int) -> None:
-        """What comes next is of this partition; rows that were not taken are forgotten."""
+        """Start a partition; rows that were not taken are dropped."""
         if topic != self._topic.value:
             self._topic = _Constant(topic, pa.string())
         self._partition = _Constant(partition, pa.int32())
@@ -261,7 +261,7 @@ _COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-thre
 
 
 def _unused(rows: Rows) -> bool:
-    """Whether no Arrow buffer refers to the arrays any more, so that they may be filled again."""
+    """True if no Arrow buffer refers to the arrays any more, so that they may be filled again."""
     return _COUNTS_ARE_EXACT and _references(rows) <= _ALONE
 
 

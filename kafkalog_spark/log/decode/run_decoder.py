@@ -50,8 +50,8 @@ class Chosen:
         control_records: bool,
         needs_records: bool = False,
     ) -> Chosen:
-        """What `choose` keeps of a header table; hidden: uint8[n], or empty. needs_records: no header may stand for
-        the records of its batch."""
+        """Batches of a header table that hold wanted rows, as `choose` left them; hidden: uint8[n], or empty.
+        needs_records: no header may stand for the records of its batch."""
         n = len(table)
         numbers = np.empty((4, n), np.int64)
         units = np.empty((n, 6), np.int64)

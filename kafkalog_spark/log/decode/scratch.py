@@ -25,7 +25,7 @@ class Scratch:
 
     @classmethod
     def of(cls, data: memoryview) -> Scratch:
-        """One that holds `data`, not a copy."""
+        """A Scratch over `data`, without a copy."""
         made = cls(0)
         made._hold(np.frombuffer(data, np.uint8))
         return made

@@ -69,7 +69,7 @@ def _plausible(file: SegmentFile, position: int, lowest_offset: int) -> BatchHea
 
 
 def _followed(file: SegmentFile, header: BatchHeader) -> bool:
-    """Whether the file ends, or something that looks like a batch begins, after the batch of `header`."""
+    """True if the file ends, or something that looks like a batch begins, after the batch of `header`."""
     try:
         return file.header_at(header.end) is not None or header.end == file.size
     except (CorruptBatch, UnsupportedFormat):

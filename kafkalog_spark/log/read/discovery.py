@@ -1,4 +1,4 @@
-"""What lies in one of the places that were opened: partitions' directories of a broker, or of tiered storage.
+"""Discovery of partitions below the roots of a read: directories of a broker, or of tiered storage.
 
 Names alone decide the layout. Only where all names could be of two layouts, one directory is listed to decide.
 """
@@ -80,7 +80,7 @@ class Root(NamedTuple):
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path stands for directories that have to be looked up: a directory of just that name comes first, so
+    """True if a path stands for directories that have to be looked up: a directory of just that name comes first, so
     that `[` and `*` may be in a name. A URL with one is a pattern."""
     return glob.has_magic(path) and (not is_local(path) or not os.path.lexists(os.path.expanduser(path)))
 
@@ -175,7 +175,8 @@ class RemoteDir:
 
 @dataclass
 class RootPlaces:
-    """What one root holds: one of the two, or neither. is_partition: the root is a partition's directory itself."""
+    """Partitions found below one root, of a log directory or of tiered storage. is_partition: the root is a partition's
+    directory itself."""
 
     places: list[PartitionPlace] = field(default_factory=list)
     remote: list[RemoteDir] = field(default_factory=list)
@@ -317,8 +318,8 @@ def _local_tiered_dirs(root: Root, listing: Listing) -> Iterator[RemoteDir]:
 
 
 def in_parallel(function: Callable[[T], R], items: Iterable[T], store: Store) -> list[R]:
-    """What `function` returns for each, in their order: in turn where files are near, in threads where each call is a
-    request. Raises what it raised first, by that order."""
+    """Results of `function` for each item, in order: called in turn where files are near, in threads where each call is
+    a request. Raises what it raised first, by that order."""
     items = list(items)
     if not store.remote or len(items) < 2:
         return [function(item) for item in items]

@@ -1,4 +1,4 @@
-"""One partition's directory: its segments as they are now, where its log starts and ends, and what lies where.
+"""A partition's log: its segments as listed now, its log start offset and its end.
 
 A broker may be at work in it. So the listing is a moment's picture: opening a segment that has gone raises
 FileNotFoundError, and the caller refreshes and goes on from the offset it had reached. When the whole partition has
@@ -111,7 +111,7 @@ class PartitionLog:
         self.recovery_point, self._log_start_checkpoint = recovery_point, log_start_checkpoint
 
     def still_holds(self, end: LogEnd) -> bool:
-        """Whether the batch that the log once ended with is where it was: then nothing before it has been truncated."""
+        """True if the batch that the log once ended with is where it was: then nothing before it has been truncated."""
         index = self.segment_index(end.offset if end.segment < 0 else end.segment)
         if not self.segments or self.segments[index].base_offset != end.segment:
             return False
@@ -159,7 +159,7 @@ class PartitionLog:
 
     @property
     def log_start_checkpoint(self) -> int | None:
-        """What the log directory's checkpoint says of where the log starts; None where it is silent."""
+        """Log start offset by the log directory's checkpoint; None without an entry."""
         return self._log_start_checkpoint
 
     @property
@@ -208,8 +208,7 @@ class PartitionLog:
         return os.path.join(self.directory, self.segments[index].log)
 
     def settle(self, start: int, end: int) -> None:
-        """What of the segments with offsets of [start, end) has to be asked before they are opened is asked now: they
-        stay the same until the next refresh."""
+        """Fetch what opening the segments of [start, end) needs; it stays the same until the next refresh."""
 
     def largest_timestamp(self, index: int) -> int | None:
         """The largest timestamp (ms) in a segment where that is known without opening it; of control batches too."""
@@ -291,7 +290,7 @@ class PartitionLog:
         return [(at, os.path.join(self.directory, name)) for at, name in reversed(found) if at <= offset]
 
     def read_snapshot(self, path: str) -> list[ProducerEntry]:
-        """One of `snapshots_up_to`. Raises CorruptSnapshot, UnsupportedFormat, OSError."""
+        """Entries of a producer snapshot of `snapshots_up_to`. Raises CorruptSnapshot, UnsupportedFormat, OSError."""
         return read_producer_snapshot(self.store, path)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:

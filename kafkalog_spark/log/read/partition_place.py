@@ -70,12 +70,12 @@ class PartitionPlace:
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """Of all directories that it lies in."""
+        """Stores of all directories that hold the partition."""
         return (self.store,)
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether a log directory's checkpoints speak of it."""
+        """True if a log directory's checkpoints speak of it."""
         return True
 
     @property
@@ -84,11 +84,11 @@ class PartitionPlace:
         return self
 
     def exists(self) -> bool:
-        """Whether its directory is there."""
+        """True if its directory is there."""
         return self.store.exists(self.directory)
 
     def topic_id(self) -> uuid.UUID | None:
-        """Of the topic, where partition.metadata says it."""
+        """Topic id from partition.metadata; None without."""
         return topic_id(self.store, self.directory)
 
     def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:

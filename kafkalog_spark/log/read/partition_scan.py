@@ -26,7 +26,7 @@ from kafkalog_spark.log.read.transactions import AbortedRanges
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """What to read of each record, and which records.
+    """Columns and conditions of a scan.
 
     columns: names of record_schema, in the order wanted. timestamp_from_ms <= timestamp < timestamp_until_ms;
     offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
@@ -50,13 +50,13 @@ class ScanRequest:
 
 @dataclass
 class ScanStatistics:
-    """What a scan has done so far."""
+    """Counters of a scan so far."""
 
     segments: int = 0
     bytes_read: int = 0
     rows: int = 0
     dropped: list[KafkalogError] = field(default_factory=list)
-    """What drop_malformed passed over; the errors tell file, position and offset."""
+    """Errors of damage that drop_malformed skipped, with file, position and offset."""
 
 
 def scan_partition(
@@ -273,7 +273,7 @@ def _not_the_answer(gone: KafkalogError) -> None:
 
 
 def _all_before(file: SegmentFile, timestamp_ms: int) -> bool:
-    """Whether a segment's records are all older; damage is left to who reads them, and may find the log changed."""
+    """True if a segment's records are all older; damage is left to who reads them, and may find the log changed."""
     try:
         return largest_timestamp(file) < timestamp_ms
     except (CorruptBatch, UnsupportedFormat):

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from kafkalog_spark.log.read.partition_place import PartitionPlace
 
 Replicas = Literal["longest", "error", "merge"]
-"""What is done about a partition in several log directories. "longest": read the copy that `best` names; "error";
+"""How a partition in several log directories is read. "longest": read the copy that `best` names; "error";
 "merge": that copy, and what is damaged in it from the others (repair/merged_copies)."""
 REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
 
 TopicPartition = tuple[str, int]
 
 NO_EPOCH = -1
-"""Of a copy without a leader-epoch-checkpoint, or with an empty one: Kafka's UNDEFINED_EPOCH."""
+"""Epoch of a copy without entries in its leader-epoch-checkpoint: Kafka's UNDEFINED_EPOCH."""
 _SHOWN = 5  # partitions in the line that reports the choice
 
 _log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ def check_one_topic(
 
 
 def topic_id_of(place: PartitionPlace) -> uuid.UUID | None:
-    """What partition.metadata or the names of remote directories say; None where they say nothing."""
+    """Topic id from partition.metadata or the names of remote directories; None without."""
     return place.topic_id()
 
 

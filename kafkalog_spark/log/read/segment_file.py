@@ -1,4 +1,4 @@
-"""One segment's files, open for reading: bytes, headers, and where in the .log an offset is to be looked for."""
+"""A segment's files, open for reading: bytes, batch headers, and index look-ups of offsets."""
 
 from __future__ import annotations
 
@@ -143,12 +143,12 @@ class SegmentFile:
         self.close()
 
     def has_changed(self) -> bool:
-        """Whether the .log has been written to, cut, replaced or removed since it was opened."""
+        """True if the .log has been written to, cut, replaced or removed since it was opened."""
         return self._file.has_changed()
 
     @property
     def is_last(self) -> bool:
-        """Whether no segment followed when the partition was listed: the one that may end in a torn batch."""
+        """True if no segment followed when the partition was listed: the one that may end in a torn batch."""
         return self.next_base_offset is None
 
     def read(self, position: int, size: int) -> bytes:
@@ -355,7 +355,7 @@ class SegmentFile:
 
 
 def too_large(size: int) -> str:
-    """What is wrong with a .log of so many bytes."""
+    """Message for a .log of this many bytes, more than a segment can have."""
     return f"the segment has {size} bytes; Kafka's segments have {layout.MAX_SEGMENT_SIZE} at most (positions are i32)"
 
 

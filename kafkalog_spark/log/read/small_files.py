@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int = MOST_STATE_BYTES) -> T:
-    """What `parse` makes of the file's bytes; its errors get the path. Raises CorruptFile for one of more than `most`
+    """Contents of a small file, parsed; errors of `parse` get the path. Raises CorruptFile for one of more than `most`
     bytes, FileNotFoundError, OSError."""
     return parsed(lambda size: store.read_all(path, size), parse, path, most)
 
@@ -91,8 +91,7 @@ def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
 
 
 def topic_id(store: Store, directory: str) -> uuid.UUID | None:
-    """What partition.metadata says; None where it says nothing: offsets alone tell then whether the topic is the
-    same."""
+    """Topic id from partition.metadata; None without: then only offsets can show that the topic is another one."""
     try:
         return read_partition_metadata(store, directory).topic_id
     except (KafkalogError, OSError):

@@ -97,7 +97,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownLog:
-    """What was found out of a log when a read of it was planned: enough to read a range without a listing."""
+    """Facts of a log, gathered when a read was planned: enough to read a range without a listing."""
 
     log_start: int
     log_end: LogEnd
@@ -105,7 +105,7 @@ class KnownLog:
 
 
 def spans_of(local: PartitionLog) -> list[LocalSpan]:
-    """Of each local segment; where the last one ends matters to nobody here."""
+    """Offset spans of the local segments; the end of the last one is not needed."""
     bases = [segment.base_offset for segment in local.segments]
     return [LocalSpan(*span) for span in zip(bases, [*bases[1:], MAX_INT64], strict=True)]
 
@@ -145,7 +145,7 @@ def parts_by_name(
 
 
 def local_parts(local: PartitionLog, start: int, until: int) -> list[Part]:
-    """Of the local segments that hold offsets of [start, until)."""
+    """Parts for the local segments with offsets of [start, until)."""
     parts = []
     for index, files in enumerate(local.segments):
         following = local.next_base_offset(index)
@@ -191,7 +191,7 @@ class PartFinder:
 
     @property
     def exists(self) -> bool:
-        """Whether any remote directory was there at the last look."""
+        """True if any remote directory was there at the last look."""
         return any(listing.exists for listing in self._listings)
 
     @property
@@ -209,7 +209,7 @@ class PartFinder:
         return self._by_walk(pending, local, living, log_start) if parts is None else parts
 
     def walked(self, local: PartitionLog | None) -> LogWalk:
-        """What the rules make of all segments that are wholly there, those that the local log holds included."""
+        """Lineage of all complete segments, local ones included."""
         living = topic_id(local.store, local.directory) if local is not None else None
         pending = self._look(local, None, again=False, all_of_them=True)
         self._by_walk(pending, local, living, local.log_start_offset if local is not None else None)
@@ -217,7 +217,7 @@ class PartFinder:
         return self.walk
 
     def hold(self, part: Part, following: Part | None, local: PartitionLog | None) -> HeldSegment:
-        """What is known of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
+        """Facts of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
         what names let expect: then list again, and `find` goes by the rules."""
         assert part.pending is not None
         (held,) = self._ask([part.pending])

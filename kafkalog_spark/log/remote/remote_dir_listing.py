@@ -46,14 +46,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KnownSegments:
-    """What the topic says of one partition's segments. segments: those that may be read; refused: those of which it
+    """Segments of a partition by `__remote_log_metadata`. segments: those that may be read; refused: those of which it
     says that they may not, as their copy was not finished or they were deleted."""
 
     segments: Mapping[uuid.UUID, RemoteSegment]
     refused: frozenset[uuid.UUID]
 
     def may_be_read(self, segment_id: uuid.UUID) -> bool:
-        """Of a segment that the topic does not know its files decide: the topic may be an older copy than they are."""
+        """True if the segment is finished. Its files decide where the topic has no record: the topic may be an older
+        copy."""
         return segment_id not in self.refused
 
 
@@ -140,8 +141,8 @@ Objects = Mapping[RemoteFile, tuple[str, FileFacts | None]]
 
 
 class RemoteDirListing:
-    """One remote directory, looked at again and again: what was learnt of a segment is kept as long as its objects stay
-    what they were. remembered: segments that somebody else has learnt of."""
+    """Listing of a remote directory that can be refreshed: facts of a segment are kept while its objects stay
+    the same. remembered: segments that somebody else has learnt of."""
 
     def __init__(
         self,
@@ -183,7 +184,7 @@ class RemoteDirListing:
         ]
 
     def held(self, wanted: Sequence[RemoteObjects]) -> list[HeldSegment | None]:
-        """What is known of these segments, found out where it is not yet; None for one that was deleted since.
+        """Facts of these segments, fetched where needed; None for a segment that was deleted meanwhile.
 
         Raises OSError where a manifest cannot be read, CorruptManifest and the errors of `open_remote`.
         """
@@ -217,7 +218,7 @@ class RemoteDirListing:
         return manifest
 
     def _described(self, held: HeldSegment) -> HeldSegment:
-        """What nobody wrote down, from the files: the last offset from the last batch, the leader epochs from the
+        """Facts that no manifest gives, from the files: the last offset from the last batch, the leader epochs from the
         segment's checkpoint of them, the largest timestamp from the time index."""
         keys = self._options.keys
         with open_remote(held, keys, self.topic_partition, pass_over_damage=self._pass_over_damage) as file:
@@ -263,7 +264,7 @@ def check_is_of(manifest: SegmentManifest, found: RemoteObjects) -> None:
 
 
 def _named(found: RemoteObjects) -> RemoteSegment:
-    """What names alone say; all else is missing."""
+    """A segment as far as names describe it."""
     return RemoteSegment(
         found.partition, found.segment_id, found.start_offset, found.start_offset - 1, (), -1, -1, -1, -1
     )

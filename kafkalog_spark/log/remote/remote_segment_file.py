@@ -75,7 +75,7 @@ class HeldSegment:
         )
 
     def has(self, file: RemoteFile) -> bool:
-        """Whether there is such an index; None of a segment without aborted transactions has a transaction index."""
+        """True if there is such an index; None of a segment without aborted transactions has a transaction index."""
         if self.manifest is not None and self.manifest.indexes is not None:
             return file in self.manifest.indexes
         return file in self.objects
@@ -222,7 +222,7 @@ def _entries(held: HeldSegment, keys: KeyRing, name: str, entry_size: int) -> by
 
 
 def index_bytes(held: HeldSegment, keys: KeyRing, file: RemoteFile) -> bytes:
-    """One of Kafka's files alongside the .log, as the broker had it; empty where the segment has none.
+    """Bytes of an index or checkpoint of the segment, as the broker had it; empty where the segment has none.
 
     Raises FileNotFoundError when the segment has gone, OSError, KeyNotGiven, CorruptManifest, CorruptChunk.
     """

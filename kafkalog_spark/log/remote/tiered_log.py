@@ -119,7 +119,7 @@ class TieredLog(PartitionLog):
 
     @property
     def walk(self) -> LogWalk | None:
-        """What the rules came to where names of segments did not tell the log's parts."""
+        """Lineage of the segments, where their names did not determine the log's parts; else None."""
         return self._finder.walk
 
     @property
@@ -178,7 +178,7 @@ class TieredLog(PartitionLog):
     # ---- its parts
 
     def _held(self, index: int) -> HeldSegment | None:
-        """What is known of a part's remote segment, asked where it is not yet; None of a local one. Raises
+        """Facts of a part's remote segment, fetched if needed; None for a local one. Raises
         FileNotFoundError where it is not what it seemed; then list again."""
         part = self._parts[index]
         if part.pending is None:
@@ -279,13 +279,13 @@ class TieredLog(PartitionLog):
     # ---- for tasks and transactions
 
     def known_for(self, start: int, end: int) -> KnownLog:
-        """What a task needs to read [start, end) without a listing."""
+        """Facts that a task needs to read [start, end) without a listing."""
         self.settle(start, end)
         parts = [part for part in self._parts if part.start < end and part.until > start and part.pending is None]
         return KnownLog(self.log_start_offset, self.log_end, tuple(parts))
 
     def learnt_from(self, start: int) -> tuple[HeldSegment, ...]:
-        """What was learnt of remote segments with offsets from `start` on."""
+        """Facts gathered of remote segments with offsets from `start` on."""
         return tuple(part.held for part in self._parts if part.held is not None and part.until > start)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:

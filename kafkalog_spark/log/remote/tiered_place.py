@@ -97,7 +97,7 @@ class TieredPlace(PartitionPlace):
         return self.is_local and self.known is None
 
     def exists(self) -> bool:
-        """Whether any of its directories is there."""
+        """True if any of its directories is there."""
         return super().exists() or any(place.store.exists(place.directory) for place in self.remote)
 
     def topic_id(self) -> uuid.UUID | None:

@@ -141,12 +141,12 @@ def _read_run(
 
 
 def _reaches_log_end(log: PartitionLog, end: int) -> bool:
-    """Whether no good batch lies at `end` or after it. The log ends where its last segment begins, or later."""
+    """True if no good batch lies at `end` or after it. The log ends where its last segment begins, or later."""
     return not (log.segments and end < log.segments[-1].base_offset) and end >= log.log_end_offset
 
 
 def _is_ours(stretch: Stretch, start: int, end: int, until: int, is_first: bool) -> bool:
-    """Whether a stretch is to be reported with [start, end), which stretches after it up to `until` belong to."""
+    """True if a stretch is to be reported with [start, end), which stretches after it up to `until` belong to."""
     first, following = stretch.first_offset, stretch.next_offset
     if first < start:
         return is_first and (following is None or following > start)

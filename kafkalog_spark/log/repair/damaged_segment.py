@@ -298,8 +298,8 @@ def first_offset(table: np.ndarray, last_offset: int) -> int:
 
 
 def _add_what_was_cut_off(found: JudgedSegment, file: SegmentFile, first: int, recovery_point: int | None) -> None:
-    """What is missing of a file that ends with a good batch, where something proves that more lay there: an entry of
-    its offset index, or at the end of the log the recovery point."""
+    """Add the loss at the end of a file whose last batch is good, where something proves that more lay there: an entry
+    of its offset index, or at the end of the log the recovery point."""
     if file.is_last:
         if recovery_point is None or recovery_point <= first:
             return

@@ -193,7 +193,7 @@ class _Merge:
 
 
 def _holes(gap: Gap, pieces: Sequence[Piece]) -> list[Gap]:
-    """What of the gap is left between those of the pieces that lie in it."""
+    """Gaps that remain between the pieces inside a gap."""
     left, reached = [], gap[0]
     inside = [piece for piece in pieces if gap[0] <= piece.first_offset < gap[1]]
     for piece in sorted(inside, key=lambda piece: piece.first_offset):

@@ -71,7 +71,7 @@ class EpochBegun(NamedTuple):
 
 @dataclass(slots=True)
 class LogSoFar:
-    """What the segments up to here leave to those after them."""
+    """State of a repair that one segment passes on to the next."""
 
     last_offset: int
     transactions: TransactionState
@@ -145,7 +145,7 @@ class SegmentRepair:
         self._follow(file, run, epochs)
 
     def _follow(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
-        """What later batches, and the partition's small files, need of these."""
+        """Note what later batches and the partition's small files need to know of these batches."""
         log = self._log
         self._report.losses += [
             replace(loss, next_offset=int(run[0, H.BASE_OFFSET]), timestamp_after=known(int(run[0, H.MAX_TIMESTAMP])))
@@ -253,7 +253,7 @@ def _repair_segments(
 
 
 def _begins_segment(file: SegmentFile, writer: SegmentRepair, log: LogSoFar) -> bool:
-    """Whether what is in `file` goes to a segment of its own. Pieces of one segment lie in one, with what another copy
+    """True if what is in `file` goes to a segment of its own. Pieces of one segment lie in one, with what another copy
     has of it."""
     too_large = writer.size + file.size - file.begin > MAX_INT32
     return file.is_whole or too_large or (file.base_offset > writer.base_offset and file.base_offset > log.last_offset)

@@ -1,4 +1,4 @@
-"""What a repair kept and lost, as values, as JSON and in words."""
+"""Report of a repair: records kept and lost, as values, JSON and text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.segment_file import SegmentFile
 
 KEY_BYTES = 200
-"""Of a key in a report: a key may be of a megabyte, and a report names 100 of each stretch."""
+"""Bytes of a key that a report shows: keys may have a megabyte, and a report names 100 for each loss."""
 _SHOWN_KEYS = 10
 """In a line of the report; all are in its JSON."""
 
@@ -60,7 +60,7 @@ class Taken:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """Of one partition. bytes: of .log files, as they were and as they are. epochs_rewritten: batches whose leader
+    """Report of a partition. bytes: of .log files, as they were and as they are. epochs_rewritten: batches whose leader
     epoch was out of line. open_transactions: producer id to first offset, of those without a marker at the end: in a
     damaged log it may be among what is lost. error: why nothing of it could be read."""
 
@@ -81,13 +81,13 @@ class PartitionReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was lost and nothing changed."""
+        """True if nothing was lost and nothing changed."""
         return not self.losses and not self.epochs_rewritten and self.error is None
 
 
 @dataclass(slots=True)
 class RepairReport:
-    """Of all partitions, by topic and number."""
+    """Reports of all partitions, by topic and number."""
 
     destination: str
     partitions: list[PartitionReport] = field(default_factory=list)
@@ -113,7 +113,7 @@ class RepairReport:
         }
 
     def lines(self) -> list[str]:
-        """One line for each loss, and a summary."""
+        """Text of the report: a line for each loss, and a summary."""
         found = [f"note: {note}" for note in self.notes]
         for partition in self.partitions:
             name = f"{partition.topic}-{partition.partition}"
@@ -201,9 +201,10 @@ def known(ms: int) -> int | None:
 MOST_KEYS = 100
 """Different ones of a stretch: a report is read by people, and those of a whole segment are a table's work."""
 _MOST_BYTES = 16 << 20
-"""Of a batch, as it lies and decompressed. Producers send 1 MB at most unless configured otherwise."""
+"""Bytes of a batch whose keys are listed, compressed or not. Producers send 1 MB at most unless configured otherwise.
+"""
 _MOST_RECORDS = 100_000
-"""Of a stretch: plain Python reads some 500,000 a second."""
+"""Records of a loss whose keys are listed: plain Python reads some 500,000 a second."""
 
 
 @dataclass(slots=True)

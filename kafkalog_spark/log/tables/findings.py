@@ -15,14 +15,14 @@ from kafkalog_spark.log.tables.table import FINDINGS, collected
 
 
 def partition_finding_rows(place: PartitionPlace, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """What is wrong in a partition's directory, and in what the checkpoints say of it."""
+    """Rows of findings about a partition's directory and its entries in checkpoints."""
     yield from _rows(check_partition(place), columns)
 
 
 def directory_finding_rows(
     roots: Iterable[Root], places: Mapping[TopicPartition, PartitionPlace], columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """What is wrong in log directories besides their partitions: their own files, topic ids that differ."""
+    """Rows of findings about log directories themselves: their own files, topic ids that differ."""
     yield from _rows(check_directories(roots, places), columns)
 
 

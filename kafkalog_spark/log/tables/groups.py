@@ -120,7 +120,7 @@ def group_rows(
 
 @dataclass(slots=True)
 class _Known:
-    """Of one group, so far. members: ids, of newer protocols; committed: partition to offset."""
+    """State of a group while records are replayed. members: ids, of newer protocols; committed: partition to offset."""
 
     event: _Event | None = None
     members: set[str] = field(default_factory=set)

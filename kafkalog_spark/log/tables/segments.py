@@ -97,7 +97,7 @@ def _index(file: SegmentFile, name: str, entry_size: int) -> bytes:
 
 @dataclass(slots=True)
 class _Walk:
-    """What a segment's batches say, and its indexes held against them."""
+    """Walk over a segment's batches, and comparison of its indexes with them."""
 
     file: SegmentFile
     offsets: OffsetIndexCheck | None

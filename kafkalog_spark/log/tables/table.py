@@ -1,4 +1,4 @@
-"""What a table is: named columns with a type and a meaning, and what one piece of work of it reads."""
+"""Definition of a table: columns with name, type and meaning, and the unit of work (segment, partition, directory)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT, BOOL, INT, LONG, DOUBLE = pa.string(), pa.bool_(), pa.int32(), pa.int64(),
 
 
 class Unit(Enum):
-    """What one piece of work reads, and what the range options are held against."""
+    """Unit of work of a table, and the field that range options apply to."""
 
     SEGMENT = "segment"
     PARTITION = "partition"
@@ -51,7 +51,7 @@ class Table:
 
     @property
     def of_topics(self) -> bool:
-        """Whether a subscription chooses what it is about."""
+        """True if a subscription chooses what it is about."""
         return self.unit in (Unit.SEGMENT, Unit.PARTITION)
 
     @property
@@ -376,7 +376,7 @@ def timestamps(ms: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None = 
 
 
 def timestamp_us(ms: int) -> int | None:
-    """One timestamp as a value of such a column."""
+    """A timestamp in ms as the us of a timestamp column; None for -1."""
     return ms * 1000 if ms != NO_TIMESTAMP and abs(ms) <= _LARGEST_MS else None
 
 
@@ -401,7 +401,7 @@ class RowCollector:
         return len(self._columns[0])
 
     def take(self) -> pa.RecordBatch:
-        """What was added since the last time."""
+        """Rows added since the last call, as a RecordBatch."""
         arrays = [pa.array(column, field.type) for column, field in zip(self._columns, self._schema, strict=True)]
         self._columns = [[] for _ in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -48,8 +48,8 @@ class TableUnit:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a unit needs of other partitions. places: of all that there are, where end offsets or directories are asked
-    for; coordinators: by producer id."""
+    """Facts of other partitions that a unit needs. places: all partitions, where end offsets or directories are asked
+    for; coordinators: transactional ids by producer id."""
 
     places: Mapping[TopicPartition, PartitionPlace] = field(default_factory=dict)
     roots: tuple[Root, ...] = ()

@@ -56,7 +56,7 @@ def _latest(changes: Iterable[_Change]) -> list[_Change]:
 
 
 def coordinators(logs: Iterable[PartitionLog]) -> dict[int, TransactionalId]:
-    """What the given partitions of __transaction_state say now, by producer id."""
+    """Transactional ids by producer id, from the given partitions of __transaction_state."""
     states = [change.state for log in logs for change in _latest(_changes(log)) if change.state is not None]
     return {state.producer_id: state for state in states}
 

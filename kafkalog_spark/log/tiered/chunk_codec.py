@@ -1,4 +1,4 @@
-"""One chunk, or one index, back to what it was before the plugin transformed it: decrypt, then decompress.
+"""Codec of chunks and indexes that the plugin transformed: decrypt, then decompress.
 
 Encrypted: IV (12 bytes), ciphertext, tag (16 bytes): AES-256-GCM with the segment's data key and AAD
 (AesEncryptionProvider of Aiven's plugin). Compressed: one zstd frame. Indexes are never compressed.
@@ -106,7 +106,7 @@ _TAMPERED = "the object, its manifest's aad or the data key was changed or damag
 
 
 def _decompress(data: Buffer, expected: int, what: str, path: str | None, position: int) -> bytes:
-    """One zstd frame that gives `expected` bytes; no more than that is ever allocated."""
+    """Decompress a zstd frame of `expected` bytes; no more than that is ever allocated."""
     try:
         # the library allocates what the frame announces, whatever it is allowed to give back
         announced = zstandard.get_frame_parameters(data).content_size

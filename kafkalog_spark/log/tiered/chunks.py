@@ -115,7 +115,7 @@ def _expect_size(data: bytes, size: int, count: int) -> None:
 
 
 class Chunk(NamedTuple):
-    """One chunk: its number from 0, its place and size in the segment, and those in the object. Bytes."""
+    """A chunk: its number from 0, its place and size in the segment, and those in the object. Bytes."""
 
     number: int
     original_position: int
@@ -133,7 +133,7 @@ class ChunkSlice(NamedTuple):
 
 
 class ObjectRange(NamedTuple):
-    """What to fetch of the object for a range of the segment: bytes [begin, end), which are whole chunks.
+    """Byte range of an object that covers a range of the segment: bytes [begin, end), which are whole chunks.
 
     Their originals, joined, hold the range after `skip` bytes, `size` bytes long.
     """
@@ -216,7 +216,7 @@ class ChunkIndex:
         return Chunk(number, begins, size, position, int(self.positions[number + 1]) - position)
 
     def range_of(self, begin: int, end: int) -> ObjectRange:
-        """What to fetch for the bytes [begin, end) of the segment; raises ValueError unless they are within it."""
+        """Object range that covers bytes [begin, end) of the segment; raises ValueError unless they are within it."""
         if not 0 <= begin <= end <= self.original_file_size:
             raise ValueError(f"bytes {begin} to {end} of a segment of {self.original_file_size}")
         if begin == end:

@@ -155,7 +155,7 @@ class LogWalk:
 
 
 def topic_id_of(segments: Iterable[RemoteSegment]) -> uuid.UUID | None:
-    """Of topics that had one name one after the other, the id of the newest: that of the latest event. None without
+    """Id of the newest topic among those that had this name, that of the latest event. None without
     segments. A live log's partition.metadata takes precedence."""
     latest = max(segments, key=lambda segment: (segment.event_timestamp, segment.partition.topic_id), default=None)
     return latest.partition.topic_id if latest else None

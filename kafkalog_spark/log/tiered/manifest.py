@@ -28,7 +28,8 @@ _EPOCH = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class JsonFields:
-    """One JSON object. Every method takes a field's name and raises CorruptManifest when it is not of that type."""
+    """Typed access to the fields of a JSON object. Every method takes a field's name and raises CorruptManifest when it
+    is not of that type."""
 
     def __init__(self, value: Any, name: str) -> None:
         if not isinstance(value, dict):
@@ -119,7 +120,7 @@ class SegmentEncryption:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """What a manifest says.
+    """Contents of a manifest.
 
     indexes: by kind; None for a legacy manifest (before October 2023), whose indexes are objects of their own; without
     a transaction index the kind is missing. segment: None before September 2023: then the key must do.

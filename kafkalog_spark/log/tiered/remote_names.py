@@ -45,7 +45,7 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteSegment:
-    """What is known of a segment that was copied to remote storage.
+    """Metadata of a segment that was copied to remote storage.
 
     start_offset: its base offset. end_offset: the last one, **inclusive**: the next segment's base offset - 1, also
     where its last records are control records. leader_epochs: those of its records, by epoch; the first begins at
@@ -97,7 +97,7 @@ class Layout(Enum):
 
 
 class RemoteFile(Enum):
-    """What one object of a segment holds. Values: suffixes of Aiven's keys, of today and of before October 2023."""
+    """Kind of an object of a segment. Values: suffixes of Aiven's keys, of today and of before October 2023."""
 
     LOG = ".log"
     MANIFEST = ".rsm-manifest"

@@ -1,4 +1,4 @@
-"""What a user said about tiered storage: how its keys are made, and what opens encrypted segments. Parsed once."""
+"""Options of tiered storage: how object keys are made, and the keys of encrypted segments. Parsed once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DATA_KEY_SIZE = 32
 """Bytes: AES-256."""
 
 OPTION = "tiered.encryption.key."
-"""What options that give a key begin with; the id of the pair follows."""
+"""Prefix of the options that give a key; the id of the key pair follows."""
 
 _PEM_BEGIN = "-----BEGIN "
 _MAX_PEM = 1 << 20
@@ -107,7 +107,7 @@ class KeyRing:
         return key
 
     def _in_any_case(self, key_id: str) -> str | None:
-        """What was given for the id as Spark may have written it: it takes the names of options in any case."""
+        """Value given for the key id, whatever its case: Spark takes names of options in any case."""
         found = [given for name, given in self._given.items() if name.lower() == key_id.lower()]
         return found[0] if len(found) == 1 else None
 
@@ -220,5 +220,5 @@ NO_TIER = TierOptions()
 
 
 def is_tier_option(name: str) -> bool:
-    """Whether an option, its name in small letters, is about tiered storage."""
+    """True if an option, its name in small letters, is about tiered storage."""
     return name in (LAYOUT_OPTION, PREFIX_OPTION) or name.startswith(OPTION)

@@ -20,8 +20,8 @@ _MAGIC = 2
 
 
 class EncodedBatch(NamedTuple):
-    """One whole batch of any format. data: a bytearray where a log is to stamp the batch's place into it. header: its
-    position is that in what it was read from."""
+    """A record batch of any magic, encoded. data: a bytearray where a log is to stamp the batch's place into it.
+    header: its position is that in what it was read from."""
 
     data: bytes
     header: BatchHeader

@@ -80,8 +80,7 @@ class EncodedRun(NamedTuple):
 
 
 class EncodeBuffers:
-    """What the encoder writes into, kept from call to call of one thread, one call after the other: memory that is new
-    each time costs as much as encoding."""
+    """Output buffers of the encoder, reused by one thread: fresh memory for each call costs as much as encoding."""
 
     def __init__(self) -> None:
         self.out = np.empty(0, np.uint8)

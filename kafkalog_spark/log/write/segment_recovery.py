@@ -85,7 +85,7 @@ def should_roll(
     segment_ms: int = SEGMENT_MS,
     jitter_ms: int = 0,
 ) -> bool:
-    """Whether a batch must go into a new segment (LogSegment.shouldRoll). Times in ms, sizes in bytes.
+    """True if a batch must go into a new segment (LogSegment.shouldRoll). Times in ms, sizes in bytes.
 
     first_timestamp: largest timestamp of the segment's first batch; None while it is empty. The age of a segment is
     decided by timestamps of records, and by the clock only where they have none: old data rolls no faster than new.
@@ -116,7 +116,7 @@ class OffsetOverflow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredSegment:
-    """What a segment holds after its recovery. `damage`: why it was cut, None when every byte was good.
+    """Result of recovering a segment. `damage`: why it was cut, None when every byte was good.
 
     largest_timestamp: ms, -1 without one.
     """
@@ -189,7 +189,7 @@ def recover_segment(
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Whether the file holds just that: to make it again would cost a new file and a rename, for each of thousands of
+    """True if the file holds just that: to make it again would cost a new file and a rename, for each of thousands of
     logs that are checked at a start."""
     try:
         return path.stat().st_size == len(data) and (not data or path.read_bytes() == data)

@@ -1,4 +1,4 @@
-"""One segment that is being written: the .log file and its two indexes, byte for byte as Kafka 4.x writes them.
+"""Writer of a segment: the .log file and its two indexes, byte for byte as Kafka 4.x writes them.
 
 LogSegment.append decides for each batch (since KAFKA-806; before, for each append): if more than index.interval.bytes
 were written since the last entry, the batch gets an offset index entry (its last offset, its position), and the time
@@ -223,7 +223,7 @@ class SegmentWriter:
         self._is_preallocated = True
 
     def on_become_inactive(self) -> None:
-        """What rolling does to the old segment. Idempotent.
+        """Finish the segment when the log rolls. Idempotent.
 
         A preallocated .log is cut to its batches. Its largest timestamp goes into the time index, in the slot kept for
         it; both files are cut to their entries.
