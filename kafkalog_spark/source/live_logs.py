@@ -21,7 +21,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import Root, expanded_paths, is_pattern
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_log import LISTINGS, OpenHints, PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import (
     Copy,
@@ -376,7 +376,7 @@ def _look_at_log(
         except OSError:
             listed = False  # the segment was deleted, or the whole partition: the listing shows
             live.directory.forget()
-        live.log.follow(recovery_point=recovery_point, log_start_checkpoint=log_start)
+        live.log.follow(recovery_point=recovery_point, log_start=log_start)
         if not listed:
             live.log.refresh()
             live.log.check_not_gone()
@@ -387,11 +387,7 @@ def _look_at_log(
         directory.changed(now)
     except OSError:
         pass  # PartitionLog says what is wrong
-    log = place.open_unread(
-        recovery_point=recovery_point,
-        log_start_checkpoint=log_start,
-        pass_over_damage=options.passes_over_damage,
-    )
+    log = place.open_unread(OpenHints(recovery_point, log_start, options.passes_over_damage))
     return _with_end(LiveLog(place, log, topic_id_of(place), directory, Watch("")), options, now)
 
 

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
 from kafkalog_spark.log.read.replicas import topic_id_of
 from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.coalesce_batches import KERNELS, MOST_BYTES, SPARK_ASKS, PrefetchingReader, rows_of
@@ -199,7 +199,7 @@ def _opened(split: Split, options: ReadOptions) -> PartitionLog:
     """
     place = split.place
     try:
-        log = place.open_unread(pass_over_damage=options.passes_over_damage, known_end=split.known_end)
+        log = place.open_unread(OpenHints(pass_over_damage=options.passes_over_damage, known_end=split.known_end))
     except NotALogDirectory as gone:
         if place.exists() or not place.store.exists(place.log_dir):
             raise

@@ -29,6 +29,7 @@ from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.check.tier_check import TierCheck
 from kafkalog_spark.log.read.discovery import Root
+from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.small_files import parsed_file, read_meta_properties
 from kafkalog_spark.log.remote.tiered_place import TieredPlace
@@ -171,9 +172,11 @@ def _check_local(place: PartitionPlace, findings: Findings) -> None:
     said = read_dir_files(place.log_dir, place.store, Findings())  # its faults are check_directories' to tell
     try:
         log = place.open_unread(
-            recovery_point=said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
-            log_start_checkpoint=said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
-            pass_over_damage=True,
+            OpenHints(
+                said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
+                said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
+                pass_over_damage=True,
+            )
         )
         found = PartitionCheck(log, findings, said.closed, _nobody_asks).run()
     except KafkalogError as error:

@@ -33,7 +33,7 @@ from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import refuse_copies
 from kafkalog_spark.log.remote.tiered_place import TieredPlace
@@ -182,9 +182,11 @@ def _open(place: PartitionPlace, said: DirFiles, findings: Findings) -> Partitio
     key = (place.topic, place.partition)
     try:
         return place.open_unread(
-            recovery_point=said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
-            log_start_checkpoint=said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
-            pass_over_damage=True,
+            OpenHints(
+                said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
+                said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
+                pass_over_damage=True,
+            )
         )
     except KafkalogError as error:
         if place.exists():

@@ -11,6 +11,7 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -46,13 +47,28 @@ class IndexedRun(NamedTuple):
     find: Callable[[], IndexedAborts | None] | None
 
 
+@dataclass(frozen=True, slots=True)
+class OpenHints:
+    """Knowledge from outside a partition's directory that its log is opened with.
+
+    recovery_point, log_start: from the checkpoints of the log directory, None without an entry. They are read
+    before the log is opened: a checkpoint that is older than the log is never ahead of it.
+    pass_over_damage: the log ends after its last good batch even when damage lies before that.
+    known_end: where the log ended once; the search goes on from there.
+    """
+
+    recovery_point: int | None = None
+    log_start: int | None = None
+    pass_over_damage: bool = False
+    known_end: LogEnd | None = None
+
+
+NO_HINTS = OpenHints()
+
+
 class PartitionLog:
     """The log of `topic`-`partition` in `directory`.
 
-    recovery_point, log_start_checkpoint: what the log directory's checkpoints say, None where they are silent. Both
-    must have been read before this object is made: a checkpoint that is older than the log is never ahead of it.
-    pass_over_damage: the log ends after its last good batch even when damage lies before that.
-    known_end: where the log ended once, as a hint.
     names, facts: what the last listing of the directory said.
     gone: the directory was deleted after this object was made, as of the last refresh.
     Raises NotALogDirectory when the directory is not there or cannot be read.
@@ -68,21 +84,14 @@ class PartitionLog:
         partition: int,
         directory: str,
         store: Store = LOCAL,
-        *,
-        recovery_point: int | None = None,
-        log_start_checkpoint: int | None = None,
-        pass_over_damage: bool = False,
-        known_end: LogEnd | None = None,
+        hints: OpenHints = NO_HINTS,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.directory = directory
         self.store = store
-        self.recovery_point = recovery_point
-        self.pass_over_damage = pass_over_damage
+        self.hints = hints
         self.gone = False
-        self._known_end = known_end
-        self._log_start_checkpoint = log_start_checkpoint
         self.facts = NO_FACTS
         self._list()
 
@@ -104,11 +113,21 @@ class PartitionLog:
             self.facts = NO_FACTS
             self._take([], [])
 
-    def follow(self, *, recovery_point: int | None, log_start_checkpoint: int | None) -> None:
-        """Look for the log's end again, on from the one found before, with what the checkpoints say now. The listing
-        stays as it is."""
-        self._known_end = self.__dict__.pop("log_end", self._known_end)
-        self.recovery_point, self._log_start_checkpoint = recovery_point, log_start_checkpoint
+    @property
+    def recovery_point(self) -> int | None:
+        """Offset up to which the log was flushed, by a checkpoint."""
+        return self.hints.recovery_point
+
+    @property
+    def pass_over_damage(self) -> bool:
+        """True if damage neither ends the log nor raises."""
+        return self.hints.pass_over_damage
+
+    def follow(self, *, recovery_point: int | None, log_start: int | None) -> None:
+        """Search the log's end again, from the one found before, with the checkpoints' entries of now. The listing
+        stays."""
+        known_end = self.__dict__.pop("log_end", self.hints.known_end)
+        self.hints = replace(self.hints, recovery_point=recovery_point, log_start=log_start, known_end=known_end)
 
     def still_holds(self, end: LogEnd) -> bool:
         """True if the batch that the log once ended with is where it was: then nothing before it has been truncated."""
@@ -160,14 +179,14 @@ class PartitionLog:
     @property
     def log_start_checkpoint(self) -> int | None:
         """Log start offset by the log directory's checkpoint; None without an entry."""
-        return self._log_start_checkpoint
+        return self.hints.log_start
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that readers may see: the first segment's, or a later one that records were deleted up
         to."""
         first = self._bases[0] if self._bases else 0
-        return max(first, self._log_start_checkpoint or 0)
+        return max(first, self.hints.log_start or 0)
 
     def segment_index(self, offset: int) -> int:
         """Place in `segments` of the one that holds `offset`, or would; 0 for offsets before the first."""
@@ -270,7 +289,7 @@ class PartitionLog:
             try:
                 with self.open_segment(len(self.segments) - 1) as file:
                     end = find_log_end(
-                        file, self.recovery_point, pass_over_damage=self.pass_over_damage, known=self._known_end
+                        file, self.recovery_point, pass_over_damage=self.pass_over_damage, known=self.hints.known_end
                     )
                 break
             except FileNotFoundError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, PartitionLog
 from kafkalog_spark.log.read.small_files import Checkpoints, topic_id
 from kafkalog_spark.store.interface import Store
 from kafkalog_spark.store.local_store import LOCAL
@@ -33,35 +33,15 @@ class PartitionPlace:
         """Read the checkpoints, then the partition; see PartitionLog. checkpoints: those read before. Raises
         NotALogDirectory."""
         if not self.has_checkpoints:
-            return self.open_unread(pass_over_damage=pass_over_damage, known_end=known_end)
+            return self.open_unread(OpenHints(pass_over_damage=pass_over_damage, known_end=known_end))
         # Checkpoints first: read later, they could be ahead of what was seen of the log.
         said, parent, tp = checkpoints or Checkpoints(), self.log_dir, (self.topic, self.partition)
-        return self.open_unread(
-            recovery_point=said.recovery_point(self.store, parent, tp),
-            log_start_checkpoint=said.log_start(self.store, parent, tp),
-            pass_over_damage=pass_over_damage,
-            known_end=known_end,
-        )
+        recovery_point, log_start = said.recovery_point(self.store, parent, tp), said.log_start(self.store, parent, tp)
+        return self.open_unread(OpenHints(recovery_point, log_start, pass_over_damage, known_end))
 
-    def open_unread(
-        self,
-        *,
-        recovery_point: int | None = None,
-        log_start_checkpoint: int | None = None,
-        pass_over_damage: bool = False,
-        known_end: LogEnd | None = None,
-    ) -> PartitionLog:
-        """Open the partition with what the caller knows of the checkpoints. Raises NotALogDirectory."""
-        return PartitionLog(
-            self.topic,
-            self.partition,
-            self.directory,
-            self.store,
-            recovery_point=recovery_point,
-            log_start_checkpoint=log_start_checkpoint,
-            pass_over_damage=pass_over_damage,
-            known_end=known_end,
-        )
+    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
+        """Open the partition without reading checkpoints. Raises NotALogDirectory."""
+        return PartitionLog(self.topic, self.partition, self.directory, self.store, hints)
 
     @property
     def log_dir(self) -> str:

@@ -16,7 +16,7 @@ from functools import cached_property
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import LISTINGS, IndexedRun, PartitionLog
+from kafkalog_spark.log.read.partition_log import LISTINGS, IndexedRun, OpenHints, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.log.remote.part_finder import KnownLog, Part, PartFinder, runs_of
@@ -40,15 +40,12 @@ class TieredLog(PartitionLog):
         partition: int,
         directory: str,
         store: Store,
+        hints: OpenHints,
         *,
         is_local: bool,
         remote: Sequence[RemoteDir],
         options: TierOptions,
         metadata: RemoteMetadata | None = None,
-        recovery_point: int | None = None,
-        log_start_checkpoint: int | None = None,
-        pass_over_damage: bool = False,
-        known_end: LogEnd | None = None,
         known: KnownLog | None = None,
         remembered: Iterable[HeldSegment] = (),
     ) -> None:
@@ -62,19 +59,10 @@ class TieredLog(PartitionLog):
             remote,
             options,
             metadata,
-            pass_over_damage=pass_over_damage,
+            pass_over_damage=hints.pass_over_damage,
             remembered=remembered,
         )
-        super().__init__(
-            topic,
-            partition,
-            directory,
-            store,
-            recovery_point=recovery_point,
-            log_start_checkpoint=log_start_checkpoint,
-            pass_over_damage=pass_over_damage,
-            known_end=known_end,
-        )
+        super().__init__(topic, partition, directory, store, hints)
 
     # ---- what there is
 
@@ -83,18 +71,21 @@ class TieredLog(PartitionLog):
         self.__dict__.pop("log_end", None)
         if self._known is not None and self._is_local:
             said, tp, log_dir = Checkpoints(), (self.topic, self.partition), os.path.dirname(self.directory)
-            self.recovery_point = said.recovery_point(self.store, log_dir, tp)
-            self._log_start_checkpoint = said.log_start(self.store, log_dir, tp)
+            self.hints = replace(
+                self.hints,
+                recovery_point=said.recovery_point(self.store, log_dir, tp),
+                log_start=said.log_start(self.store, log_dir, tp),
+            )
         self._known = None
         if self._local is not None:
             self._local.refresh()
         self._list(again=True)
 
-    def follow(self, *, recovery_point: int | None, log_start_checkpoint: int | None) -> None:
+    def follow(self, *, recovery_point: int | None, log_start: int | None) -> None:
         """As of PartitionLog."""
-        super().follow(recovery_point=recovery_point, log_start_checkpoint=log_start_checkpoint)
+        super().follow(recovery_point=recovery_point, log_start=log_start)
         if self._local is not None:
-            self._local.follow(recovery_point=recovery_point, log_start_checkpoint=log_start_checkpoint)
+            self._local.follow(recovery_point=recovery_point, log_start=log_start)
 
     def _list(self, *, again: bool = False) -> None:
         if self._known is not None:
@@ -102,18 +93,9 @@ class TieredLog(PartitionLog):
             self.names = []
             return
         if self._is_local and self._local is None:
-            self._local = PartitionLog(
-                self.topic,
-                self.partition,
-                self.directory,
-                self.store,
-                recovery_point=self.recovery_point,
-                log_start_checkpoint=self._log_start_checkpoint,
-                pass_over_damage=self.pass_over_damage,
-                known_end=self._known_end,
-            )
+            self._local = PartitionLog(self.topic, self.partition, self.directory, self.store, self.hints)
         local = self._live_local
-        self._take_parts(self._finder.find(local, self._log_start_checkpoint, again=again))
+        self._take_parts(self._finder.find(local, self.hints.log_start, again=again))
         self.gone = local is None and not self._finder.exists
         self.names, self.facts = (local.names, local.facts) if local is not None else self._finder.listed
 
@@ -140,7 +122,7 @@ class TieredLog(PartitionLog):
         if self._known is not None:
             return self._known.log_start
         first = self._parts[0].start if self._parts else 0
-        return max(first, self._log_start_checkpoint or 0)
+        return max(first, self.hints.log_start or 0)
 
     @cached_property
     def log_end(self) -> LogEnd:

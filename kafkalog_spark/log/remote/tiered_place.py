@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from kafkalog_spark.log.read.discovery import RemoteDir
-from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 from kafkalog_spark.store.interface import Store
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.read.partition_log import PartitionLog
     from kafkalog_spark.log.remote.part_finder import KnownLog
     from kafkalog_spark.log.remote.remote_dir_listing import RemoteMetadata
     from kafkalog_spark.log.remote.remote_segment_file import HeldSegment
@@ -58,14 +57,7 @@ class TieredPlace(PartitionPlace):
             return self
         return PartitionPlace(self.topic, self.partition, self.directory, self.store)
 
-    def open_unread(
-        self,
-        *,
-        recovery_point: int | None = None,
-        log_start_checkpoint: int | None = None,
-        pass_over_damage: bool = False,
-        known_end: LogEnd | None = None,
-    ) -> PartitionLog:
+    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
         """As of PartitionPlace. Raises what reading manifests raises, too."""
         from kafkalog_spark.log.remote.tiered_log import TieredLog
 
@@ -74,14 +66,11 @@ class TieredPlace(PartitionPlace):
             self.partition,
             self.directory,
             self.store,
+            hints,
             is_local=self.is_local,
             remote=self.remote,
             options=self.options,
             metadata=self.metadata,
-            recovery_point=recovery_point,
-            log_start_checkpoint=log_start_checkpoint,
-            pass_over_damage=pass_over_damage,
-            known_end=known_end,
             known=self.known,
             remembered=self.remembered,
         )

@@ -20,7 +20,7 @@ from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import TopicPartition, check_one_topic, chosen_copy
 from kafkalog_spark.log.read.segment_file import SegmentFile
@@ -233,9 +233,7 @@ class MergedLog(PartitionLog):
         self.pieces = pieces
         self._log_start = log_start
         # torn tails were left out when the copies were put together: what is a damaged piece is damage
-        super().__init__(
-            topic, partition, directory, store, recovery_point=MAX_INT64, pass_over_damage=pass_over_damage
-        )
+        super().__init__(topic, partition, directory, store, OpenHints(MAX_INT64, pass_over_damage=pass_over_damage))
 
     def _list(self) -> None:
         self._take([], [replace(one.files, base_offset=one.piece.first_offset) for one in self.pieces])
@@ -293,18 +291,11 @@ class MergedPlace(PartitionPlace):
     pieces: tuple[PieceOfCopy, ...] = ()
     log_start: int = 0
 
-    def open_unread(
-        self,
-        *,
-        recovery_point: int | None = None,
-        log_start_checkpoint: int | None = None,
-        pass_over_damage: bool = False,
-        known_end: LogEnd | None = None,
-    ) -> PartitionLog:
+    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
         """The log that the pieces make; what checkpoints say has been asked."""
         return MergedLog(
             self.topic, self.partition, self.directory, self.store, self.pieces, self.log_start,
-            pass_over_damage=pass_over_damage,
+            pass_over_damage=hints.pass_over_damage,
         )  # fmt: skip
 
     @property

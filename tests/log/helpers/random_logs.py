@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.log.helpers import batch_builder, legacy_builder
@@ -147,8 +147,7 @@ class RandomLog:
             TOPIC,
             PARTITION,
             str(self.directory),
-            recovery_point=self.recovery_point,
-            log_start_checkpoint=self.log_start_offset,
+            hints=OpenHints(self.recovery_point, self.log_start_offset),
         )
 
 

@@ -12,6 +12,7 @@ from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read import segment_scan
 from kafkalog_spark.log.read.batch_search import follower_lies, ordered_headers
 from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.store.local_store import LOCAL
@@ -87,7 +88,7 @@ def test_the_next_segment_shows_which_one_lies(tmp_path: Path) -> None:
 
 def dropped(directory: Path, end: int | None = None) -> tuple[list[int], list[tuple[int | None, int | None]]]:
     log = open_log(directory)
-    log.pass_over_damage = True
+    log.hints = OpenHints(pass_over_damage=True)
     statistics = ScanStatistics()
     request = ScanRequest(drop_malformed=True)
     rows = plain_rows(scan_partition(log, 0, end or log.log_end_offset, request, statistics=statistics))

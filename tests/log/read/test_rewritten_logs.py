@@ -11,6 +11,7 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, offset_for_timestamp, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from tests.log.helpers.batch_builder import ABORT, COMMIT, TRANSACTIONAL, V2Record, batch, control
@@ -53,7 +54,7 @@ def test_segments_that_the_cleaner_merges_under_a_reader_lose_no_row_and_give_no
 ) -> None:
     directory = four_segments(tmp_path)
     log = open_log(directory)
-    log.pass_over_damage = drop
+    log.hints = OpenHints(pass_over_damage=drop)
     statistics = ScanStatistics()
     request = ScanRequest(first_batch_rows=10, drop_malformed=drop)
     found = scan_partition(log, 0, log.log_end_offset, request, statistics=statistics)
@@ -121,14 +122,14 @@ def test_transactions_are_followed_over_a_merge(drop: bool, tmp_path: Path) -> N
     two = control(10, ABORT, TIME, 7) + control(11, COMMIT, TIME, 8) + transaction(12, 9) + batches(17, 22)
     directory = write_segments(tmp_path, {0: one, 10: two, 22: batches(22, 27)})
     log = open_log(directory)
-    log.pass_over_damage = drop
+    log.hints = OpenHints(pass_over_damage=drop)
     assert log.log_end_offset == 27
     log_path(directory, 10).unlink()
     log_path(directory, 0).unlink()
     log_path(directory, 0).write_bytes(one + two)
     assert last_stable_offset(log) == 12
     log = open_log(write_segments(tmp_path, {0: one, 10: two}))
-    log.pass_over_damage = drop
+    log.hints = OpenHints(pass_over_damage=drop)
     log_path(directory, 10).unlink()
     log_path(directory, 0).write_bytes(one + two)
     request = ScanRequest(read_committed=True, drop_malformed=drop)
