@@ -78,7 +78,8 @@ class OffsetsTopic(CoordinatorLog):
     def append(
         self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
     ) -> None:
-        """One batch. In the page cache on return: as safe as a record acknowledged with the default flush policy."""
+        """Append one batch, in the page cache on return: as safe as a record acknowledged with the default flush
+        policy."""
         now_ms = self._clock.now_ms()
         self.log(partition).append_batch(encode_batch(records, now_ms, transaction=transaction), now_ms)
 
@@ -96,7 +97,8 @@ class TransactionsTopic(CoordinatorLog):
         super().__init__(topics, log_of, clock, partitions, config.transaction_state_log_load_buffer_size)
 
     def append(self, partition: int, records: Sequence[Record]) -> None:
-        """One batch, in the page cache on return; `TransactionEnds` flushes it where flush.messages asks for that."""
+        """Append one batch, in the page cache on return; `TransactionEnds` flushes it where flush.messages asks for
+        that."""
         self.log(partition).append_records(list(records), self._clock.now_ms())
 
     def coordinator_epoch(self, partition: int) -> int:

@@ -15,9 +15,9 @@ from kafkalog_spark.errors import KafkalogError
 _log = logging.getLogger(__name__)
 
 L = TypeVar("L")
-"""What a partition is loaded as."""
+"""Value that a partition is loaded as."""
 S = TypeVar("S")
-"""What it is served from."""
+"""Shard that serves a partition."""
 
 
 class Shards(Generic[L, S]):
@@ -87,8 +87,8 @@ class Shards(Generic[L, S]):
         return self._served.get(partition)
 
     def all(self) -> list[S]:
-        """Of all partitions that exist here. Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS): an incomplete list
-        would look like a complete one."""
+        """Shards of all partitions that exist here. Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS): an incomplete
+        list would look like a complete one."""
         self.check_running()
         if self._loading:
             raise BrokerError(

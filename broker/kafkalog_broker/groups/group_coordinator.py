@@ -218,7 +218,7 @@ class GroupCoordinator:
         return ErrorCode.none
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """One code a member. Raises BrokerError."""
+        """Error codes, one for each member. Raises BrokerError."""
         return self._named_shard(group_id).leave(group_id, leaving)
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatAnswer:
@@ -245,12 +245,12 @@ class GroupCoordinator:
     # offsets. The empty group id is allowed here: old clients use it to commit without a group.
 
     def prepare_commit(self, request: CommitRequest | TransactionalCommit) -> PreparingCommit:
-        """What `commit` or `commit_in_transaction` is to write, in steps of some 0.1 ms: a generator that returns it.
-        Whether the group takes it is looked at only then."""
+        """Encode the records of `commit` or `commit_in_transaction`, in steps of some 0.1 ms: a generator that returns
+        them. The group's state is checked by the commit itself."""
         return prepare_commit(request, self.config.offset_metadata_max_bytes, self._clock.now_ms())
 
     def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
-        """One code a partition. Raises BrokerError when the whole request is refused."""
+        """Error codes, one for each partition. Raises BrokerError when the whole request is refused."""
         return self._shard(request.group_id).commit(request, prepared)
 
     def fetch(
@@ -260,7 +260,7 @@ class GroupCoordinator:
         return self._shard(group_id).fetch(group_id, topics, require_stable=require_stable)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Whether a member may ask for its group's offsets. Raises BrokerError (GroupShard.check_fetch)."""
+        """Raise BrokerError unless the member may fetch its group's offsets (GroupShard.check_fetch)."""
         self._shard(group_id).check_fetch(group_id, member_id, member_epoch)
 
     def committed_topics(self, group_id: str) -> list[FetchedTopic]:
@@ -270,7 +270,7 @@ class GroupCoordinator:
     def commit_in_transaction(
         self, commit: TransactionalCommit, prepared: PreparedCommit | None = None
     ) -> list[ErrorCode]:
-        """One code a partition. Raises BrokerError when the whole request is refused."""
+        """Error codes, one for each partition. Raises BrokerError when the whole request is refused."""
         return self._named_shard(commit.group_id).commit_in_transaction(commit, prepared)
 
     def check_loaded(self, partition: int) -> None:
@@ -285,7 +285,7 @@ class GroupCoordinator:
             shard.end_transaction(producer_id, commit=commit)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
-        """One code a (topic, partition). Raises BrokerError when the whole request is refused."""
+        """Error codes, one for each (topic, partition). Raises BrokerError when the whole request is refused."""
         return self._named_shard(group_id).delete_offsets(group_id, partitions)
 
     # administration

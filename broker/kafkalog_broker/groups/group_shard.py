@@ -105,8 +105,8 @@ FIRST_SHARE_KEY, LAST_SHARE_KEY = 10, 15
 
 @dataclass(slots=True)
 class LoadedPartition:
-    """What a partition holds. `changes`: of consumer groups (KIP-848). `skipped`: keys of protocols that are not served
-    here."""
+    """State loaded from a partition. `changes`: of consumer groups (KIP-848). `skipped`: keys of protocols that are not
+    served here."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
@@ -297,7 +297,7 @@ class GroupShard:
             self.consumer.classic.heartbeat(group, member_id, generation, group_instance_id)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """One code a member, in their order. Raises BrokerError."""
+        """Error codes, one for each member, in their order. Raises BrokerError."""
         group = self.consumer.get(group_id)
         if group is None:
             return self.membership.leave(group_id, leaving)
@@ -306,7 +306,7 @@ class GroupShard:
     # OffsetCommit and OffsetFetch
 
     def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
-        """One code a partition, in their order. Raises BrokerError when the whole request is refused."""
+        """Error codes, one for each partition, in their order. Raises BrokerError when the whole request is refused."""
         group = self.groups.get(request.group_id)
         consumer_group = self.consumer.get(request.group_id)
         if consumer_group is not None:
@@ -370,7 +370,7 @@ class GroupShard:
         raise BrokerError(code, f"there is no group {request.group_id!r}")
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Whether a member may ask for the offsets of its group. Raises BrokerError: UNKNOWN_MEMBER_ID,
+        """Raise BrokerError unless the member may fetch the offsets of its group: UNKNOWN_MEMBER_ID,
         STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. Members of classic groups always may."""
         group = self.consumer.get(group_id)
         if group is not None:
@@ -390,7 +390,7 @@ class GroupShard:
     # administration
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
-        """One code a (topic, partition). Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Error codes, one for each (topic, partition). Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing(group_id)
         if isinstance(group, Group) and group.state is not GroupState.EMPTY and group.protocol_type != PROTOCOL_TYPE:
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")

@@ -42,8 +42,8 @@ class OffsetStore:
         self._put(key, committed)
 
     def _supersede(self, key: OffsetKey, position: int) -> None:
-        """What transactions hold for `key` from before `position` loses, whatever they end with: the later commit
-        stays. The partition is unstable until they end, all the same."""
+        """Let a commit at `position` supersede what open transactions hold for `key` from before, however they end. The
+        partition is unstable until they end, all the same."""
         for producer_id in self._producers.get(key.group_id, {}).get(key, ()):
             pending = self._pending[producer_id]
             held = pending[key]
@@ -84,7 +84,7 @@ class OffsetStore:
         return self._groups.get(group_id, {})
 
     def keys(self, group_id: str) -> Iterator[OffsetKey]:
-        """Of every offset of a group, pending ones too, each once."""
+        """Keys of all offsets of a group, pending ones too, each once."""
         for topic, partitions in self.of_group(group_id).items():
             for partition in partitions:
                 yield OffsetKey(group_id, topic, partition)
@@ -137,7 +137,7 @@ class OffsetStore:
     # OffsetFetch
 
     def fetch(self, group_id: str, topic: FetchedTopic, *, require_stable: bool) -> tuple[FetchedOffset, ...]:
-        """What is committed of some partitions of a topic; offset -1 where nothing is."""
+        """Committed offsets of some partitions of a topic; -1 without one."""
         partitions = self.of_group(group_id).get(topic.topic, {})
         return tuple(
             self._fetched(

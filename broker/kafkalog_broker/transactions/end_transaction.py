@@ -1,4 +1,4 @@
-"""What EndTxn may do, by state (TransactionCoordinator.endTransaction).
+"""EndTxn by state of the transaction (TransactionCoordinator.endTransaction).
 
 The first version of the protocol: the epoch must be the producer's. The end that has already happened may be asked for
 again.

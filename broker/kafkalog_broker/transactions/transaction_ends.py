@@ -86,7 +86,7 @@ class TransactionEnds:
             await self.complete(transactional_id)
 
     async def stop(self) -> None:
-        """What is prepared waits for the next start."""
+        """Stop; prepared transactions are completed after the next start."""
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()

@@ -1,4 +1,4 @@
-"""What the coordinator knows of a transactional id, and the steps from one state to the next (TransactionMetadata).
+"""State of a transactional id, and the transitions of its state machine (TransactionMetadata).
 
 Values do not change: each step gives the metadata that is to be written, and what was known stays in force until it is.
 """

@@ -1,4 +1,4 @@
-"""What is known of transactional ids: in memory, and before that in __transaction_state (TransactionStateManager).
+"""Transactional ids in memory, loaded from and written to __transaction_state (TransactionStateManager).
 
 Ids are spread over the partitions of __transaction_state. One process need not own all of them: an id whose partition
 is another's is answered NOT_COORDINATOR. A partition is served from `open`, or from its first use when nobody has
@@ -64,7 +64,7 @@ class StateLog(Protocol):
         """Those that are here."""
 
     def append(self, partition: int, records: Sequence[Record]) -> None:
-        """One batch. Raises BrokerError."""
+        """Append one batch. Raises BrokerError."""
 
     def scan(self, partition: int) -> Iterable[OffsetsBatch]:
         """All batches. Raises BrokerError."""
@@ -158,7 +158,7 @@ class TransactionTable:
         return new
 
     def served(self) -> list[TransactionMetadata]:
-        """Of the partitions that are open."""
+        """Metadata of all ids in the partitions that are loaded."""
         return [metadata for transactions in self.shards.served().values() for metadata in transactions.values()]
 
     def all(self) -> list[TransactionMetadata]:

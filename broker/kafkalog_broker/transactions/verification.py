@@ -1,4 +1,4 @@
-"""Whether a batch may begin a transaction in a partition: the coordinator must know of it (KIP-890).
+"""Verification of transactions (KIP-890): a batch may begin one in a partition only if the coordinator knows of it.
 
 Without this, a batch that was delayed in the network could arrive after its transaction had ended and open one that
 nobody ever ends. Answer and append are one step of the event loop, so no end of the transaction can come between.
@@ -14,7 +14,7 @@ from kafkalog_broker.transactions.transaction_metadata import EPOCH_BUMP, Produc
 
 
 class Speaks(Enum):
-    """What a client's version of Produce or TxnOffsetCommit knows (TransactionSupportedOperation)."""
+    """Behaviour of a client by its version of Produce or TxnOffsetCommit (TransactionSupportedOperation)."""
 
     CLASSIC = "INVALID_TXN_STATE for a partition that was not added"
     ABORTABLE = "TRANSACTION_ABORTABLE instead"

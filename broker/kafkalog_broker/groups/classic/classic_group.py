@@ -47,7 +47,7 @@ class GroupState(Enum):
 
 
 class GroupEvent(Enum):
-    """What happens to a group as a whole."""
+    """Events of a group's state machine."""
 
     MEMBER_JOINED = auto()
     """The first member of an empty group."""
@@ -96,7 +96,8 @@ def next_state(group_id: str, state: GroupState, event: GroupEvent) -> GroupStat
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. Times in ms. It waits for a generation while `awaiting_join` is set, then for its assignment."""
+    """A member of a classic group. Times in ms. It waits for a generation while `awaiting_join` is set, then for its
+    assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -134,7 +135,7 @@ class Member:
 
 
 class Group:
-    """One classic group. `now_ms` gives the time that a change of state is stamped with."""
+    """A classic group. `now_ms` gives the time that a change of state is stamped with."""
 
     def __init__(self, group_id: str, now_ms: Callable[[], int]) -> None:
         self.group_id = group_id
@@ -157,7 +158,7 @@ class Group:
         self.new_member_added = False
         """Somebody came during the first join phase, which is then extended."""
         self.topics: frozenset[str] | None = None
-        """What the members subscribe to; None when the coordinator cannot know."""
+        """Topics that the members subscribe to; None where the coordinator cannot know them."""
         self.awaiting_join_count = 0
         self._supported: Counter[str] = Counter()
         self._now_ms = now_ms
@@ -199,7 +200,7 @@ class Group:
         self.topics = self._subscribed_topics()
 
     def to_record(self, assignments: dict[str, bytes] | None = None) -> GroupMetadata:
-        """What goes into the log. `assignments`: member id to assignment, instead of what the members have."""
+        """The group's record. `assignments`: member id to assignment, instead of what the members have."""
         members = tuple(
             MemberMetadata(
                 member.member_id, member.group_instance_id, member.client_id, member.client_host,
@@ -334,7 +335,7 @@ class Group:
         self._supported = +self._supported  # drops what nobody supports any more
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols leaves the group one that all members know."""
+        """True if a member with these protocols leaves the group one that all members know."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and any(
@@ -396,7 +397,7 @@ class Group:
         return True
 
     def current_generation(self, member_id: str, *, with_members: bool) -> JoinAnswer:
-        """What a member learns of the generation that has begun."""
+        """Answer to JoinGroup for the generation that has begun."""
         return JoinAnswer(
             ErrorCode.none,
             member_id,

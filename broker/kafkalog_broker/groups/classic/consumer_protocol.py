@@ -1,4 +1,4 @@
-"""What consumers put into JoinGroup and SyncGroup, as far as the coordinator looks into it (ConsumerProtocol).
+"""Subscriptions and assignments that consumers put into JoinGroup and SyncGroup (ConsumerProtocol).
 
 Subscriptions and assignments of versions 0 to 3; what a later one has in addition stands at the end and is passed over.
 """

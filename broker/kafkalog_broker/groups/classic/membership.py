@@ -85,7 +85,7 @@ class Membership:
         return group
 
     def _has_room(self, group: Group, member_id: str) -> bool:
-        """Whether a member may join. During a join phase only who has joined is counted: the last ones stay out."""
+        """True if a member may join. During a join phase only who has joined is counted: the last ones stay out."""
         match group.state:
             case GroupState.PREPARING_REBALANCE:
                 member = group.members.get(member_id)
@@ -260,7 +260,7 @@ class Membership:
     # LeaveGroup
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """One code a member, in their order."""
+        """Error codes, one for each member, in their order."""
         group = self._groups.get(group_id)
         if group is None:
             return [ErrorCode.unknown_member_id] * len(leaving)

@@ -1,4 +1,4 @@
-"""What clients ask a group, and what they are answered: plain values, the same for every version of the protocol.
+"""Requests to groups and their answers as plain values, the same for every version of the protocol.
 
 Kafka's own defaults stand where a version lacks a field. Times in ms.
 """
@@ -93,7 +93,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class CommittedPartition:
-    """One offset in an OffsetCommit."""
+    """An offset of an OffsetCommit."""
 
     topic: str
     partition: int

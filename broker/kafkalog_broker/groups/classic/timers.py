@@ -11,7 +11,7 @@ class TimerHandle(Protocol):
 
 
 class Scheduler(Protocol):
-    """What runs something later. Of an event loop: `lambda ms, call: loop.call_later(ms / 1000, call)`."""
+    """Runs a call later. For an event loop: `lambda ms, call: loop.call_later(ms / 1000, call)`."""
 
     def __call__(self, delay_ms: int, call: Callable[[], None], /) -> TimerHandle: ...
 

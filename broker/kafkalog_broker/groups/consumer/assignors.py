@@ -27,8 +27,7 @@ from kafkalog_broker.groups.consumer.topics_view import TopicsView
 
 
 class AssignedMember(NamedTuple):
-    """One member as an assignor sees it. topics: those that exist of what it subscribes to. partitions: its target
-    assignment up to now."""
+    """A member as an assignor sees it. topics: subscribed ones that exist. partitions: its target assignment so far."""
 
     topics: Collection[UUID]
     partitions: Partitions
@@ -71,7 +70,7 @@ class Balancer:
         self._high_level = sizes[self._members[-1]] + 1
         self._next_high = len(self._members) - 1
         self.imbalance = sizes[self._members[-1]] - sizes[self._members[0]]
-        """What the fullest had more than the emptiest at the beginning."""
+        """Difference between the fullest and the emptiest member at the beginning."""
 
     def least_loaded(self) -> int:
         """Who gets the next partition."""
@@ -123,7 +122,7 @@ NAME = "range"
 
 @dataclass(slots=True)
 class _Topic:
-    """What of a topic is left to be given out."""
+    """Partitions of a topic that are left to be assigned."""
 
     partitions: int
     members: int = 0
@@ -276,7 +275,7 @@ def assign_heterogeneous(group: GroupSpec) -> Assignments:
 
 TopicPartition = tuple[UUID, int]
 Kept = Mapping[UUID, Sequence[int]]
-"""What a member keeps: its `partitions` themselves where that is all of them."""
+"""Partitions that a member keeps: its `partitions` object itself where it keeps all of them."""
 
 
 def assign_homogeneous(group: GroupSpec) -> Assignments:
@@ -308,7 +307,7 @@ def assign_homogeneous(group: GroupSpec) -> Assignments:
 
 
 def _together(member: AssignedMember, kept: Kept, gained: dict[UUID, list[int]]) -> Partitions:
-    """What a member has now, in the order of Java's maps, which began as copies of what it had before."""
+    """Assignment of a member, in the order of Java's maps, which began as copies of its assignment before."""
     if kept is member.partitions and not gained:
         return member.partitions
     order = TopicMap(len(member.partitions))
@@ -339,7 +338,7 @@ def _as_set(partitions: list[int], before: tuple[int, ...]) -> tuple[int, ...]:
 def _keep(
     group: GroupSpec, topics: set[UUID], total: int, free: list[TopicPartition]
 ) -> tuple[dict[str, Kept], list[tuple[str, int]]]:
-    """What each member keeps, and who may have how many more. What is taken away goes to the end of `free`."""
+    """Partitions that each member keeps, and how many more it may have. Those taken away go to the end of `free`."""
     members = len(group.members)
     least, extras = divmod(total, members)
     kept: dict[str, Kept] = {}
@@ -358,7 +357,7 @@ def _keep(
 
 
 def _kept_by(member: AssignedMember, topics: set[UUID], quota: int, free: list[TopicPartition]) -> tuple[Kept, int]:
-    """What a member keeps within its quota, and what is left of that."""
+    """Partitions that a member keeps within its quota, and the rest of the quota."""
     held = sum(map(len, member.partitions.values()))
     if held <= quota and member.partitions.keys() <= topics:
         return member.partitions, quota - held
@@ -393,7 +392,7 @@ ASSIGNORS: Mapping[str, Callable[[GroupSpec], Assignments]] = {
 
 
 def may_assign(group: ConsumerGroup, interval_ms: int, now_ms: int) -> bool:
-    """Whether the interval between two assignments is over (KIP-1263)."""
+    """True if the interval between two assignments is over (KIP-1263)."""
     made_at = group.assignment_timestamp_ms
     return not made_at or not interval_ms or now_ms >= made_at + interval_ms
 

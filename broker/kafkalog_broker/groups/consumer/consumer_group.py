@@ -46,7 +46,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """What is known of a member that still speaks JoinGroup. session_timeout_ms: its own. protocols: (name, metadata),
+    """Metadata of a member that still speaks JoinGroup. session_timeout_ms: its own. protocols: (name, metadata),
     best first."""
 
     session_timeout_ms: int
@@ -55,7 +55,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member. `classic`: None for one that speaks
+    """A member of a consumer group. `classic`: None for one that speaks
     the consumer protocol. Times in ms."""
 
     member_id: str
@@ -121,7 +121,7 @@ class ConsumerGroupState(Enum):
 
 
 class ConsumerGroup:
-    """One group. Members are replaced by `put` and `remove`, which keep what is counted."""
+    """A consumer group (KIP-848). Members are replaced by `put` and `remove`, which keep what is counted."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -140,7 +140,7 @@ class ConsumerGroup:
         self.has_topics_record = False
         """Kafka 4.0 left the topics' metadata in the log."""
         self.seen_topics_version = -1
-        """Of the broker's topics, when the metadata hash was last looked at; -1: never."""
+        """Version of the broker's topics when the metadata hash was last computed; -1: never."""
         self.classic_members = 0
         self.names: Counter[str] = Counter()
         """How many members subscribe to a topic by name."""
@@ -223,7 +223,7 @@ class ConsumerGroup:
                 self._owner_epochs.pop(topic, None)
 
     def has_owner(self, topic: UUID, partition: int) -> bool:
-        """Whether some member has a partition, or is still to give it up."""
+        """True if some member has a partition, or is still to give it up."""
         return self._owner_epochs.get(topic, {}).get(partition, NO_OWNER) != NO_OWNER
 
     # ---- the target assignment
@@ -251,12 +251,12 @@ class ConsumerGroup:
         return self._assigned_to.get(topic, {}).keys()
 
     def target_of(self, member_id: str, instance_id: str | None) -> Partitions:
-        """Of a static member that of its predecessor."""
+        """Target assignment of a member; of a static member that replaces another, that one's."""
         known = member_id if instance_id is None else self.static_members.get(instance_id, "")
         return self.target.get(known, {})
 
     def snapshot(self) -> ConsumerGroup:
-        """What an assignor looks at, for a thread of its own."""
+        """Copy of the state that an assignor reads, for another thread."""
         made = copy(self)
         made.members, made.static_members = dict(self.members), dict(self.static_members)
         made.target, made.regexes = dict(self.target), dict(self.regexes)
@@ -284,7 +284,7 @@ class ConsumerGroup:
         return topic in self.names or topic in self.regex_names
 
     def preferred_assignor(self, before: ConsumerMember | None, after: ConsumerMember | None) -> str | None:
-        """What most members ask for, with one of them replaced."""
+        """Assignor that most members ask for, with one member replaced."""
         counts: Counter[str] = Counter(m.assignor for m in self.members.values() if m.assignor is not None)
         for member, by in ((before, -1), (after, 1)):
             if member is not None and member.assignor is not None:
@@ -293,7 +293,7 @@ class ConsumerGroup:
         return max(order, key=lambda name: counts[name], default=None)
 
     def supports(self, protocols: Iterable[str]) -> bool:
-        """Whether all classic members know one of these protocols."""
+        """True if all classic members know one of these protocols."""
         counts: Counter[str] = Counter()
         for member in self.members.values():
             if member.classic is not None:
@@ -301,7 +301,7 @@ class ConsumerGroup:
         return any(counts[name] == self.classic_members for name in protocols)
 
     def waits_for_partitions(self, member: ConsumerMember) -> bool:
-        """Whether others still have what a member is to get."""
+        """True if others still have what a member is to get."""
         return any(
             partition not in member.assigned.get(topic, {}) and self.has_owner(topic, partition)
             for topic, partitions in self.target.get(member.member_id, {}).items()
@@ -318,7 +318,7 @@ def _add(counts: Counter[str], key: str, by: int) -> None:
 def is_homogeneous(
     regexes: Mapping[str, int], names: Mapping[str, int], regex_names: Mapping[str, int], members: int
 ) -> bool:
-    """Whether all members subscribe to the same (ConsumerGroup.subscriptionType). Each mapping: how many members or
+    """True if all members subscribe to the same (ConsumerGroup.subscriptionType). Each mapping: how many members or
     expressions."""
     if not regexes:
         return all(names.get(topic, 0) == members for topic in {*names, *regex_names})

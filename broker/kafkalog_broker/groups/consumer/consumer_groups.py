@@ -44,7 +44,7 @@ from kafkalog_broker.groups.consumer.sessions import Sessions, by_id, by_name, d
 # Whether a member of a consumer group may commit or fetch offsets (ConsumerGroup.validateOffsetCommit, KIP-1251).
 
 FIRST_VERSION = 9
-"""Of OffsetCommit, for members with the consumer protocol."""
+"""First version of OffsetCommit for members with the consumer protocol."""
 
 
 def check_commit(
@@ -239,8 +239,8 @@ class ClassicMembers:
             )
 
     def leave(self, group: ConsumerGroup, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """One code a member, in their order; also those with the consumer protocol, for administrators. Raises
-        BrokerError."""
+        """Error codes, one for each member, in their order; also those with the consumer protocol, for administrators.
+        Raises BrokerError."""
         codes, gone = [], {}
         for asked in leaving:
             try:

@@ -1,4 +1,4 @@
-"""What one request does to groups: written as one batch, and only then done in memory."""
+"""Records of one request: appended as one batch, then replayed (Kafka's CoordinatorResult)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Draft:
         self.steps.append(Change(kind, self.group_id, name, value))
 
     def record(self, record: Record) -> None:
-        """Of a classic group."""
+        """Add a record of a classic group."""
         self.steps.append(record)
 
     def then(self, call: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ RETRY_MS = 500
 
 
 class GroupSettings(NamedTuple):
-    """What may be set for each group (KIP-848, KIP-1263)."""
+    """Settings of a group (KIP-848, KIP-1263)."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -88,7 +88,7 @@ class GroupStore:
         return self.config.group_consumer_assignors
 
     def load(self, changes: Iterable[Change]) -> None:
-        """What the log holds of each key, before the first request."""
+        """Replay the latest record of each key, before the first request."""
         changes = list(changes)
         # A group that has lost its own record is being removed: Kafka writes the tombstones of a group in one batch.
         known = {change.group_id for change in changes if change.kind is Kind.EPOCH}

@@ -1,4 +1,4 @@
-"""What members of consumer groups send and are answered, and what administrators are shown: plain values."""
+"""Requests and answers of consumer groups, and their descriptions, as plain values."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def reconciled(member: ConsumerMember, target: Target, *, subscription_changed: 
 
 
 def _still_has(revoked: Owned, reported: Reported | None) -> bool:
-    """Whether a member has something of what it was asked to give up. Who says nothing still has it."""
+    """True if a member has something of what it was asked to give up. Who says nothing still has it."""
     if reported is None:
         return True
     return any(
@@ -175,7 +175,7 @@ class DescribedTopic:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConsumer:
-    """One member. is_classic: it speaks JoinGroup."""
+    """Description of a member. is_classic: it speaks JoinGroup."""
 
     member_id: str
     instance_id: str | None

@@ -50,7 +50,7 @@ _AT_ONCE = 3_000
 
 
 def takes_long(group: ConsumerGroup, updated: ConsumerMember, topics: TopicsView) -> bool:
-    """Whether an assignment is not to be made while others wait."""
+    """True if an assignment is not to be made while others wait."""
     cost = _MEMBER_COSTS * len(group.members)
     for name in {*group.names, *group.regex_names, *updated.topics}:
         topic = topics.by_name(name)
@@ -61,7 +61,7 @@ def takes_long(group: ConsumerGroup, updated: ConsumerMember, topics: TopicsView
 
 
 class Assigning:
-    """One assignment at a time for each group."""
+    """Assignments that run in threads, one at a time for each group."""
 
     def __init__(self, store: GroupStore) -> None:
         self._store = store
@@ -306,7 +306,7 @@ def return_static(draft: Draft, group: ConsumerGroup, owner: ConsumerMember, mem
 
 
 def note_member(draft: Draft, member: ConsumerMember, updated: ConsumerMember) -> bool:
-    """Whether the names of topics that it subscribes to have changed."""
+    """True if the names of topics that it subscribes to have changed."""
     if updated is member or updated == member:
         return False
     put_member(draft, updated)
@@ -340,7 +340,7 @@ def _or(news: str | None, known: str | None) -> str | None:
 def _subscriptions(
     group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """What members subscribe to with one of them replaced: names, expressions, names that these match."""
+    """Counts of subscribed names, expressions, and names that these match, with one member replaced."""
     names, regexes, regex_names = group.names.copy(), group.subscribed_regexes.copy(), group.regex_names.copy()
     names.subtract(member.topics)
     names.update(updated.topics)

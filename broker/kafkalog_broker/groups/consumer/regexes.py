@@ -36,7 +36,7 @@ _WORDS = {
     "trailing \\": "trailing backslash at end of expression",
     "invalid named capture group": "invalid named capture",
 }
-"""What RE2 says, and what re2j says instead (both after RE2's list of codes)."""
+"""Error texts of RE2, and those of re2j for the same codes."""
 
 
 def _re2() -> Any:
@@ -108,7 +108,7 @@ MayDescribe = Callable[[str], bool] | None
 
 
 class RegexUpdate(Enum):
-    """What a heartbeat did to the member's expression."""
+    """Effect of a heartbeat on the member's expression."""
 
     NONE = auto()
     UPDATED = auto()
@@ -124,7 +124,7 @@ class Regexes:
         self._resolving: set[str] = set()
         """Groups."""
         self._created_versions: dict[str, int] = {}
-        """Of the topics that a group's expressions were matched with last, by this process."""
+        """Version of the topics that a group's expressions were last matched with in this process."""
 
     def note(
         self, draft: Draft, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember,

@@ -132,7 +132,7 @@ def by_id(partitions: NamedPartitions, topics: TopicsView) -> dict[UUID, tuple[i
 
 
 def may_downgrade(group: ConsumerGroup, leaving: Collection[str], config: BrokerConfig) -> bool:
-    """Whether the group becomes a classic one when these members are gone: all others are classic."""
+    """True if the group becomes a classic one when these members are gone: all others are classic."""
     left = [member for member_id, member in group.members.items() if member_id not in leaving]
     return bool(left) and all(member.classic is not None for member in left) and _fits(group, len(left), config)
 

@@ -28,7 +28,7 @@ class TopicsView(Protocol):
     def by_id(self, topic_id: UUID) -> TopicInfo | None: ...
 
     def names(self) -> Iterable[str]:
-        """Of all topics; what is returned is not changed by what happens to them."""
+        """Names of all topics, as a copy."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""What members of share groups are given: sessions, share partitions in use, one pass of a ShareFetch."""
+"""Fetching of share groups: sessions, share partitions in use, a pass of a ShareFetch."""

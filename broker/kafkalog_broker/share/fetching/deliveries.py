@@ -139,7 +139,7 @@ class Delivery:
         self.watch_locks()
 
     def as_seen_by_members(self, error: BrokerError) -> BrokerError:
-        """What a member is answered when the share coordinator refuses (SharePartition.fetchPersisterError)."""
+        """Error for the member where the share coordinator refuses (SharePartition.fetchPersisterError)."""
         seen = member_error(error)
         if seen.code in _MUST_BE_LOADED_ANEW:
             self._on_gone(self)
@@ -289,7 +289,7 @@ class Deliveries:
         delivery.write(change)
 
     def end_session(self, key: SessionKey) -> None:
-        """What the member has acquired can be acquired by others. Raises BrokerError share_session_not_found."""
+        """End a session and release its records. Raises BrokerError share_session_not_found."""
         session = self.sessions.get(key)
         self.sessions.remove(key)
         self._release(session)

@@ -1,4 +1,4 @@
-"""One ShareFetch: what a member gets of its partitions now, or once something is there (Kafka's DelayedShareFetch)."""
+"""A ShareFetch: acquires records of a member's partitions, now or once some are there (Kafka's DelayedShareFetch)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafkalog_broker.storage.partition.log_segment import FileSlice
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of one request. strictly: share.acquire.mode is record_limit."""
+    """Parameters of a ShareFetch. strictly: share.acquire.mode is record_limit."""
 
     member_id: str
     max_records: int
@@ -32,7 +32,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Given:
-    """Of one partition: records (bytes and slices of files), and which of them the member has acquired."""
+    """Result for a partition: records (bytes and slices of files), and which of them the member has acquired."""
 
     error: ErrorCode = ErrorCode.none
     error_message: str | None = None
@@ -177,7 +177,7 @@ class _ShareFetch:
         return answers
 
     def _readable(self, in_use: Sequence[Delivery], answers: Answers) -> tuple[list[_Readable], int]:
-        """What can be read now, and how many bytes of it."""
+        """Partitions with records to read, and the bytes of these."""
         ready = [one for one in in_use if one.partition.can_acquire(one.settings.limits)]
         most = max(1, self._asked.max_bytes // max(1, len(ready)))
         readable, size = [], 0

@@ -61,7 +61,7 @@ class ShareSessions:
 
     @property
     def partitions(self) -> int:
-        """Of all sessions."""
+        """Number of partitions in all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def get(self, key: SessionKey) -> ShareSession:

@@ -1,4 +1,4 @@
-"""What a ShareGroupHeartbeat changes (GroupMetadataManager.shareGroupHeartbeat): records to be written, and the answer.
+"""ShareGroupHeartbeat (GroupMetadataManager.shareGroupHeartbeat): the records that it writes, and the answer.
 
 A member that comes, goes or subscribes anew raises the group's epoch; the next target assignment, at most one every
 share.assignment.interval.ms, is of that epoch, and each member has what it says from its next heartbeat on.
@@ -65,7 +65,7 @@ def beat(
 
 
 def leave(group: ShareGroup, member_id: str, topics: Topics, rack: str | None) -> list[Record]:
-    """What is written when a member goes, or has not been heard of for too long."""
+    """Records for a member that leaves, or whose session has timed out."""
     name = group.group_id
     tombstones = [
         records.tombstone(kind, name, member_id) for kind in (records.CURRENT, records.TARGET, records.MEMBER)
@@ -150,7 +150,7 @@ class _Beating:
         )
 
     def _initialized_not_assigned(self) -> bool:
-        """Whether share partitions have got their state since they were last assigned."""
+        """True if share partitions have got their state since they were last assigned."""
         group = self._group
         if not group.members or group.state is None or not group.state.initialized:
             return False

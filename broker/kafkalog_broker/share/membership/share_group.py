@@ -118,7 +118,7 @@ class _Sharing(Generic[K]):
             self._wanted[place] = ceil(share * (number + 1)) - ceil(share * number)
 
     def run(self) -> list[list[K]]:
-        """What each member has now."""
+        """Run the assignor; the keys of each member, in the members' order."""
         self._take_from_who_has_too_much()
         self._take_what_too_many_have()
         for target in self._targets:
@@ -202,7 +202,7 @@ class ShareGroup:
     _subscribers: dict[str, int] = field(default_factory=dict, init=False)
     """By how many members each topic is subscribed to."""
     _all_assigned: bool | None = field(default=None, init=False, compare=False)
-    """What `all_assigned` has found, until something of it changes."""
+    """Cached result of `all_assigned`."""
 
     @property
     def state_name(self) -> str:
@@ -219,8 +219,8 @@ class ShareGroup:
         return dict.fromkeys((*found, *and_of)).keys()
 
     def all_assigned(self) -> bool:
-        """Whether all share partitions that have a state, of subscribed topics, are somebody's in the target. Gone
-        through once after each change, as each heartbeat asks."""
+        """True if all initialized share partitions of subscribed topics are assigned in the target. Computed once
+        after each change, as every heartbeat asks."""
         if self._all_assigned is None:
             assigned: dict[UUID, set[int]] = {}
             for target in self.target.values():
@@ -279,7 +279,7 @@ class ShareGroup:
         return self.members.setdefault(key.member_id, Member())
 
     def tombstones(self) -> list[Record]:
-        """What makes the group be forgotten."""
+        """Tombstones of all records of the group."""
         group = self.group_id
         return [
             *(tombstone(records.CURRENT, group, member) for member in self.members),

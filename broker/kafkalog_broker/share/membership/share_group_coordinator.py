@@ -28,7 +28,7 @@ PROTOCOL_TYPE = TYPE = "share"
 
 
 class Listed(NamedTuple):
-    """One line of ListGroups."""
+    """A group as ListGroups shows it."""
 
     group_id: str
     protocol_type: str
@@ -150,7 +150,7 @@ class ShareGroupCoordinator:
         return self.find(group_id) is not None
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[Listed]:
-        """Of the partitions that are open. Empty filters let everything through; case does not matter."""
+        """Groups of the partitions that are loaded. Empty filters match everything, in any case."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.strip().lower() for kind in types}
         if wanted_types and TYPE not in wanted_types:

@@ -26,10 +26,10 @@ from kafkalog_spark.errors import KafkalogError
 _log = logging.getLogger(__name__)
 
 Write = Callable[[Sequence[Record]], None]
-"""One batch into the partition. Raises BrokerError."""
+"""Append one batch to the partition. Raises BrokerError."""
 
 NOT_EMPTY = "The group is not empty."
-"""What Kafka's NON_EMPTY_GROUP says."""
+"""Text of Kafka's NON_EMPTY_GROUP."""
 
 
 class Sessions(Protocol):

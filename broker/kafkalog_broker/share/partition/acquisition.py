@@ -43,7 +43,7 @@ class Acquired(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a member may have. spans: the batches of the log from `fetch_offset` on. max_records: soft unless
+    """Bounds of an acquisition. spans: the batches of the log from `fetch_offset` on. max_records: soft unless
     `strictly`, where not even a batch may be given beyond (share.acquire.mode=record_limit). batch_size: how many
     offsets are kept as one batch."""
 
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
 
 
 def acquire(partition: SharePartition, wanted: Wanted, limits: Limits) -> list[Acquired]:
-    """What the member gets, in order. It holds until it is acknowledged or released, or the lock ends."""
+    """Acquire records for the member, in offset order, until it acknowledges or releases them or the lock ends."""
     return _Acquiring(partition, wanted, limits).run()
 
 
@@ -252,7 +252,7 @@ class _Acquiring:
 
 
 def without(acquired: Sequence[Acquired], taken: Sequence[Span]) -> list[Acquired]:
-    """What was acquired but for `taken`, offsets of batches in order."""
+    """Acquired offsets without `taken`, which are in order."""
     result: list[Acquired] = []
     at = 0
     for piece in acquired:
@@ -286,7 +286,7 @@ def archive_aborted(partition: SharePartition, acquired: Sequence[Acquired], abo
 
 
 class Change:
-    """What became of records, not written yet. batches: to be written; empty: there is nothing to write.
+    """State changes of records, to be persisted. batches: to be written; empty: there is nothing to write.
 
     The start offset and the count to be written with it are those of the partition now.
     """
@@ -325,12 +325,12 @@ class Change:
 
 
 def release(partition: SharePartition, member: str, limits: Limits) -> Change:
-    """What the member has acquired can be acquired again; nobody is told that it failed."""
+    """Release the member's records; their delivery does not count as failed."""
     return _freed(partition, [(batch, run) for batch, run in partition.acquired() if run.member == member], limits)
 
 
 def expire(partition: SharePartition, now: int, limits: Limits) -> Change:
-    """What was acquired for too long can be acquired again."""
+    """Release the records whose acquisition lock has ended."""
     change = _freed(partition, [(batch, run) for batch, run in partition.acquired() if run.deadline <= now], limits)
     partition.next_deadline = min((run.deadline for _, run in partition.acquired()), default=NEVER)
     return change
@@ -361,7 +361,7 @@ _LOOKED_UP = 8
 
 
 class Acknowledgement(NamedTuple):
-    """One type for all offsets of [first, last], or one for each."""
+    """Acknowledgement of [first, last]: a type for all offsets, or one for each."""
 
     first: int
     last: int

@@ -42,11 +42,11 @@ AFTER: Mapping[int, RecordState] = {
     AcknowledgeType.RELEASE: RecordState.AVAILABLE,
     AcknowledgeType.REJECT: RecordState.ARCHIVED,
 }
-"""What an acquired record becomes. RENEW leaves it acquired, for longer."""
+"""State of an acquired record after an acknowledgement. RENEW leaves it acquired, for longer."""
 
 
 def released_state(delivery_count: int, limit: int) -> RecordState:
-    """What a record becomes that nobody holds any more."""
+    """State of a record that is released."""
     return RecordState.ARCHIVED if delivery_count >= limit else RecordState.AVAILABLE
 
 

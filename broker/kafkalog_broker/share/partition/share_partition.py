@@ -20,7 +20,7 @@ NEVER = 1 << 62
 
 
 class Limits(NamedTuple):
-    """What holds for a group now: records in flight, deliveries of one record, ms of an acquisition lock."""
+    """Limits of a group: records in flight, deliveries of one record, ms of an acquisition lock."""
 
     max_in_flight: int
     max_deliveries: int
@@ -40,7 +40,7 @@ class SharePartition:
         self._firsts: list[int] = []
         self._batches: list[InFlightBatch] = []
         self._must_search = False
-        """Whether something between start and end may be available."""
+        """True if something between start and end may be available."""
         self._gap: tuple[int, int] | None = None
         """(end offset when it was loaded, where records begin that were not known then): not all that lies between
         loaded batches has been delivered."""
@@ -141,8 +141,8 @@ class SharePartition:
         self._must_search = True
 
     def gap_seen(self, offset: int) -> None:
-        """What lies before `offset` was acquired. What was loaded after that is known as well: Kafka lets the start
-        wait before it until records come that are new."""
+        """Note that all before `offset` was acquired. The state loaded after it is known as well: Kafka lets the start
+        wait before it until new records come."""
         if self._gap is not None:
             while (known := self.floor(offset)) is not None and offset <= known.last:
                 offset = known.last + 1
@@ -150,7 +150,7 @@ class SharePartition:
             self._gap = (loaded_end, offset) if loaded_end == self.end_offset and offset <= loaded_end else None
 
     def is_cut_by_start(self, batch: InFlightBatch) -> bool:
-        """Whether the start lies inside the batch."""
+        """True if the start lies inside the batch."""
         return batch.first < self.start_offset <= batch.last
 
     def offsets_from_start(self, first: int, last: int) -> int:

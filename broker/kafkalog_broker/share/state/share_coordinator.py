@@ -176,7 +176,7 @@ class ShareStateTopic(CoordinatorLog):
         super().__init__(topics, log_of, clock, partitions, config.share_coordinator_load_buffer_size)
 
     def append(self, partition: int, records: Sequence[Record]) -> int:
-        """One batch, in the page cache on return; the offset of its first record."""
+        """Append one batch, in the page cache on return; the offset of its first record."""
         now_ms = self._clock.now_ms()
         return self.log(partition).append_batch(encode_batch(records, now_ms), now_ms).base_offset
 

@@ -34,7 +34,7 @@ from kafkalog_broker.share.state.state_records import (
 # Up to where a partition of __share_group_state is superseded (Kafka's ShareCoordinatorOffsetsManager).
 
 _DROPPED = 2
-"""What is superseded goes as snapshots come, more than one for each: else all of it would when somebody asks."""
+"""Superseded entries dropped for each snapshot: more than one, or all would be dropped at the next look-up."""
 
 
 class RedundantOffsets:
@@ -64,7 +64,7 @@ class RedundantOffsets:
         return self._heap[0][0] if self._heap else self._end
 
     def _drop_first(self) -> bool:
-        """Whether the first was superseded, which is gone then."""
+        """Drop the first entry if it was superseded; True if so."""
         if not self._heap or self._last.get(self._heap[0][1]) == self._heap[0][0]:
             return False
         heappop(self._heap)
@@ -85,7 +85,7 @@ class _Known:
 
 
 class WriteState(NamedTuple):
-    """What changed of a share partition. Epochs -1: not checked. start_offset -1: as before."""
+    """Change of a share partition's state. Epochs -1: not checked. start_offset -1: as before."""
 
     state_epoch: int
     leader_epoch: int
@@ -95,7 +95,7 @@ class WriteState(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What describes a share partition, also one that is not known."""
+    """Summary of a share partition's state, unknown ones included."""
 
     state_epoch: int = 0
     leader_epoch: int = 0
@@ -211,7 +211,7 @@ class StateShard:
         ]
 
     def _pieces(self) -> Iterator[list[SharePartitionKey]]:
-        """What is known now; some of it may be gone when its turn comes."""
+        """Keys in lists of bounded length; some may be gone when their turn comes."""
         keys = list(self._known)
         for at in range(0, len(keys), PIECE):
             yield keys[at : at + PIECE]
@@ -282,7 +282,7 @@ class StateShard:
 FENCED_LEADER_EPOCH = "The leader epoch in the request is older than the epoch on the broker."
 FENCED_STATE_EPOCH = "The share coordinator rejected the request because the share-group state epoch did not match."
 UNKNOWN_PARTITION = "This server does not host this topic-partition."
-"""What Kafka's errors say."""
+"""Texts of Kafka's errors."""
 
 
 def _merged(state: ShareState, update: ShareState) -> ShareState:
