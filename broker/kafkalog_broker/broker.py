@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
-from kafkalog_broker.coordinator.coordinator_log import OffsetsTopic, TransactionsTopic
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
@@ -26,8 +26,8 @@ from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.share.fetching.deliveries import Deliveries
-from kafkalog_broker.share.membership.share_group_coordinator import Partitions, ShareGroupCoordinator
-from kafkalog_broker.share.state.share_coordinator import ShareCoordinator, ShareStateTopic
+from kafkalog_broker.share.membership.share_group_coordinator import ShareGroupCoordinator
+from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
 from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
@@ -73,16 +73,14 @@ class Broker:
     topics: TopicRegistry
     logs: LogManager
     dynamic_configs: DynamicConfigs
-    offsets_topic: OffsetsTopic
+    offsets_topic: CoordinatorLog
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    transactions_topic: TransactionsTopic
+    transactions_topic: CoordinatorLog
     transaction_ends: TransactionEnds
     markers: MarkerWriter
-    group_ids: Partitions
-    """Where groups of all kinds live: in partitions of __consumer_offsets."""
     share_groups: ShareGroupCoordinator
-    share_state_topic: ShareStateTopic
+    share_state_topic: CoordinatorLog
     share_coordinator: ShareCoordinator
     deliveries: Deliveries
     producer_ids: ProducerIds

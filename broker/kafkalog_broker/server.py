@@ -25,12 +25,10 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.sasl_settings import SaslSettings
-from kafkalog_broker.coordinator.coordinator_log import OffsetsTopic, TransactionsTopic
-from kafkalog_broker.coordinator.shards import load_all
-from kafkalog_broker.groups.classic.timers import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.timers import Scheduler, TimerHandle
 from kafkalog_broker.groups.consumer.registry_topics import RegistryTopics
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.group_shard import load as load_groups
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import network_limits, raise_open_files_limit
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
@@ -53,7 +51,7 @@ from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import MarkerWriter, TransactionEnds
-from kafkalog_broker.transactions.transaction_table import load as load_transactions
+from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from kafkalog_broker.mirror.serving import ServedMirror  # with aiokafka, which a broker of its own does without
@@ -270,22 +268,23 @@ class Server(Broker):
         clock = self.clock
         share = share_groups.ShareParts(self, self.scheduler)
         started.callback(share.stop)
-        self.offsets_topic = offsets = OffsetsTopic(self.config, self.topics, self.log, clock)
+        self.offsets_topic = offsets = CoordinatorLog(
+            OFFSETS_TOPIC, self.topics, self.log, clock, self.config.offsets_topic_num_partitions
+        )
         self.groups = GroupCoordinator(
             self.config,
             clock=clock,
             scheduler=self.scheduler,
-            append=offsets.append,
-            scan=offsets.scan,
-            partition_count=lambda: offsets.partitions,
-            owned=offsets.owned,
+            log=offsets,
             topics=RegistryTopics(self.topics, lambda: self.config.broker_rack),
             overrides=self.dynamic_configs.of_group,
             background=self.workers.compute_then,
-            neighbour=self.share_groups,
+            share_groups=self.share_groups,
         )
-        self.group_ids = self.groups
-        self.transactions_topic = state = TransactionsTopic(self.config, self.topics, self.log, clock)
+        self.transactions_topic = state = CoordinatorLog(
+            TRANSACTION_TOPIC, self.topics, self.log, clock, self.config.transaction_state_log_num_partitions,
+            self.config.transaction_state_log_load_buffer_size,
+        )  # fmt: skip
         self.markers = MarkerWriter(self.groups, self.log, clock)
         self.transactions = TransactionCoordinator(
             self.config,
@@ -295,34 +294,22 @@ class Server(Broker):
             new_producer_id=self.producer_ids.next,
         )
         self.transaction_ends = TransactionEnds(self.transactions, state, self.log, self.flushes)
-        for partition in offsets.owned():
-            self.groups.shards.begin_loading(partition)
+        self.groups.runtime.begin_loading(offsets.owned())
         if self.mirror is None:
-            for partition in state.owned():
-                self.transactions.table.shards.begin_loading(partition)
+            self.transactions.table.runtime.begin_loading(state.owned())
         else:  # it would end transactions of the source's, and write markers into its logs
-            self.transactions.table.shards.stop()
+            self.transactions.table.runtime.stop()
         started.callback(self.transactions.table.shutdown)
         started.push_async_callback(self.transaction_ends.stop)
 
     async def _load_coordinators(self) -> None:
         """While the broker serves: transactions first, so that what was prepared is completed soon."""
-        offsets, state = self.offsets_topic, self.transactions_topic
         if self.mirror is None:
-            await load_all(
-                self.transactions.table.shards, state.owned(), self.run_blocking,
-                lambda partition: load_transactions(state.scan(partition)), f"the transactions of {state.name}",
-            )  # fmt: skip
+            await self.transactions.table.runtime.load_owned(self.run_blocking, "transactions")
             self.transaction_ends.complete_soon()
-        await load_all(
-            self.groups.shards, offsets.owned(), self.run_blocking,
-            lambda partition: load_groups(offsets.scan(partition)), f"the groups of {offsets.name}",
-        )  # fmt: skip
+        await self.groups.runtime.load_owned(self.run_blocking, "groups")
         self.transaction_ends.complete_soon()  # those that wait for a group's partition
-        await load_all(
-            self.share_coordinator.shards, self.share_state_topic.owned(), self.run_blocking,
-            self.share_coordinator.load, f"the share partitions of {self.share_state_topic.name}",
-        )  # fmt: skip
+        await self.share_coordinator.runtime.load_owned(self.run_blocking, "share partitions")
 
     async def _mirror_topics(self, mirror: ServedMirror) -> None:
         async def forget(topic: str) -> None:

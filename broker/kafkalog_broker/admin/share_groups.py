@@ -10,17 +10,19 @@ from uuid import UUID
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import internal_topic_configs
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.timers import Scheduler
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.runtime.turn import Turn, in_turns
-from kafkalog_broker.share.fetching.deliveries import Deliveries, Scheduler
+from kafkalog_broker.share.fetching.deliveries import Deliveries
 from kafkalog_broker.share.fetching.share_sessions import Partition
 from kafkalog_broker.share.membership.group_records import TopicInfo
-from kafkalog_broker.share.membership.share_group_coordinator import GroupIds, ShareGroupCoordinator
+from kafkalog_broker.share.membership.share_group_coordinator import ShareGroupCoordinator
 from kafkalog_broker.share.membership.state_partitions import GroupSettings
 from kafkalog_broker.share.partition.acquisition import Acknowledgement
 from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType
-from kafkalog_broker.share.state.share_coordinator import ShareCoordinator, ShareStateTopic
+from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.state.state_records import NO_START_OFFSET, SharePartitionKey, share_partition
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
@@ -158,7 +160,7 @@ async def alter_offsets(
     await ensure_state_topic(broker)
     shard = broker.share_groups.shard(group_id)
     if group_id not in shard.groups:
-        broker.group_ids.check_free(group_id)
+        broker.groups.check_free(group_id)
     infos = {
         topic_id: TopicInfo(topic.name, tuple(sorted(offsets)))
         for topic_id, offsets in wanted.items()
@@ -227,19 +229,20 @@ class ShareParts:
         self._broker = broker
         self._initializing: set[asyncio.Task[None]] = set()
         config, clock = broker.config, broker.clock
-        broker.share_state_topic = state = ShareStateTopic(config, broker.topics, broker.log, clock)
+        broker.share_state_topic = state = CoordinatorLog(
+            SHARE_STATE_TOPIC, broker.topics, broker.log, clock, config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_load_buffer_size,
+        )  # fmt: skip
         broker.share_coordinator = ShareCoordinator(config, clock, state, self._partitions_of)
         broker.deliveries = Deliveries(
             config.group_share_max_share_sessions, broker.share_coordinator, self._log_of, self.settings_of, clock,
             scheduler, broker.workers.run_blocking,
         )  # fmt: skip
         broker.share_groups = ShareGroupCoordinator(
-            GroupIds(lambda: broker.groups),
-            lambda partition, records: broker.offsets_topic.append(partition, records),
-            clock, scheduler, broker.topics, self.settings_of, self._initialize, config.broker_rack,
+            lambda: broker.groups, clock, scheduler, broker.topics, self.settings_of, self._initialize,
+            config.broker_rack,
         )  # fmt: skip
-        for partition in state.owned():
-            broker.share_coordinator.shards.begin_loading(partition)
+        broker.share_coordinator.runtime.begin_loading(state.owned())
 
     def stop(self) -> None:
         for task in self._initializing:

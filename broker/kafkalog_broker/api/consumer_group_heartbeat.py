@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.shards import MOST_NAMES, write_error
+from kafkalog_broker.coordinator.runtime import MOST_NAMES, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer.heartbeat_messages import ConsumerHeartbeat, HeartbeatAnswer
 from kafkalog_broker.protocol.acls import Operation, ResourceType

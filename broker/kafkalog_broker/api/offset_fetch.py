@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.shards import write_error
+from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_OFFSET, FetchedOffset, FetchedTopic
 from kafkalog_broker.protocol.acls import Operation, ResourceType

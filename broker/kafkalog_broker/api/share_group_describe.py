@@ -32,7 +32,7 @@ async def _described(request: Request, broker: Broker, group_id: str, turn: Turn
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
         shard = broker.share_groups.shard(group_id)
         if group_id not in shard.groups:
-            broker.group_ids.check_free(group_id)
+            broker.groups.check_free(group_id)
         group = shard.group(group_id)
     except BrokerError as error:
         message = error.what if error.code is ErrorCode.group_id_not_found else None

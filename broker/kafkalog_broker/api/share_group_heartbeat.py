@@ -7,7 +7,7 @@ from typing import Any
 
 from kafkalog_broker.admin.share_groups import check_member_id
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.shards import MOST_NAMES
+from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error

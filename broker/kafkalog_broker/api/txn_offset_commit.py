@@ -15,7 +15,7 @@ from typing import Any
 from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.api.offset_commit import asked_offsets
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.shards import write_error
+from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommittedPartition, TransactionalCommit
 from kafkalog_broker.protocol.api_registry import Request, api, on_error

@@ -6,13 +6,11 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 LogOf = Callable[[str, int], Log]
@@ -20,14 +18,22 @@ LogOf = Callable[[str, int], Log]
 
 
 class CoordinatorLog:
-    """name: of the topic, which FindCoordinator creates. configured_partitions: how many it will have. read_bytes: how
-    much of it is read at a time."""
+    """Partitions of the internal topic `name`, which FindCoordinator creates.
 
-    name: str
+    configured_partitions: how many it will have. read_bytes: how much of it is read at a time. Methods raise
+    BrokerError coordinator_not_available where a partition is not here, and what its log raises.
+    """
 
     def __init__(
-        self, topics: TopicRegistry, log_of: LogOf, clock: Clock, configured_partitions: int, read_bytes: int
+        self,
+        name: str,
+        topics: TopicRegistry,
+        log_of: LogOf,
+        clock: Clock,
+        configured_partitions: int,
+        read_bytes: int = 1 << 20,
     ) -> None:
+        self.name = name
         self._topics = topics
         self._log_of = log_of
         self._clock = clock
@@ -36,11 +42,12 @@ class CoordinatorLog:
 
     @property
     def partitions(self) -> int:
+        """Number of partitions that the topic has, or will have."""
         topic = self._topics.get(self.name)
         return self._configured_partitions if topic is None else topic.partitions
 
     def owned(self) -> range:
-        """The partitions that are here: all of them, or none before the topic exists."""
+        """Partitions that are here: all of them, or none before the topic exists."""
         return range(self.partitions if self.name in self._topics else 0)
 
     def scan(self, partition: int) -> Iterator[OffsetsBatch]:
@@ -54,58 +61,35 @@ class CoordinatorLog:
             yield from decode_batches(found.chunks)
             offset = found.next_offset
 
+    def append(
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+    ) -> int:
+        """Append one batch; the offset of its first record.
+
+        It is in the page cache on return: as safe as a record acknowledged with the default flush policy. Whoever needs
+        more asks DueFlushes afterwards.
+        """
+        now_ms = self._clock.now_ms()
+        batch = encode_batch(records, now_ms, transaction=transaction)
+        return self.log(partition).append_batch(batch, now_ms).base_offset
+
+    def prune(self, partition: int, offset: int) -> None:
+        """Delete the records below `offset`."""
+        log = self.log(partition)
+        if log.log_start_offset < offset <= log.high_watermark:
+            log.delete_records(offset)
+
+    def leader_epoch(self, partition: int) -> int:
+        """Leader epoch of a partition: transaction markers of an older one are refused."""
+        return self.log(partition).leader_epoch
+
     def log(self, partition: int) -> Log:
-        """Raises BrokerError coordinator_not_available."""
+        """The log of a partition."""
         try:
             return self._log_of(self.name, partition)
         except BrokerError as error:
             raise BrokerError(ErrorCode.coordinator_not_available, str(error)) from error
 
-
-# __consumer_offsets as the group coordinator sees it.
-
-_READ_BYTES = 1 << 20
-
-
-class OffsetsTopic(CoordinatorLog):
-    """Has offsets.topic.num.partitions partitions."""
-
-    name = OFFSETS_TOPIC
-
-    def __init__(self, config: BrokerConfig, topics: TopicRegistry, log_of: LogOf, clock: Clock) -> None:
-        super().__init__(topics, log_of, clock, config.offsets_topic_num_partitions, _READ_BYTES)
-
-    def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
-    ) -> None:
-        """Append one batch, in the page cache on return: as safe as a record acknowledged with the default flush
-        policy."""
-        now_ms = self._clock.now_ms()
-        self.log(partition).append_batch(encode_batch(records, now_ms, transaction=transaction), now_ms)
-
-
-# __transaction_state as the transaction coordinator sees it.
-
-
-class TransactionsTopic(CoordinatorLog):
-    """Has transaction.state.log.num.partitions partitions, read transaction.state.log.load.buffer.size at a time."""
-
-    name = TRANSACTION_TOPIC
-
-    def __init__(self, config: BrokerConfig, topics: TopicRegistry, log_of: LogOf, clock: Clock) -> None:
-        partitions = config.transaction_state_log_num_partitions
-        super().__init__(topics, log_of, clock, partitions, config.transaction_state_log_load_buffer_size)
-
-    def append(self, partition: int, records: Sequence[Record]) -> None:
-        """Append one batch, in the page cache on return; `TransactionEnds` flushes it where flush.messages asks for
-        that."""
-        self.log(partition).append_records(list(records), self._clock.now_ms())
-
-    def coordinator_epoch(self, partition: int) -> int:
-        return self.log(partition).leader_epoch
-
-
-# Which partition of an internal topic holds a group or a transactional id.
 
 _UNIT = struct.Struct(">H")
 _LONGEST_REMEMBERED = 128

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Protocol
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import partition_for
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record
-from kafkalog_broker.coordinator.shards import Shards, write_error
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.record_batches import ProducerEpoch, Record
+from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, write_error
+from kafkalog_broker.coordinator.timers import Scheduler
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.membership import new_member_id
@@ -32,7 +33,6 @@ from kafkalog_broker.groups.classic.messages import (
     SyncRequest,
     TransactionalCommit,
 )
-from kafkalog_broker.groups.classic.timers import Scheduler
 from kafkalog_broker.groups.consumer.group_store import Background, GroupSettings
 from kafkalog_broker.groups.consumer.heartbeat_messages import (
     ConsumerHeartbeat,
@@ -45,7 +45,6 @@ from kafkalog_broker.groups.consumer.topics_view import TopicsView
 from kafkalog_broker.groups.group_shard import GroupShard, LoadedPartition, load
 from kafkalog_broker.groups.offset_store import PreparedCommit, PreparingCommit, prepare_commit
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)
@@ -54,25 +53,13 @@ _SHOWN_NAMES = 200
 """Characters of names of topics in a log line."""
 
 
-class Append(Protocol):
-    """Appends records to a partition of __consumer_offsets, as one batch. Raises BrokerError when it cannot."""
-
-    def __call__(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None, /
-    ) -> None: ...
-
-
-Scan = Callable[[int], Iterable[OffsetsBatch]]
-"""scan(partition): all its batches from the beginning. Raises BrokerError when the partition is not here."""
-
-
 def at_once(compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
-    """A background that is none."""
+    """Run the computation inline."""
     done(compute())
 
 
-class Neighbour(Protocol):
-    """The groups of another kind that lie in the same partitions of __consumer_offsets."""
+class OtherGroupTypes(Protocol):
+    """Groups of another type in the same partitions of __consumer_offsets: the share groups, whose room is above."""
 
     def opened(self, partition: int, loaded: Mapping[bytes, bytes], /) -> None: ...
 
@@ -90,32 +77,23 @@ class GroupCoordinator:
         *,
         clock: Clock,
         scheduler: Scheduler,
-        append: Append,
-        scan: Scan,
-        partition_count: Callable[[], int],
-        owned: Callable[[], Iterable[int]] = tuple,
+        log: CoordinatorLog,
         new_id: Callable[[], str] = new_member_id,
         topics: TopicsView | None = None,
         overrides: Callable[[str], Mapping[str, str]] = lambda group_id: {},
         background: Background = at_once,
-        neighbour: Neighbour | None = None,
+        share_groups: OtherGroupTypes | None = None,
     ) -> None:
-        """`partition_count`: of __consumer_offsets as it is, or offsets.topic.num.partitions before it exists.
+        """log: __consumer_offsets. overrides: properties that were set for a group. background: runs what takes long.
 
-        `owned`: the partitions of it that exist here. What concerns all groups (lists, expiry, deleted topics) opens
-        those of them that are not open yet. `overrides`: properties that were set for a group. `background`: runs what
-        takes long. `neighbour`: whose groups lie in the same partitions.
+        Whatever concerns all groups (lists, expiry, deleted topics) opens those partitions that are not open yet.
         """
         self.config = config
         self._clock = clock
         self._scheduler = scheduler
-        self._append = append
-        self._partition_count = partition_count
         self._new_id = new_id
-        self._neighbour = neighbour
-        self.shards: Shards[LoadedPartition, GroupShard] = Shards(
-            OFFSETS_TOPIC, lambda partition: load(scan(partition)), owned, self._serve
-        )
+        self._share_groups = share_groups
+        self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(log, load, self._serve)
         self._topics = NoTopics() if topics is None else topics
         self._overrides = overrides
         self._background = background
@@ -124,18 +102,19 @@ class GroupCoordinator:
     # partitions
 
     def partition_for(self, group_id: str) -> int:
-        return partition_for(group_id, self._partition_count())
+        """Partition of __consumer_offsets that a group lives in."""
+        return self.runtime.partition_for(group_id)
 
     def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
         def write(records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None) -> None:
-            self._append(partition, records, transaction)
+            self.runtime.log.append(partition, records, transaction)
 
         shard = GroupShard(
             loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id, topics=self._topics,
             settings=self._settings, current_config=lambda: self.config, background=self._background,
         )  # fmt: skip
-        if self._neighbour is not None:
-            self._neighbour.opened(partition, loaded.share)
+        if self._share_groups is not None:
+            self._share_groups.opened(partition, loaded.share)
         return shard
 
     def _settings(self, group_id: str) -> GroupSettings:
@@ -143,31 +122,31 @@ class GroupCoordinator:
 
     def close_partition(self, partition: int) -> None:
         """The partition is gone, or another's: its members are sent to look for their coordinator."""
-        shard = self.shards.remove(partition)
+        shard = self.runtime.remove(partition)
         if shard is not None:
             shard.close()
-            if self._neighbour is not None:
-                self._neighbour.closed(partition)
+            if self._share_groups is not None:
+                self._share_groups.closed(partition)
 
     def shutdown(self) -> None:
         """Answer everybody who waits. Afterwards all groups are COORDINATOR_NOT_AVAILABLE."""
-        self.shards.stop()
-        for partition in self.shards.served():
+        self.runtime.stop()
+        for partition in self.runtime.served():
             self.close_partition(partition)
 
     def _shard(self, group_id: str) -> GroupShard:
-        shard = self.shards.get(self.partition_for(group_id))
-        if self._neighbour is not None and self._neighbour.has(group_id):
+        shard = self.runtime.get(self.partition_for(group_id))
+        if self._share_groups is not None and self._share_groups.has(group_id):
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
         return shard
 
     def check_open(self, partition: int) -> None:
         """Read a partition that nobody has read. Raises BrokerError where it is not served."""
-        self.shards.get(partition)
+        self.runtime.get(partition)
 
     def check_free(self, group_id: str) -> None:
-        """For the neighbour. Raises BrokerError group_id_not_found when there is a group of this kind."""
-        shard = self.shards.get(self.partition_for(group_id))
+        """Raise BrokerError group_id_not_found where a group of this type has that id, for share groups."""
+        shard = self.runtime.get(self.partition_for(group_id))
         if group_id in shard.groups or shard.consumer.get(group_id) is not None:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a share group.")
 
@@ -276,11 +255,11 @@ class GroupCoordinator:
     def check_loaded(self, partition: int) -> None:
         """Raise BrokerError COORDINATOR_LOAD_IN_PROGRESS while a partition is read: a marker written now may be missed
         by who reads it, or be seen twice."""
-        self.shards.check_loaded(partition)
+        self.runtime.check_loaded(partition)
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """A marker has been written into a partition. One that is not open will find it when it is read."""
-        shard = self.shards.if_open(partition)
+        shard = self.runtime.if_open(partition)
         if shard is not None:
             shard.end_transaction(producer_id, commit=commit)
 
@@ -293,7 +272,7 @@ class GroupCoordinator:
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
         """Groups of the partitions served here. Empty filters let everything through; case does not matter. Raises
         BrokerError."""
-        shards = self.shards.all()
+        shards = self.runtime.all()
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.strip().lower() for kind in types}
         return [
@@ -328,8 +307,8 @@ class GroupCoordinator:
         if monotonic_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = monotonic_ms + self.config.offsets_retention_check_interval_ms
-        self.shards.open_owned()
-        for partition, shard in self.shards.served().items():
+        self.runtime.open_owned()
+        for partition, shard in self.runtime.served().items():
             try:
                 shard.expire()
             except BrokerError as error:
@@ -338,8 +317,8 @@ class GroupCoordinator:
     def on_topics_deleted(self, topics: Collection[str]) -> Iterator[None]:
         """The offsets committed to these topics go with them, step by step. Raises BrokerError when they cannot be
         found."""
-        self.shards.open_owned()
-        for partition, shard in self.shards.served().items():
+        self.runtime.open_owned()
+        for partition, shard in self.runtime.served().items():
             try:
                 yield from shard.forget_topics(topics)
             except BrokerError as error:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch, ProducerEpoch, Record
-from kafkalog_broker.coordinator.shards import write_error
+from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.coordinator.timers import Scheduler, Timers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
@@ -45,7 +46,6 @@ from kafkalog_broker.groups.classic.offset_records import (
     offset_key,
 )
 from kafkalog_broker.groups.classic.rebalance import Rebalances, Write
-from kafkalog_broker.groups.classic.timers import Scheduler, Timers
 from kafkalog_broker.groups.consumer.changes import Change, decode
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from kafkalog_broker.groups.consumer.consumer_groups import ConsumerGroups, check_fetch

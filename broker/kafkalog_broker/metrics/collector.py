@@ -120,7 +120,7 @@ class Collector:
         samples.add("kafkalog_cleaner_uncleanable_partitions", len(cleaner.manager.uncleanable))
 
     async def _of_groups(self, samples: Samples, turn: Turn) -> None:
-        shards = [shard for shard in self._broker.groups.shards.served().values() if isinstance(shard, GroupShard)]
+        shards = [shard for shard in self._broker.groups.runtime.served().values() if isinstance(shard, GroupShard)]
         states: Counter[str] = Counter()
         shown = 0
         for shard in shards:

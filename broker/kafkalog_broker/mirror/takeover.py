@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import internal_topic_configs
-from kafkalog_broker.coordinator.coordinator_log import TransactionsTopic
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.mirror_file import detach, is_mirror
 from kafkalog_broker.runtime.clock import Clock
@@ -33,6 +33,7 @@ from kafkalog_broker.transactions.transaction_table import load
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.atomic_file import read_state, replace_file
 from kafkalog_spark.format.layout import MAX_INT32
+from kafkalog_spark.format.names import TRANSACTION_TOPIC
 
 # The file that says what became of a mirror when a broker took it over: `kafkalog.mirror.takeover.json`.
 #
@@ -179,7 +180,7 @@ def take_mirrors_over(
     taken = [take_over(path, logs, topics, internal) for path in directories]
     if producer_ids.were_known and not any(taken):
         return
-    state = TransactionsTopic(config, topics, log, clock)
+    state = CoordinatorLog(TRANSACTION_TOPIC, topics, log, clock, config.transaction_state_log_num_partitions)
     for partition in state.owned():  # those that have written nothing are in no other log
         try:
             known = [transaction.producer_id for transaction in load(state.scan(partition)).values()]

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.transactions.end_transaction import EndMarker, WriteMarker, ends
@@ -23,7 +24,7 @@ from kafkalog_broker.transactions.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from kafkalog_broker.transactions.transaction_table import StateLog, TransactionTable
+from kafkalog_broker.transactions.transaction_table import TransactionTable
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class TransactionCoordinator:
         config: BrokerConfig,
         *,
         clock: Clock,
-        state_log: StateLog,
+        state_log: CoordinatorLog,
         write_marker: WriteMarker,
         new_producer_id: Callable[[], int],
     ) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
 
-from kafkalog_broker.coordinator.coordinator_log import LogOf, TransactionsTopic
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, LogOf
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.partition.log import Log
@@ -31,7 +31,7 @@ class TransactionEnds:
     """Completes what the transaction coordinator has prepared. All calls come from the event loop's thread."""
 
     def __init__(
-        self, coordinator: TransactionCoordinator, state: TransactionsTopic, log_of: LogOf, flushes: DueFlushes
+        self, coordinator: TransactionCoordinator, state: CoordinatorLog, log_of: LogOf, flushes: DueFlushes
     ) -> None:
         self._coordinator = coordinator
         self._state = state
@@ -47,7 +47,7 @@ class TransactionEnds:
         if not transactions.is_prepared(transactional_id):
             return
         try:
-            log = self._state.log(transactions.table.partition_for(transactional_id))
+            log = self._state.log(transactions.table.runtime.partition_for(transactional_id))
             await self._flushes.if_due(log)
             while log.high_watermark < log.log_end_offset:  # a decision that came while the last ones were flushed
                 await self._flushes.if_due(log)
@@ -97,20 +97,10 @@ class TransactionEnds:
 # Writing the marker that ends a transaction into a partition that is here.
 
 
-class PendingOffsets(Protocol):
-    """The group coordinator: offsets that wait for their transaction to end."""
-
-    def check_loaded(self, partition: int) -> None:
-        """Raises BrokerError while a partition of __consumer_offsets is read."""
-
-    def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """A marker has been written into that partition."""
-
-
 class MarkerWriter:
     """offsets: counts what a transaction has committed, once its marker is in __consumer_offsets."""
 
-    def __init__(self, offsets: PendingOffsets, log_of: LogOf, clock: Clock) -> None:
+    def __init__(self, offsets: GroupCoordinator, log_of: LogOf, clock: Clock) -> None:
         self._offsets = offsets
         self._log_of = log_of
         self._clock = clock

@@ -8,12 +8,11 @@ opened it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
-from kafkalog_broker.coordinator.coordinator_log import partition_for
-from kafkalog_broker.coordinator.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch, Record
-from kafkalog_broker.coordinator.shards import Shards, write_error
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch
+from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition, TransactionMetadata
 from kafkalog_broker.transactions.transaction_records import (
@@ -23,7 +22,6 @@ from kafkalog_broker.transactions.transaction_records import (
     transaction_value,
 )
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.names import TRANSACTION_TOPIC
 
 # A partition of __transaction_state, read from its beginning: its transactional ids as they were. For any thread.
 
@@ -53,45 +51,14 @@ def load(batches: Iterable[OffsetsBatch]) -> Transactions:
 log = logging.getLogger(__name__)
 
 
-class StateLog(Protocol):
-    """__transaction_state."""
-
-    @property
-    def partitions(self) -> int:
-        """How many there are, or will be."""
-
-    def owned(self) -> Iterable[int]:
-        """Those that are here."""
-
-    def append(self, partition: int, records: Sequence[Record]) -> None:
-        """Append one batch. Raises BrokerError."""
-
-    def scan(self, partition: int) -> Iterable[OffsetsBatch]:
-        """All batches. Raises BrokerError."""
-
-    def coordinator_epoch(self, partition: int) -> int:
-        """The leader epoch of the partition: markers of an older one are refused. Raises BrokerError."""
-
-
 class TransactionTable:
     """Metadata by transactional id. prepared: the ids whose transactions wait to be completed, the oldest first."""
 
-    def __init__(self, state_log: StateLog) -> None:
-        self._state_log = state_log
-        self.shards: Shards[Transactions, Transactions] = Shards(
-            TRANSACTION_TOPIC, self._read, state_log.owned, self._serve
-        )
+    def __init__(self, state_log: CoordinatorLog) -> None:
+        self.runtime: CoordinatorRuntime[Transactions, Transactions] = CoordinatorRuntime(state_log, load, self._serve)
         self.prepared: dict[str, None] = {}
 
     # ---- partitions
-
-    def partition_for(self, transactional_id: str) -> int:
-        return partition_for(transactional_id, self._state_log.partitions)
-
-    def _read(self, partition: int) -> Transactions:
-        if partition not in self._state_log.owned():
-            raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not here")
-        return load(self._state_log.scan(partition))
 
     def _serve(self, _: int, loaded: Transactions) -> Transactions:
         for metadata in loaded.values():
@@ -102,22 +69,25 @@ class TransactionTable:
 
     def close_all(self) -> None:
         """The topic is gone: its ids are unknown."""
-        for partition in self.shards.served():
-            self.shards.remove(partition)
+        for partition in self.runtime.served():
+            self.runtime.remove(partition)
         self.prepared.clear()
 
     def shutdown(self) -> None:
         """Afterwards all ids are COORDINATOR_NOT_AVAILABLE. What is prepared is completed at the next start."""
-        self.shards.stop()
+        self.runtime.stop()
         self.close_all()
 
     def _partition(self, transactional_id: str) -> tuple[int, Transactions]:
-        partition = self.partition_for(transactional_id)
-        return partition, self.shards.get(partition)
+        partition = self.runtime.partition_for(transactional_id)
+        if partition not in self.runtime.log.owned():
+            self.runtime.check_running()
+            raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not here")
+        return partition, self.runtime.get(partition)
 
     def coordinator_epoch(self, transactional_id: str) -> int:
         """With which markers of the id are written. Raises BrokerError."""
-        return self._state_log.coordinator_epoch(self._partition(transactional_id)[0])
+        return self.runtime.log.leader_epoch(self._partition(transactional_id)[0])
 
     # ---- ids
 
@@ -141,10 +111,7 @@ class TransactionTable:
         """Raises BrokerError; then nothing has changed."""
         transactional_id = metadata.transactional_id
         partition, transactions = self._partition(transactional_id)
-        try:
-            self._state_log.append(partition, [(transaction_key(transactional_id), transaction_value(metadata))])
-        except BrokerError as error:
-            raise BrokerError(write_error(error.code), error.what) from error
+        self.runtime.write(partition, [(transaction_key(transactional_id), transaction_value(metadata))])
         transactions[transactional_id] = metadata
         if metadata.state.is_prepared:
             self.prepared[transactional_id] = None
@@ -159,20 +126,20 @@ class TransactionTable:
 
     def served(self) -> list[TransactionMetadata]:
         """Metadata of all ids in the partitions that are loaded."""
-        return [metadata for transactions in self.shards.served().values() for metadata in transactions.values()]
+        return [metadata for transactions in self.runtime.served().values() for metadata in transactions.values()]
 
     def all(self) -> list[TransactionMetadata]:
         """Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS)."""
-        return [metadata for transactions in self.shards.all() for metadata in transactions.values()]
+        return [metadata for transactions in self.runtime.all() for metadata in transactions.values()]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forget ids that nobody used for that long and that have nothing open."""
-        for partition, transactions in self.shards.served().items():
+        for partition, transactions in self.runtime.served().items():
             gone = [key for key, metadata in transactions.items() if metadata.expired(now_ms, expiration_ms)]
             for at in range(0, len(gone), TOMBSTONES_A_WRITE):
                 some = gone[at : at + TOMBSTONES_A_WRITE]
                 try:
-                    self._state_log.append(partition, [(transaction_key(key), None) for key in some])
+                    self.runtime.log.append(partition, [(transaction_key(key), None) for key in some])
                 except BrokerError as error:
                     log.warning("__transaction_state-%d: unused ids remain: %s", partition, error)
                     break

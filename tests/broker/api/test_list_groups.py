@@ -51,7 +51,7 @@ def test_filters_leave_out_what_does_not_match(states: list[str], types: list[st
 
 def test_a_list_that_would_be_incomplete_is_an_error() -> None:
     broker = two_groups()
-    broker.groups.shards.begin_loading(3)
+    broker.groups.runtime.begin_loading([3])
     with pytest.raises(Exception, match="still being read"):
         call(broker, LIST, 0)
     answer = error_answer(LIST, 0, ErrorCode.coordinator_load_in_progress)

@@ -97,7 +97,7 @@ def test_an_offset_in_an_open_transaction_is_unstable(version: int) -> None:
 @pytest.mark.parametrize("version", versions(FETCH))
 def test_a_coordinator_that_is_not_ready_says_so(version: int) -> None:
     broker = FakeBroker()
-    broker.groups.shards.begin_loading(0)
+    broker.groups.runtime.begin_loading([0])
     answer = call(broker, FETCH, version, **fetch_values())
     assert answer == error_answer(FETCH, version, ErrorCode.coordinator_load_in_progress, **fetch_values())
     group = only_group(answer, version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.java_order import group_hash, topic_hash
 from kafkalog_broker.coordinator.record_batches import Record
+from kafkalog_broker.coordinator.timers import Timers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.membership.group_records import TopicInfo
 from kafkalog_broker.share.membership.heartbeat import Beaten, Heartbeat
@@ -48,16 +49,18 @@ class Topics:
         return next((topic for topic in self.all.values() if topic.id == topic_id), None)
 
 
-class Sessions:
+class Sessions(Timers):
+    """Timers of members that do not run out by themselves."""
+
     def __init__(self) -> None:
-        self.running: dict[tuple[str, str], Callable[[], None]] = {}
+        self.running: dict[Hashable, Callable[[], None]] = {}
 
-    def begin(self, group_id: str, member_id: str, delay_ms: int, over: Callable[[], None]) -> None:
+    def schedule(self, key: Hashable, delay_ms: int, call: Callable[[], None]) -> None:
         assert delay_ms == 45_000
-        self.running[group_id, member_id] = over
+        self.running[key] = call
 
-    def end(self, group_id: str, member_id: str) -> None:
-        self.running.pop((group_id, member_id), None)
+    def cancel(self, key: Hashable) -> None:
+        self.running.pop(key, None)
 
 
 class World:
@@ -194,7 +197,7 @@ def test_what_was_written_is_read_again():
     for group in (again, world.shard.group("g1")):
         group.topics_seen, group.initializing_since = None, {}
     assert again == world.shard.group("g1")
-    assert {(group, member) for group, member in world.again().sessions.running} == {("g1", "a"), ("g1", "b")}
+    assert set(world.again().sessions.running) == {("g1", "a"), ("g1", "b")}
 
 
 def test_a_topic_that_grows_is_assigned_anew():

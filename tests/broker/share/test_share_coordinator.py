@@ -9,11 +9,14 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.state.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
 from kafkalog_broker.share.state.state_shard import PIECE, RedundantOffsets, Summary, WriteState
+from kafkalog_spark.format.names import SHARE_STATE_TOPIC
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
 
 TOPIC = UUID(int=7)
@@ -21,15 +24,18 @@ KEY = SharePartitionKey("g", TOPIC, 0)
 UPDATES = 5
 
 
-class Topic:
+class Topic(CoordinatorLog):
     """__share_group_state in memory, one partition."""
 
-    partitions = 1
-
     def __init__(self) -> None:
+        self.name = SHARE_STATE_TOPIC
         self.records: list[Record] = []
         self.start = 0
         self.fails: ErrorCode | None = None
+
+    @property
+    def partitions(self) -> int:
+        return 1
 
     def owned(self) -> range:
         return range(1)
@@ -38,7 +44,10 @@ class Topic:
         for offset in range(self.start, len(self.records)):
             yield OffsetsBatch(offset, -1, False, None, [self.records[offset]])
 
-    def append(self, partition: int, records: Sequence[Record]) -> int:
+    def append(
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+    ) -> int:
+        assert not isinstance(records, EncodedRecords)
         if self.fails is not None:
             raise BrokerError(self.fails, "no room")
         self.records += records
@@ -154,7 +163,7 @@ def test_a_partition_that_is_given_up_is_written_no_more(topic: Topic) -> None:
     while len(topic.records) == len(keys):
         next(steps)
     written = len(topic.records)
-    one.shards.remove(0)
+    one.runtime.remove(0)
     list(steps)
     assert len(topic.records) == written
 

@@ -200,13 +200,13 @@ def test_the_last_epoch_leads_to_a_new_producer_id_also_over_a_crash(ledger):
 
 
 def test_a_partition_that_is_being_read_or_is_not_here_says_so(ledger):
-    ledger.coordinator.table.shards.begin_loading(0)
+    ledger.coordinator.table.runtime.begin_loading([0])
     asked = lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None)  # noqa: E731
     assert code(asked) is ErrorCode.coordinator_load_in_progress
     assert code(ledger.coordinator.table.all) is ErrorCode.coordinator_load_in_progress
-    ledger.coordinator.table.shards.give_up(0)
+    ledger.coordinator.table.runtime.give_up(0)
     assert ledger.coordinator.init_producer_id("t", TIMEOUT, None).epoch == 0
-    ledger.state.partitions = 50
+    ledger.state._partitions = 50
     ledger.state.owned = lambda: range(0)  # type: ignore[method-assign]
     ledger.coordinator.table.close_all()
     assert code(asked) is ErrorCode.not_coordinator

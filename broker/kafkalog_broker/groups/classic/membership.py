@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.shards import write_error
+from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupEvent, GroupState, Member
 from kafkalog_broker.groups.classic.messages import (

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.record_batches import ProducerEpoch, Record
-from kafkalog_broker.coordinator.shards import write_error
+from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.coordinator.timers import Timers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupEvent, GroupState, Member
 from kafkalog_broker.groups.classic.messages import JoinAnswer, SyncAnswer
 from kafkalog_broker.groups.classic.offset_records import group_key, group_value
-from kafkalog_broker.groups.classic.timers import Timers
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)

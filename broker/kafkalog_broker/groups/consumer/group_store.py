@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinator.timers import Timers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.classic.rebalance import Write
-from kafkalog_broker.groups.classic.timers import Timers
 from kafkalog_broker.groups.consumer.changes import Change, Kind
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.draft import Draft, Groups, apply

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
-from kafkalog_broker.coordinator.shards import MOST_NAMES
+from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.offset_records import group_key

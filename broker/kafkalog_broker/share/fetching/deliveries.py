@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kafkalog_broker.config.group_properties import EARLIEST
+from kafkalog_broker.coordinator.timers import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.fetching.share_sessions import SessionKey, ShareSession, ShareSessions
@@ -22,13 +23,6 @@ from kafkalog_broker.storage.partition.log import Log
 # A share partition in use: its records in flight, its log, and the members that wait for it.
 
 _log = logging.getLogger(__name__)
-
-
-class TimerHandle(Protocol):
-    def cancel(self) -> None: ...
-
-
-Scheduler = Callable[[int, Callable[[], None]], TimerHandle]
 
 
 class Waiter(Protocol):

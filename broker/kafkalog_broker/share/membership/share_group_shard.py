@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 from uuid import UUID
 
 from kafkalog_broker.coordinator.record_batches import Record
+from kafkalog_broker.coordinator.timers import Timers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.membership import group_records as records
 from kafkalog_broker.share.membership.group_records import StatePartitions, TopicInfo, state_partitions_record
@@ -32,21 +32,13 @@ NOT_EMPTY = "The group is not empty."
 """Text of Kafka's NON_EMPTY_GROUP."""
 
 
-class Sessions(Protocol):
-    """Timers by group and member: one that is begun again takes the place of the one before."""
-
-    def begin(self, group_id: str, member_id: str, delay_ms: int, over: Callable[[], None], /) -> None: ...
-
-    def end(self, group_id: str, member_id: str, /) -> None: ...
-
-
 class ShareGroupShard:
     """Not thread-safe. rack: of this broker."""
 
     def __init__(
         self,
         write: Write,
-        sessions: Sessions,
+        timers: Timers,
         topics: Topics,
         settings_of: Callable[[str], GroupSettings],
         now_ms: Callable[[], int],
@@ -54,7 +46,7 @@ class ShareGroupShard:
     ) -> None:
         self.groups: dict[str, ShareGroup] = {}
         self._append = write
-        self._sessions = sessions
+        self._timers = timers
         self._topics = topics
         self._settings_of = settings_of
         self._now_ms = now_ms
@@ -76,7 +68,7 @@ class ShareGroupShard:
         """The partition is another's, or the broker stops."""
         for group in self.groups.values():
             for member_id in group.members:
-                self._sessions.end(group.group_id, member_id)
+                self._timers.cancel((group.group_id, member_id))
 
     def group(self, group_id: str) -> ShareGroup:
         """Raises BrokerError group_id_not_found."""
@@ -110,7 +102,7 @@ class ShareGroupShard:
         if member_id not in group.members:
             raise BrokerError(ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {group_id}.")
         self._write(leave(group, member_id, self._topics, self._rack))
-        self._sessions.end(group_id, member_id)
+        self._timers.cancel((group_id, member_id))
 
     def _expect(self, group: ShareGroup, member_id: str) -> None:
         def over() -> None:
@@ -123,7 +115,7 @@ class ShareGroupShard:
                     self._expect(group, member_id)
 
         delay = self._settings_of(group.group_id).session_timeout_ms
-        self._sessions.begin(group.group_id, member_id, delay, over)
+        self._timers.schedule((group.group_id, member_id), delay, over)
 
     # which share partitions have state. Each raises BrokerError where it cannot be written.
 

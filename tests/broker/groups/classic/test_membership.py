@@ -135,9 +135,9 @@ def test_requests_are_sent_back_while_the_group_is_being_read() -> None:
     world = World()
     (client,) = world.stable(1)
     world.coordinator.close_partition(0)
-    world.coordinator.shards.begin_loading(0)
+    world.coordinator.runtime.begin_loading([0])
     assert client.heartbeat() is ErrorCode.none  # as if nothing was: its session begins anew afterwards
     client.join()
     assert client.joined.error is ErrorCode.coordinator_load_in_progress
-    world.coordinator.shards.give_up(0)
+    world.coordinator.runtime.give_up(0)
     assert client.heartbeat() is ErrorCode.none

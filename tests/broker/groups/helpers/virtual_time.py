@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group
@@ -22,6 +23,7 @@ from kafkalog_broker.groups.classic.messages import (
 )
 from kafkalog_broker.groups.classic.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
 
@@ -62,21 +64,31 @@ class VirtualTime:
         return sum(not timer.cancelled for _, _, timer in self._timers)
 
 
-class MemoryLog:
+class MemoryLog(CoordinatorLog):
     """__consumer_offsets. `failure`: what the next appends raise."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, partitions: int = 1) -> None:
+        self.name = OFFSETS_TOPIC
         self._clock = clock
+        self._partitions = partitions
         self.batches: dict[int, list[bytes]] = {}
         self.failure: ErrorCode | None = None
 
     def append(
         self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
-    ) -> None:
+    ) -> int:
         if self.failure is not None:
             raise BrokerError(self.failure, "the log says no")
         batch = encode_batch(records, self._clock.now_ms(), transaction=transaction)
         self.batches.setdefault(partition, []).append(batch)
+        return -1
+
+    @property
+    def partitions(self) -> int:
+        return self._partitions
+
+    def owned(self) -> range:
+        return range(self._partitions)
 
     def scan(self, partition: int) -> Iterator[OffsetsBatch]:
         position = 0
@@ -185,7 +197,7 @@ class World:
 
     def __init__(self, partitions: int = 1, **config: int) -> None:
         self.time = VirtualTime()
-        self.log = MemoryLog(self.time.clock)
+        self.log = MemoryLog(self.time.clock, partitions)
         self.config = config_of(**config)
         self.partitions = partitions
         self._ids = itertools.count()
@@ -194,8 +206,7 @@ class World:
     def start(self) -> GroupCoordinator:
         """A new coordinator on the same log: what a restart leaves."""
         self.coordinator = GroupCoordinator(
-            self.config, clock=self.time.clock, scheduler=self.time, append=self.log.append, scan=self.log.scan,
-            partition_count=lambda: self.partitions, owned=lambda: range(self.partitions),
+            self.config, clock=self.time.clock, scheduler=self.time, log=self.log,
             new_id=lambda: str(next(self._ids)),
         )  # fmt: skip
         return self.coordinator

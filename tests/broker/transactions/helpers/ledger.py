@@ -5,40 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record, decode_batches, encode_batch
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.end_transaction import EndMarker
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_broker.transactions.transaction_table import load
+from kafkalog_spark.format.names import TRANSACTION_TOPIC
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
 
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
 ALL = frozenset(ORDERS)
 
 
-class MemoryStateLog:
+class MemoryStateLog(CoordinatorLog):
     """failure: what the next appends raise."""
 
     def __init__(self, clock: ManualClock, partitions: int = 1) -> None:
         self._clock = clock
-        self.partitions = partitions
+        self.name = TRANSACTION_TOPIC
+        self._partitions = partitions
         self.batches: dict[int, list[bytes]] = {}
         self.failure: ErrorCode | None = None
         self.epoch = 7
 
-    def owned(self) -> range:
-        return range(self.partitions)
+    @property
+    def partitions(self) -> int:
+        return self._partitions
 
-    def append(self, partition: int, records: Sequence[Record]) -> None:
+    def owned(self) -> range:
+        return range(self._partitions)
+
+    def append(
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+    ) -> int:
         if self.failure is not None:
             raise BrokerError(self.failure, "the log says no")
         self.batches.setdefault(partition, []).append(encode_batch(records, self._clock.now_ms()))
+        return -1
 
     def scan(self, partition: int) -> Iterator[OffsetsBatch]:
         return decode_batches(self.batches.get(partition, []))
 
-    def coordinator_epoch(self, partition: int) -> int:
+    def leader_epoch(self, partition: int) -> int:
         return self.epoch
 
 
@@ -65,7 +76,7 @@ class Ledger:
         """What is in memory is gone; the log is read again."""
         self.coordinator = self._made()
         for partition in self.state.owned():
-            self.coordinator.table.shards.open(partition, load(self.state.scan(partition)))
+            self.coordinator.table.runtime.open(partition, load(self.state.scan(partition)))
 
     def _new_id(self) -> int:
         self._next_id += 1

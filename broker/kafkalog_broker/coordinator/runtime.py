@@ -6,9 +6,11 @@ A partition is served from `open` to `remove`. One that nobody has opened is rea
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, partition_for
+from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.errors import KafkalogError
 
@@ -20,28 +22,37 @@ S = TypeVar("S")
 """Shard that serves a partition."""
 
 
-class Shards(Generic[L, S]):
-    """topic: its name, for messages. read: reads a partition from its beginning; raises BrokerError. owned: the
-    partitions that exist here. serve: makes of what was loaded what it is served from."""
+class RunBlocking(Protocol):
+    """Runs a function of a partition in another thread."""
+
+    def __call__(self, function: Callable[[int], L], partition: int, /) -> Awaitable[L]: ...
+
+
+class CoordinatorRuntime(Generic[L, S]):
+    """Shards of a coordinator. log: its topic. load: reads the batches of a partition, in any thread; may raise
+    BrokerError. serve: makes a shard of what was loaded, in the event loop's thread."""
 
     def __init__(
-        self,
-        topic: str,
-        read: Callable[[int], L],
-        owned: Callable[[], Iterable[int]],
-        serve: Callable[[int, L], S],
+        self, log: CoordinatorLog, load: Callable[[Iterable[OffsetsBatch]], L], serve: Callable[[int, L], S]
     ) -> None:
-        self._topic = topic
-        self._read = read
-        self._owned = owned
+        self.log = log
+        self._load = load
         self._serve = serve
         self._served: dict[int, S] = {}
         self._loading: set[int] = set()
         self._stopped = False
 
-    def begin_loading(self, partition: int) -> None:
+    def partition_for(self, key: str) -> int:
+        """Partition whose shard has a group or a transactional id."""
+        return partition_for(key, self.log.partitions)
+
+    def read(self, partition: int) -> L:
+        """State of a partition, from its batches; in any thread. Raises BrokerError."""
+        return self._load(self.log.scan(partition))
+
+    def begin_loading(self, partitions: Iterable[int]) -> None:
         """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `give_up`."""
-        self._loading.add(partition)
+        self._loading.update(partitions)
 
     def open(self, partition: int, loaded: L) -> None:
         """Serve a partition. `loaded` may have been read in another thread."""
@@ -55,9 +66,9 @@ class Shards(Generic[L, S]):
 
     def open_owned(self) -> None:
         """Open all partitions that exist here, except those that are being loaded. Raises BrokerError."""
-        for partition in self._owned():
+        for partition in self.log.owned():
             if partition not in self._served and partition not in self._loading and not self._stopped:
-                self.open(partition, self._read(partition))
+                self.open(partition, self.read(partition))
 
     def remove(self, partition: int) -> S | None:
         """The partition is gone, or another's; what it was served from."""
@@ -68,14 +79,38 @@ class Shards(Generic[L, S]):
         """From now on everything is COORDINATOR_NOT_AVAILABLE."""
         self._stopped = True
 
+    async def load_owned(self, run_blocking: RunBlocking, what: str) -> None:
+        """Load all partitions that are here while the broker serves; until then they answer
+        COORDINATOR_LOAD_IN_PROGRESS. what: "groups", for messages."""
+        for partition in self.log.owned():
+            try:
+                loaded = await run_blocking(self.read, partition)
+            except KafkalogError as error:
+                _log.error("the %s of %s-%d cannot be loaded: %s", what, self.log.name, partition, error)
+                self.give_up(partition)
+            else:
+                self.open(partition, loaded)
+
     # ---- using them
+
+    def write(self, partition: int, records: Sequence[Record]) -> int:
+        """Append one batch; the offset of its first record. Raises BrokerError with the code for clients."""
+        try:
+            return self.log.append(partition, records)
+        except BrokerError as error:
+            raise BrokerError(write_error(error.code), error.what) from error
+
+    def of(self, key: str) -> tuple[int, S]:
+        """Partition and shard of a group or a transactional id. Raises as `get`."""
+        partition = self.partition_for(key)
+        return partition, self.get(partition)
 
     def get(self, partition: int) -> S:
         """Raises BrokerError: coordinator_not_available, coordinator_load_in_progress, and those of `read`."""
         self.check_running()
         self.check_loaded(partition)
         if partition not in self._served:
-            self.open(partition, self._read(partition))
+            self.open(partition, self.read(partition))
         return self._served[partition]
 
     def served(self) -> dict[int, S]:
@@ -104,29 +139,9 @@ class Shards(Generic[L, S]):
     def check_loaded(self, partition: int) -> None:
         """Raise BrokerError COORDINATOR_LOAD_IN_PROGRESS while a partition is read."""
         if partition in self._loading:
-            raise BrokerError(ErrorCode.coordinator_load_in_progress, f"{self._topic}-{partition} is still being read")
+            name = f"{self.log.name}-{partition}"
+            raise BrokerError(ErrorCode.coordinator_load_in_progress, f"{name} is still being read")
 
-
-class RunBlocking(Protocol):
-    def __call__(self, function: Callable[[int], L], partition: int, /) -> Awaitable[L]: ...
-
-
-async def load_all(
-    shards: Shards[L, S], partitions: Iterable[int], run_blocking: RunBlocking, read: Callable[[int], L], what: str
-) -> None:
-    """Read partitions while the broker serves; meanwhile they are COORDINATOR_LOAD_IN_PROGRESS. what: `the groups of
-    __consumer_offsets`, for messages."""
-    for partition in partitions:
-        try:
-            loaded = await run_blocking(read, partition)
-        except KafkalogError as error:
-            _log.error("%s-%d cannot be loaded: %s", what, partition, error)
-            shards.give_up(partition)
-        else:
-            shards.open(partition, loaded)
-
-
-# What a client is answered when its coordinator could not write (CoordinatorOperationExceptionHelper).
 
 _WRITE_ERRORS = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
@@ -141,11 +156,10 @@ _WRITE_ERRORS = {
 
 
 def write_error(code: ErrorCode) -> ErrorCode:
-    """The answer when an append to the coordinator's partition failed with `code`."""
+    """Error for the client where an append to the coordinator's partition failed with `code`
+    (CoordinatorOperationExceptionHelper)."""
     return _WRITE_ERRORS.get(code, code)
 
-
-# How much a group may subscribe to.
 
 MOST_NAMES = 4_000
 """Topics that a member, or all members of a group together, may name: whatever changes a subscription counts and hashes
