@@ -22,7 +22,7 @@ from benchmarks.report import Report, in_turn, rate
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
@@ -50,8 +50,11 @@ CASES = (
 )
 
 
-class Host:
+class Host(CleaningHost):
     """Never in the way, and swaps nothing in, so that the same log can be cleaned again."""
+
+    def __init__(self) -> None:
+        pass
 
     def check(self) -> None:
         pass

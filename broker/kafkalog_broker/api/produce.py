@@ -38,8 +38,8 @@ from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
-from kafkalog_broker.storage.partition.availability import AppendInfo
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_state import AppendInfo
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
 from kafkalog_spark.format import layout

@@ -9,13 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as NotYet
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
@@ -23,17 +20,16 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
     CleaningAborted,
+    CleaningHost,
     CleaningRequest,
+    OwnerThread,
     Throttler,
 )
 from kafkalog_broker.storage.compaction.dirty_part import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
-from kafkalog_broker.storage.log_table import CallSoon, Key, LogEntry, LogTable, is_the_directorys
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, is_the_directorys
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment, is_passing
-from kafkalog_broker.storage.partition.producer_state import LastRecord
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.atomic_file import fsync_directory
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.read.discovery import log_files
 
@@ -43,45 +39,6 @@ from kafkalog_spark.log.read.discovery import log_files
 
 _LOGS_AT_ONCE = 50
 """Logs that the owning thread is asked about at a time: a few us each."""
-_POLL_S = 0.2
-"""How often a thread that waits for the owning thread looks whether it is to stop."""
-
-T = TypeVar("T")
-
-
-class OwnerThread:
-    """The thread that owns the logs, as another thread sees it."""
-
-    def __init__(self, call_soon: CallSoon) -> None:
-        self._call_soon = call_soon
-        self.is_stopping = threading.Event()
-
-    def ask(self, function: Callable[[], T]) -> T:
-        """Run `function` there and give its result, or raise what it raised. Raises CleaningAborted when everything
-        stops before it was begun."""
-        future: Future[T] = Future()
-
-        def run() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(function())
-                except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
-                    future.set_exception(error)
-
-        try:
-            self._call_soon(run)
-        except RuntimeError as error:  # the event loop is closed
-            raise CleaningAborted(str(error)) from None
-        while True:
-            try:
-                return future.result(_POLL_S)
-            except NotYet:
-                if future.done():
-                    raise  # raised by the function itself
-                if self.is_stopping.is_set():
-                    future.cancel()  # has no effect on what has begun
-            except CancelledError:
-                raise CleaningAborted("the broker stops") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +374,7 @@ class LogCleaner:
                 first_uncleanable_offset=part.first_uncleanable_offset,
                 now_ms=self._table.clock.now_ms(),
             ),
-            _Host(chosen, self._table, self._owner, self._throttler, self._schedule_removal),
+            CleaningHost(log, self._owner, self._table.clock.now_ms, self._throttler, self._schedule_removal),
         )
         seconds = time.monotonic() - began
         self.totals.add(statistics, seconds)
@@ -435,52 +392,6 @@ class LogCleaner:
             _log.warning("cleaning of %s is put off: %s", chosen.log.name, error)
         elif chosen.log.segments[0] is chosen.segments[0]:  # else retention took it from under the cleaner
             self.manager.give_up(chosen.entry, error)
-
-
-class _Host:
-    """See CleaningHost."""
-
-    def __init__(
-        self,
-        chosen: LogToClean,
-        table: LogTable,
-        owner: OwnerThread,
-        throttler: Throttler,
-        schedule_removal: Callable[[Path, int], None],
-    ) -> None:
-        self._chosen = chosen
-        self._log = chosen.log
-        self._table = table
-        self._owner = owner
-        self._throttler = throttler
-        self._schedule_removal = schedule_removal
-
-    def check(self) -> None:
-        if self._owner.is_stopping.is_set():
-            raise CleaningAborted("the broker stops")
-        if self._log.is_closed or self._log.failure is not None:
-            raise CleaningAborted("the log was closed, or is offline")
-        if not self._log.config.is_compacted:
-            raise CleaningAborted("cleanup.policy contains compact no more")
-
-    def throttle(self, size: int) -> None:
-        self._throttler.observed(size)
-
-    def last_records(self) -> Mapping[int, LastRecord]:
-        return self._owner.ask(self._log.producer_state.last_records)
-
-    def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
-        def swap() -> None:
-            self.check()
-            now_ms = self._table.clock.now_ms()
-            for path in self._log.replace_segments(cleaned, old, now_ms):
-                self._schedule_removal(path, self._log.config.file_delete_delay_ms)
-
-        try:
-            self._owner.ask(swap)
-        except (LookupError, BrokerError) as error:
-            raise CleaningAborted(str(error)) from error
-        fsync_directory(self._log.directory)
 
 
 def _say(chosen: LogToClean, end: int, found: CleanerStatistics, seconds: float) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
-from kafkalog_broker.storage.log_cleaner import LogCleaner, OwnerThread
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted, OwnerThread
+from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.broker.storage.helpers.cleaned_logs import records_of, transient_files
 from tests.broker.storage.helpers.managed_logs import NOW, Started, killed, started

@@ -1,18 +1,28 @@
-"""What a cleaning is asked for, what it asks, and what it says. No kernels are loaded for it."""
+"""Request, host and statistics of a cleaning: its interface to the log and its thread. Loads no kernels."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_spark.format.atomic_file import fsync_directory
+
+_POLL_S = 0.2
+"""Interval at which a thread that waits for the logs' thread looks whether it is to stop."""
+
+T = TypeVar("T")
 
 
 class CleaningAborted(Exception):
@@ -22,7 +32,7 @@ class CleaningAborted(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRequest:
-    """A log and what of it is to be cleaned. segments: all of it, the active one last."""
+    """Cleaning of one log. segments: all of it, the active one last."""
 
     name: str
     directory: Path
@@ -33,25 +43,94 @@ class CleaningRequest:
     now_ms: int
 
 
-class CleaningHost(Protocol):
-    """What a cleaning asks of whoever runs it. All of it may block."""
+class OwnerThread:
+    """Thread that owns the logs, as seen from another thread. call_soon: runs a function there."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], object]], object]) -> None:
+        self._call_soon = call_soon
+        self.is_stopping = threading.Event()
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """Run `function` there and give its result, or raise what it raised. Raises CleaningAborted when everything
+        stops before it was begun."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+                    future.set_exception(error)
+
+        try:
+            self._call_soon(run)
+        except RuntimeError as error:  # the event loop is closed
+            raise CleaningAborted(str(error)) from None
+        while True:
+            try:
+                return future.result(_POLL_S)
+            except NotYet:
+                if future.done():
+                    raise  # raised by the function itself
+                if self.is_stopping.is_set():
+                    future.cancel()  # has no effect on what has begun
+            except CancelledError:
+                raise CleaningAborted("the broker stops") from None
+
+
+class CleaningHost:
+    """Access of a cleaning, in its thread, to its log. All of it may block. schedule_removal: given a renamed file, and
+    after how many ms it may go."""
+
+    def __init__(
+        self,
+        log: Log,
+        owner: OwnerThread,
+        now_ms: Callable[[], int],
+        throttler: Throttler,
+        schedule_removal: Callable[[Path, int], None],
+    ) -> None:
+        self._log = log
+        self._owner = owner
+        self._now_ms = now_ms
+        self._throttler = throttler
+        self._schedule_removal = schedule_removal
 
     def check(self) -> None:
         """Raise CleaningAborted when the cleaning is not to go on. Called for each window of bytes."""
+        if self._owner.is_stopping.is_set():
+            raise CleaningAborted("the broker stops")
+        if self._log.is_closed or self._log.failure is not None:
+            raise CleaningAborted("the log was closed, or is offline")
+        if not self._log.config.is_compacted:
+            raise CleaningAborted("cleanup.policy contains compact no more")
 
     def throttle(self, size: int) -> None:
         """`size` bytes were read or written."""
+        self._throttler.observed(size)
 
     def last_records(self) -> Mapping[int, LastRecord]:
         """The producers that the log knows, by id."""
+        return self._owner.ask(self._log.producer_state.last_records)
 
     def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
         """Swap finished segments in. Raises CleaningAborted when the old ones are not all there any more."""
 
+        def swap() -> None:
+            self.check()
+            for path in self._log.replace_segments(cleaned, old, self._now_ms()):
+                self._schedule_removal(path, self._log.config.file_delete_delay_ms)
+
+        try:
+            self._owner.ask(swap)
+        except (LookupError, BrokerError) as error:
+            raise CleaningAborted(str(error)) from error
+        fsync_directory(self._log.directory)
+
 
 @dataclass(slots=True)
 class CleanerStatistics:
-    """What a cleaning did, in bytes. map_utilization: how full the map of keys became, 0 to 1.
+    """Totals of a cleaning, in bytes. map_utilization: how full the map of keys became, 0 to 1.
 
     unreadable_batches: batches that stay as they are because their records are malformed; first_unreadable: the base
     offset of the first one.
@@ -65,15 +144,15 @@ class CleanerStatistics:
     first_unreadable: int | None = None
 
 
-# Holds a rate of bytes per second down, as Kafka's Throttler: what was too fast is slept off.
-
 _CHECK_S = 0.3
-"""How often the rate is looked at, as in Kafka: shorter, and sleeps would be too short to be exact."""
+"""Interval at which the rate is looked at, as in Kafka: shorter, and sleeps would be too short to be exact."""
 
 
 class Throttler:
-    """rate: bytes per second; shared by threads, all of which wait. monotonic: a clock in seconds. wait: sleeps that
-    many seconds."""
+    """Limits a rate by sleeping (Kafka's Throttler); shared by threads, all of which wait.
+
+    rate: bytes per second. monotonic: a clock in seconds. wait: sleeps that many seconds.
+    """
 
     def __init__(
         self,

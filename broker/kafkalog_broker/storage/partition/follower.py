@@ -1,74 +1,54 @@
-"""What a log takes from another broker's log that it follows: batches as they are, its bounds, its truncations
-(UnifiedLog.appendAsFollower).
+"""Log that follows another broker's: appends byte for byte, the leader's bounds, truncation (UnifiedLog's
+appendAsFollower, truncateTo, truncateFullyAndStartAt).
 
 Everything runs in the thread that owns the log, but for `plan_truncation`.
+
+Truncation changes files in an order in which they are a log at every step, a beginning of the old one: segments from
+the last one on, then the .log that is cut, its indexes, then producer snapshots and leader epochs, which loading
+compares with the log's end. Where truncation begins below the recovery point of a checkpoint, that has to be lowered
+before (LogManager.lower_checkpoints): what is written next is not on disk yet.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import check_continues
-from kafkalog_broker.storage.partition.availability import Availability, Subscribers
-from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.local_log import LocalLog
-from kafkalog_broker.storage.partition.log_flush import ProducerSnapshots
-from kafkalog_broker.storage.partition.log_removal import LogRemoval, Truncation, TruncationPoint
-from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, replay
+from kafkalog_broker.storage.partition.log_state import LogState
+from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, producers_at, replay
 from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_spark.errors import CorruptLog
+from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
 
 
-class HighWatermark(Protocol):
-    """Who has it."""
+class TruncationPoint(NamedTuple):
+    """Offset at which a log is to end, and the producer state there."""
 
-    high_watermark: int
-    appended_bytes: int
+    log_end_offset: int
+    producers: ProducerState
 
 
 class Follower:
-    """Of one log, made by `Log.follow`. name: `topic-0`. roll: begins a new segment, at so many ms."""
+    """Follower's side of one log, made by `Log.follow`."""
 
-    def __init__(
-        self,
-        name: str,
-        holder: HighWatermark,
-        local: LocalLog,
-        epochs: LeaderEpochs,
-        producers: ProducerState,
-        snapshots: ProducerSnapshots,
-        removal: LogRemoval,
-        availability: Availability,
-        subscribers: Subscribers,
-        roll: Callable[[int], None],
-    ) -> None:
-        self._name = name
-        self._holder = holder
-        self._local = local
-        self._epochs = epochs
-        self._producers = producers
-        self._truncation = Truncation(local, epochs, producers, snapshots, removal, availability)
-        self._removal = removal
-        self._availability = availability
-        self._subscribers = subscribers
-        self._roll = roll
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self._local = state.local
 
     @property
     def last_epoch(self) -> int:
         """The leader epoch of the last batch, what a Fetch says it has (KIP-595); -1 when it is not known."""
-        return self._epochs.epoch_of(self._local.log_end_offset - 1)
+        return self._state.epochs.epoch_of(self._local.log_end_offset - 1)
 
     def epochs_backwards(self) -> list[int]:
         """The leader epochs that are known, the last one first."""
-        return [entry.epoch for entry in reversed(self._epochs.entries)]
+        return [entry.epoch for entry in reversed(self._state.epochs.entries)]
 
     def end_of_epoch(self, epoch: int, end_offset: int) -> int:
         """Where this log and a leader's part, whose epoch `epoch`, the largest not above the one asked for, ends at
@@ -81,7 +61,7 @@ class Follower:
             return end
         if epoch < 0:
             return min(end_offset, end)
-        mine, mine_ends = self._epochs.end_offset_for(epoch, end)
+        mine, mine_ends = self._state.epochs.end_offset_for(epoch, end)
         if mine < 0:  # above everything here
             return min(end_offset, end)
         if mine == epoch:
@@ -99,51 +79,51 @@ class Follower:
         below the log end offset, CorruptBatch for a marker that cannot be read, and nothing has changed then;
         BrokerError kafka_storage_error.
         """
-        self._availability.check()
+        self._state.check()
         local, table = self._local, batches.table
         if (bad := first_bad_marker(batches)) is not None:
-            raise bad[1].at(topic_partition=self._name)
+            raise bad[1].at(topic_partition=self._state.name)
         first = int(table[0, H.BASE_OFFSET])
         if first < local.log_end_offset <= int(table[0, H.LAST_OFFSET]) and not any(s.size for s in local.segments):
-            _log.info("%s begins at offset %d, with the batch of %d", self._name, first, local.log_end_offset)
-            self._truncation.start_over(first, local.log_start_offset)
-        check_continues(batches, local.log_end_offset, self._name)
+            _log.info("%s begins at offset %d, with the batch of %d", self._state.name, first, local.log_end_offset)
+            self._start_over(first, local.log_start_offset)
+        check_continues(batches, local.log_end_offset, self._state.name)
         row = 0
         try:
             while row < len(table):
                 if local.is_time_to_roll(batches.header(row), now_ms):
-                    self._roll(now_ms)
+                    self._state.roll(now_ms)
                 rest = Window(table[row:], batches.data, batches.start)
                 count = local.how_many_fit(rest, now_ms)
                 self._append_run(rest.first(count))
                 row += count
         except (OSError, CorruptLog) as error:
-            self._availability.fail(error)
+            self._state.fail(error)
         finally:
             local.flushing.appended(now_ms)
 
     def _append_run(self, run: Window) -> None:
         self._assign_epochs(run)
         segment = self._local.append_all(run)
-        self._holder.appended_bytes += int(run.table[:, H.SIZE].sum())
-        for aborted in replay(self._producers, run):
+        self._state.appended_bytes += int(run.table[:, H.SIZE].sum())
+        for aborted in replay(self._state.producers, run):
             segment.add_aborted(aborted)
 
     def _assign_epochs(self, run: Window) -> None:
         """Before the bytes are written, as a leader does. What is older than epochs has none, and what comes after it
         cannot be found by them (Kafka clears the file too)."""
-        epochs = run.table[:, H.LEADER_EPOCH]
+        known, epochs = self._state.epochs, run.table[:, H.LEADER_EPOCH]
         row = 0
         while row < len(epochs):
             epoch, base = int(epochs[row]), int(run.table[row, H.BASE_OFFSET])
             if epoch < 0:
-                self._epochs.clear()
-            elif epoch != self._epochs.latest:
-                if epoch < self._epochs.latest:
+                known.clear()
+            elif epoch != known.latest:
+                if epoch < known.latest:
                     _log.warning(
-                        "%s: leader epoch %d at offset %d comes after %d", self._name, epoch, base, self._epochs.latest
+                        "%s: leader epoch %d at offset %d comes after %d", self._state.name, epoch, base, known.latest
                     )
-                self._epochs.assign(epoch, base)
+                known.assign(epoch, base)
             others = (epochs[row:] != epoch).nonzero()[0]
             row = row + int(others[0]) if len(others) else len(epochs)
 
@@ -152,40 +132,99 @@ class Follower:
     def update_high_watermark(self, offset: int) -> None:
         """The leader's high watermark is `offset`: this log's is, up to its end. It never falls."""
         bounded = min(offset, self._local.log_end_offset)
-        if bounded > self._holder.high_watermark:
-            self._holder.high_watermark = bounded
-            self._producers.forget_ended(bounded)  # or nobody does while nobody reads
-            self._subscribers.wake()
+        if bounded > self._state.high_watermark:
+            self._state.high_watermark = bounded
+            self._state.producers.forget_ended(bounded)  # or nobody does while nobody reads
+            self._state.wake()
 
     def update_log_start_offset(self, offset: int) -> None:
         """The leader's log starts at `offset`: this one does, up to its high watermark. Raises BrokerError."""
-        self._availability.check()
-        self._removal.move_log_start(min(offset, self._holder.high_watermark))
+        self._state.check()
+        self._state.move_log_start(min(offset, self._state.high_watermark))
 
     # ---- truncation
 
     def plan_truncation(self, offset: int) -> TruncationPoint:
-        """As Truncation.plan."""
-        return self._truncation.plan(offset)
+        """The end of the log when nothing at or above `offset` is to stay: there, or where the batch begins that holds
+        it. Reads producer snapshots and up to a segment; any thread, while nobody appends. Raises BrokerError."""
+        state, local = self._state, self._local
+        state.check()
+        try:
+            segments = local.segments
+            if offset <= segments[0].base_offset:
+                return TruncationPoint(max(offset, 0), ProducerState(max(offset, 0)))
+            kept = [segment for segment in segments if segment.base_offset <= offset]
+            bounds = kept[-1].locate(offset)
+            end = offset if bounds is None else min(offset, bounds.base_offset)
+            sizes = [(segment.base_offset, segment.size) for segment in kept]
+            if bounds is not None:
+                sizes[-1] = (sizes[-1][0], bounds.position)
+            return TruncationPoint(end, producers_at(local.directory, end, state.snapshots.offsets(), sizes))
+        except (OSError, CorruptLog) as error:
+            state.fail(error, nothing_happened=True)
+        except UnsupportedFormat as error:
+            state.fail(OSError(str(error)))
 
     def truncate(self, point: TruncationPoint) -> list[Path]:
-        """As Truncation.apply; the high watermark falls to the log end offset."""
-        return self._bounded(self._truncation.apply(point))
+        """Cut the log there; the high watermark falls to the log end offset. Returns the files, renamed `.deleted`,
+        that may be removed now. Waits for a flush under way. Raises BrokerError."""
+        return self._bound_high_watermark(self._cut(point))
 
     def truncate_to(self, offset: int) -> list[Path]:
-        """Both in one."""
+        """`plan_truncation` and `truncate`."""
         return self.truncate(self.plan_truncation(offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> list[Path]:
-        """As Truncation.start_over."""
-        gone = self._truncation.start_over(offset, offset)
-        self._holder.high_watermark = offset
-        return self._bounded(gone)
+        """Drop all records and begin at `offset`. As `truncate`."""
+        gone = self._start_over(offset, offset)
+        self._state.high_watermark = offset
+        return self._bound_high_watermark(gone)
 
-    def _bounded(self, gone: list[Path]) -> list[Path]:
-        self._holder.high_watermark = min(self._holder.high_watermark, self._local.log_end_offset)
-        self._subscribers.wake()
+    def _bound_high_watermark(self, gone: list[Path]) -> list[Path]:
+        self._state.high_watermark = min(self._state.high_watermark, self._local.log_end_offset)
+        self._state.wake()
         return gone
+
+    def _cut(self, point: TruncationPoint) -> list[Path]:
+        state, local, end = self._state, self._local, point.log_end_offset
+        state.check()
+        if end >= local.log_end_offset:
+            # As Kafka: an epoch that began at the end and has written nothing may be another one at the leader.
+            self._truncate_epochs(local.log_end_offset)
+            return []
+        if end < local.segments[0].base_offset:
+            return self._start_over(end, end)
+        with local.flushing.lock:
+            try:
+                gone = [path for _, files in local.truncate_to(end) for path in files]
+                gone += state.snapshots.truncate(end)
+            except (OSError, CorruptLog) as error:
+                state.fail(error)
+            self._truncate_epochs(end)
+            state.producers.become(point.producers)
+            local.log_start_offset = min(local.log_start_offset, end)
+        return gone
+
+    def _start_over(self, offset: int, log_start_offset: int) -> list[Path]:
+        """Drop all records and begin at `offset`; records below `log_start_offset` will not be read."""
+        state, local = self._state, self._local
+        state.check()
+        with local.flushing.lock:
+            try:
+                gone = [path for _, files in local.start_over(offset) for path in files]
+                gone += state.snapshots.truncate(-1)
+                state.epochs.clear()
+            except (OSError, CorruptLog) as error:
+                state.fail(error)
+            state.producers.clear(offset)
+            local.log_start_offset = log_start_offset
+        return gone
+
+    def _truncate_epochs(self, end: int) -> None:
+        try:
+            self._state.epochs.truncate_from_end(end)
+        except OSError as error:
+            self._state.fail(error)
 
 
 def follows_another(name: str) -> BrokerError:

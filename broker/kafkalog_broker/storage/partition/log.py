@@ -15,15 +15,15 @@ from pathlib import Path
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.availability import AppendInfo, Availability, Subscribers
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.follower import Follower, follows_another
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog, LogIdentity, create_log_files
 from kafkalog_broker.storage.partition.local_log import LocalLog, LogWork
-from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND, ProducerSnapshots
+from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND
 from kafkalog_broker.storage.partition.log_reader import LogReader
-from kafkalog_broker.storage.partition.log_removal import LogRemoval
+from kafkalog_broker.storage.partition.log_removal import delete_old_segments, delete_records, replace_segments
 from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
+from kafkalog_broker.storage.partition.log_state import AppendInfo, LogState
 from kafkalog_broker.storage.partition.producer_state import Marker, ProducerState
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.format import layout
@@ -62,23 +62,10 @@ class Log:
         self.config = config
         self.directory = loaded.directory
         self.on_failure = on_failure
-        self._call_soon = call_soon
-        self._subscribers = Subscribers()
-        self._availability = Availability(self.name, call_soon, self._subscribers.wake, self._failed)
         self._local = LocalLog(loaded, config, now_ms, handles, jitter)
-        self._epochs = loaded.epochs
+        self._state = LogState(self.name, loaded, self._local, call_soon, self._failed)
         self._producers = loaded.producers
-        self._snapshots = ProducerSnapshots(loaded.directory, loaded.producers, self._local.flushing)
-        self._removal = LogRemoval(
-            self.name, self._local, self._epochs, self._producers, self._snapshots, self._availability,
-            self._subscribers,
-        )  # fmt: skip
-        self.reader = LogReader(self.name, self._local, self._epochs, self._availability)
-        self.appended_bytes = 0
-        """Bytes appended since the log was opened; never less than before, whatever retention takes."""
-        self._follows = False
-        # One replica: whatever was in the log when it was opened is as replicated as it will ever be.
-        self.high_watermark = loaded.log_end_offset
+        self.reader = LogReader(self._state)
 
     @classmethod
     def create(
@@ -110,12 +97,12 @@ class Log:
 
     @property
     def failure(self) -> OSError | None:
-        """What took the log offline."""
-        return self._availability.failure
+        """The error that took the log offline."""
+        return self._state.failure
 
     @property
     def is_closed(self) -> bool:
-        return self._availability.is_closed
+        return self._state.is_closed
 
     @property
     def log_start_offset(self) -> int:
@@ -128,6 +115,16 @@ class Log:
         return self._local.log_end_offset
 
     @property
+    def high_watermark(self) -> int:
+        """Consumers read up to it."""
+        return self._state.high_watermark
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes appended since the log was opened; never less than before, whatever retention takes."""
+        return self._state.appended_bytes
+
+    @property
     def last_stable_offset(self) -> int:
         """LSO: the high watermark, or the first offset of the oldest transaction not ended below it."""
         high_watermark = self.high_watermark
@@ -137,7 +134,7 @@ class Log:
     @property
     def leader_epoch(self) -> int:
         """The epoch that this log's leader, always this broker, writes with."""
-        return max(self._epochs.latest, 0)
+        return max(self._state.epochs.latest, 0)
 
     @property
     def work(self) -> LogWork:
@@ -167,16 +164,13 @@ class Log:
 
     def follow(self) -> Follower:
         """From now on the log takes what a leader elsewhere has, its high watermark too; `append` is refused."""
-        self._follows = True
-        return Follower(
-            self.name, self, self._local, self._epochs, self._producers, self._snapshots, self._removal,
-            self._availability, self._subscribers, self._roll,
-        )  # fmt: skip
+        self._state.follows = True
+        return Follower(self._state)
 
     def lead(self, leader_epoch: int) -> None:
         """Follow nobody any more, and write with this epoch; all there is is replicated. Blocks. Raises OSError."""
-        self._epochs.assign(max(leader_epoch, self.leader_epoch), self._local.log_end_offset)
-        self._follows, self.high_watermark = False, self._local.log_end_offset
+        self._state.epochs.assign(max(leader_epoch, self.leader_epoch), self._local.log_end_offset)
+        self._state.follows, self._state.high_watermark = False, self._local.log_end_offset
 
     # ---- appending
 
@@ -217,8 +211,9 @@ class Log:
         )  # fmt: skip
 
     def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
-        self._availability.check()
-        if self._follows:
+        state = self._state
+        state.check()
+        if state.follows:
             raise follows_another(self.name)
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
@@ -244,10 +239,10 @@ class Log:
         header = _new(BatchHeader, (0, sent.size, base_offset, last_offset, *sent[4:7], epoch, *sent[8:]))
         append_time = header.max_timestamp if header.attributes & layout.ATTRIBUTE_LOG_APPEND_TIME else -1
         try:
-            if epoch != self._epochs.latest:
-                self._epochs.assign(epoch, base_offset)
+            if epoch != state.epochs.latest:
+                state.epochs.assign(epoch, base_offset)
             if local.is_time_to_roll(header, now_ms):
-                self._roll(now_ms)
+                state.roll(now_ms)
             if header.producer_id >= 0:
                 known = self._producers.check_append(header, marker, from_client=from_client)
                 if known is not None:
@@ -256,17 +251,17 @@ class Log:
                         local.log_start_offset, True,
                     )  # fmt: skip
             segment = local.append(_new(EncodedBatch, (data, header)))
-            self.appended_bytes += len(data)
+            state.appended_bytes += len(data)
             if header.producer_id < 0:
                 self._producers.end_offset = last_offset + 1
             elif (aborted := self._producers.appended(header, marker)) is not None:
                 segment.add_aborted(aborted)
         except (OSError, CorruptLog) as error:
-            self._availability.fail(error, nothing_happened=local.log_end_offset == base_offset)
+            state.fail(error, nothing_happened=local.log_end_offset == base_offset)
         local.flushing.appended(now_ms)
         if self.config.flush_messages != EVERY_APPEND:
-            self.high_watermark = last_offset + 1
-            self._subscribers.wake()
+            state.high_watermark = last_offset + 1
+            state.wake()
         if marker is not None:
             self._producers.forget_ended(self.high_watermark)  # or nobody does while nobody reads
         return _new(AppendInfo, (base_offset, last_offset, append_time, local.log_start_offset, False))
@@ -275,18 +270,14 @@ class Log:
 
     def roll(self, now_ms: int) -> bool:
         """Begin a new segment at the log end offset; False while the active one is empty."""
-        self._availability.check()
+        self._state.check()
         if not self._local.active.size:
             return False
         try:
-            self._roll(now_ms)
+            self._state.roll(now_ms)
         except (OSError, CorruptLog) as error:
-            self._availability.fail(error, nothing_happened=True)
+            self._state.fail(error, nothing_happened=True)
         return True
-
-    def _roll(self, now_ms: int) -> None:
-        self._local.roll(now_ms)
-        self._snapshots.take(self._local.log_end_offset)
 
     # ---- flushing
 
@@ -304,17 +295,18 @@ class Log:
             with self._local.flushing.lock:
                 if up_to is not None and self._local.flushing.recovery_point >= up_to:
                     return
-                self._availability.check()
+                self._state.check()
                 try:
                     end = self._local.flush()
                 except OSError as error:
-                    self._availability.fail(error, nothing_happened=True)  # too many files: then no fsync failed
+                    self._state.fail(error, nothing_happened=True)  # too many files: then no fsync failed
         finally:
             self._local.flushed()
-        if self.config.flush_messages == EVERY_APPEND and self.high_watermark < end and not self._follows:
-            self.high_watermark = end
-            if self._subscribers:
-                self._call_soon(self._subscribers.wake)
+        state = self._state
+        if self.config.flush_messages == EVERY_APPEND and state.high_watermark < end and not state.follows:
+            state.high_watermark = end
+            if state.subscribers:
+                state.call_soon(state.wake)
 
     # ---- what leaves it
 
@@ -323,18 +315,18 @@ class Log:
 
         Raises BrokerError: offset_out_of_range, policy_violation for a topic without cleanup.policy delete.
         """
-        self._removal.delete_records(offset, self.high_watermark)
+        delete_records(self._state, offset)
         return self._local.log_start_offset
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
         """Drop what retention says; the files, renamed `.deleted`, that may be removed after file.delete.delay.ms."""
-        return self._removal.delete_old_segments(self.high_watermark, now_ms, self._roll)
+        return delete_old_segments(self._state, now_ms)
 
     def replace_segments(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment], now_ms: int) -> list[Path]:
         """Put segments that the cleaner wrote into the place of `old`; the files, renamed `.deleted`, that may be
         removed after file.delete.delay.ms. Raises LookupError when the log has no longer all of them; BrokerError
         kafka_storage_error, unknown_topic_or_partition."""
-        return self._removal.replace_segments(cleaned, old, now_ms)
+        return replace_segments(self._state, cleaned, old, now_ms)
 
     # ---- housekeeping
 
@@ -342,9 +334,9 @@ class Log:
         """What changes for segments applies from the next one on."""
         self.config = self._local.config = config
         waits = config.flush_messages != EVERY_APPEND and self.high_watermark < self._local.log_end_offset
-        if waits and not self._follows:
-            self.high_watermark = self._local.log_end_offset
-            self._subscribers.wake()
+        if waits and not self._state.follows:
+            self._state.high_watermark = self._local.log_end_offset
+            self._state.wake()
 
     def release_files(self) -> None:
         """Give the writer's three descriptors back; the next append opens the files again. For logs that are idle;
@@ -353,15 +345,15 @@ class Log:
             try:
                 self._local.release_files()
             except (OSError, CorruptLog) as error:
-                self._availability.fail(error)
+                self._state.fail(error)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback`, without arguments, whenever the high watermark or the log start offset moves, or the log
         goes away or offline; once for one move however often it is subscribed."""
-        self._subscribers.add(callback)
+        self._state.subscribers.add(callback)
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
-        self._subscribers.discard(callback)
+        self._state.subscribers.discard(callback)
 
     # ---- the end
 
@@ -373,7 +365,7 @@ class Log:
         try:
             if self.failure is None:
                 end = self._local.log_end_offset
-                news = self._snapshots.take(end) or self.recovery_point < end
+                news = self._state.snapshots.take(end) or self.recovery_point < end
                 active = self._local.active
                 if active.writer is not None:
                     active.writer.on_become_inactive()
@@ -383,20 +375,17 @@ class Log:
                         self._local.flush(whole=True)
                         active.close_writer()
         except (OSError, CorruptLog) as error:
-            self._availability.fail(error)
+            self._state.fail(error)
         finally:
             self.discard()
 
     def discard(self) -> None:
         """Let go of the files as they are: it is deleted, or its disk has failed. Idempotent; waits for nothing."""
-        self._availability.close()
-        self._local.abandon()
-        self._subscribers.wake()
-        self._subscribers.clear()
+        self._state.close()
 
     def take_offline(self, error: OSError) -> None:
         """The log directory has failed elsewhere."""
-        self._availability.take_offline(error)
+        self._state.take_offline(error)
 
     def _failed(self, error: OSError) -> None:
         if self.on_failure is not None:

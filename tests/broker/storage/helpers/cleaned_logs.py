@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningHost, CleaningRequest
 from kafkalog_broker.storage.compaction.dirty_part import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.layout import ControlType
@@ -44,15 +44,18 @@ def end_transaction(log: Log, producer_id: int, control_type: ControlType, times
     return log.append_control(control_type, producer_id, 0, 0, timestamp).base_offset
 
 
-class Host:
-    """A CleaningHost of one log, in its own thread. `swaps`: base offsets of what was replaced, group by group."""
+class Host(CleaningHost):
+    """Runs everything in its own thread. `swaps`: base offsets of what was replaced, group by group."""
 
     def __init__(self, log: Log, now_ms: int, *, check: Callable[[], None] = lambda: None) -> None:
         self.log = log
         self.now_ms = now_ms
-        self.check = check
+        self._check = check
         self.throttled = 0
         self.swaps: list[list[int]] = []
+
+    def check(self):
+        self._check()
 
     def throttle(self, size):
         self.throttled += size

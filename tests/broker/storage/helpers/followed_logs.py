@@ -58,7 +58,7 @@ class Leader:
             end_transaction(log, chance.choice((3, 4)), chance.choice((ControlType.ABORT, ControlType.COMMIT)), now)
         else:
             self.epoch += chance.randint(1, 3)
-            log._epochs.assign(self.epoch, log.log_end_offset)  # as a broker that is elected
+            log._state.epochs.assign(self.epoch, log.log_end_offset)  # as a broker that is elected
         if chance.random() < 0.1:
             log.roll(now)
 
@@ -84,7 +84,7 @@ def new_follower(directory: Path, **config: Any) -> tuple[Log, Follower]:
 
 def epochs_below(log: Log, end: int) -> list[object]:
     """One that begins at `end` has no record yet: a crash may have left it or not."""
-    return [entry for entry in log._epochs.entries if entry.start_offset < end]
+    return [entry for entry in log._state.epochs.entries if entry.start_offset < end]
 
 
 def assert_same(log: Log, leader: Log, end: int | None = None) -> None:

@@ -119,7 +119,7 @@ def test_gaps_of_compaction_are_kept(tmp_path):
     assert log_bytes(log) == b"".join(batches)
     assert log.log_end_offset == 903
     assert follower.last_epoch == 2
-    assert [tuple(entry) for entry in log._epochs.entries] == [(0, 0), (2, 900)]
+    assert [tuple(entry) for entry in log._state.epochs.entries] == [(0, 0), (2, 900)]
 
 
 def test_what_does_not_continue_the_log_is_refused_and_changes_nothing(tmp_path):
@@ -259,13 +259,13 @@ def test_after_an_unclean_election_the_follower_has_the_new_leaders_log(seed, tm
     new = Leader(tmp_path / "new", random.Random(seed + 100), epoch=old.epoch + 20)
     follows = new.log.follow()
     copy(old.log, follows, new.log)
-    new.log._follows = False  # elected, with less than the old one has by then
+    new.log._state.follows = False  # elected, with less than the old one has by then
     old.write(chance.randint(1, 30))
     for _ in range(2):  # and the old one comes back once more before it is gone
         old.epoch += 1
-        old.log._epochs.assign(old.epoch, old.log.log_end_offset)
+        old.log._state.epochs.assign(old.epoch, old.log.log_end_offset)
         old.write(chance.randint(1, 10))
-    new.log._epochs.assign(new.epoch, new.log.log_end_offset)
+    new.log._state.epochs.assign(new.epoch, new.log.log_end_offset)
     new.write(30)
     log, follower = new_follower(tmp_path / "follower")
     copy(old.log, follower, log)
@@ -280,4 +280,4 @@ def test_after_an_unclean_election_the_follower_has_the_new_leaders_log(seed, tm
         assert rounds < 20
     copy(new.log, follower, log)
     assert log_bytes(log) == log_bytes(new.log)
-    assert log._epochs.entries == new.log._epochs.entries
+    assert log._state.epochs.entries == new.log._state.epochs.entries

@@ -227,7 +227,7 @@ def test_leader_epochs_of_clients_are_fenced_or_unknown(log):
     log.reader.check_leader_epoch(-1)
     log.reader.check_leader_epoch(0)
     assert code_of(log.reader.check_leader_epoch, 1) == ErrorCode.unknown_leader_epoch
-    log._epochs.assign(3, 0)
+    log._state.epochs.assign(3, 0)
     assert code_of(log.reader.check_leader_epoch, 2) == ErrorCode.fenced_leader_epoch
     assert log.reader.end_offset_for_epoch(3) == (3, 0)
 

@@ -110,9 +110,9 @@ def test_truncation_below_the_first_segment_begins_there(tmp_path):
     gone = follower.truncate_to(60)
     assert sorted({path.suffixes[-1] for path in gone}) == [".deleted"]
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark, bases(log)) == (60, 60, 60, [60])
-    assert not log._epochs.entries
+    assert not log._state.epochs.entries
     follower.append(fetched_batches(memoryview(records(60, 10, leader_epoch=1))), NOW)
-    assert [tuple(entry) for entry in log._epochs.entries] == [(1, 60)]
+    assert [tuple(entry) for entry in log._state.epochs.entries] == [(1, 60)]
 
 
 def test_a_transaction_whose_marker_is_cut_is_open_again(tmp_path):
