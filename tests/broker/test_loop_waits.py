@@ -113,18 +113,18 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
 ) -> None:
     from kafkalog_broker.admin.topic_changes import create_topic, delete_topics
     from kafkalog_broker.admin.topic_checks import NewTopic
-    from kafkalog_broker.storage.log_loading import Departure
+    from kafkalog_broker.storage.partition_removal import PartitionRemoval
 
     may_go_on = threading.Event()
-    finish = Departure.finish
+    finish = PartitionRemoval.finish
 
-    def slow(self: Departure) -> int:
+    def slow(self: PartitionRemoval) -> int:
         assert may_go_on.wait(120)
         return finish(self)
 
     async def go(made: Server) -> None:
         first = await create_topic(made, NewTopic("orders", 2, 1))
-        monkeypatch.setattr(Departure, "finish", slow)
+        monkeypatch.setattr(PartitionRemoval, "finish", slow)
         leaving = asyncio.create_task(delete_topics(made, ["orders"]))
         while "orders" in made.topics:
             await asyncio.sleep(0)

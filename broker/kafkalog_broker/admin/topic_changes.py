@@ -18,7 +18,8 @@ from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.turn import Turn
-from kafkalog_broker.storage.log_loading import NewPartitions, together
+from kafkalog_broker.storage.log_manager import NewPartitions
+from kafkalog_broker.storage.partition_removal import PartitionRemoval, combined
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.format.names import TRANSACTION_TOPIC, is_internal, metrics_name
@@ -147,18 +148,18 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
     try:
         outcomes = await _in_registry(broker, broker.topics.delete_all, admitted)
         topics = [topic for topic in outcomes if isinstance(topic, Topic)]
-        departures = []
+        removals: list[PartitionRemoval] = []
         async for topic in turn.spread(topics):
-            departures.append(broker.logs.detach_topic(topic))
+            removals.append(broker.logs.detach_topic(topic))
             if topic.name == TRANSACTION_TOPIC:
                 broker.transactions.table.close_all()
             _log.info("topic %s is deleted", topic.name)
         became = {**dict(zip(admitted, outcomes, strict=True)), **beyond}
         if not topics:
             return [became[name] for name in names]
-        departure = together(departures, partial(broker.logs.forget_deleted, topics))
+        removal = combined(removals, partial(broker.logs.forget_deleted, topics))
         try:
-            await broker.run_blocking(departure.finish)
+            await broker.run_blocking(removal.finish)
         except BrokerError as error:
             _log.error("%s", error)
     finally:
@@ -173,7 +174,7 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
         pass
     async for _ in turn.spread(broker.share_coordinator.on_topics_deleted(gone)):
         pass
-    return [departure.failed.get(name, became[name]) for name in names]
+    return [removal.failed.get(name, became[name]) for name in names]
 
 
 async def _charged(charge: Charge, costs: Iterable[tuple[str, int]]) -> dict[str, Outcome]:

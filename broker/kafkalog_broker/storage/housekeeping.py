@@ -1,4 +1,4 @@
-"""What is done to the logs now and then: flushes, retention, checkpoints, removals, expiry (LogManager's schedule).
+"""Periodic work on the logs: flushes, retention, checkpoints, removals, expiry (LogManager's scheduled tasks).
 
 `tick` runs in the thread that owns the logs. What waits for the disk goes to `run_blocking`.
 """
@@ -6,11 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
-import os
-import shutil
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from enum import Enum
@@ -19,123 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND
-from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import fsync_directory
-from kafkalog_spark.format.layout import NO_TIMESTAMP
-from kafkalog_spark.format.names import DELETE_DIR_SUFFIX
-from kafkalog_spark.format.time_index import load_time_index
-from kafkalog_spark.log.read.discovery import log_files
-
-# Whether retention has anything to do in a log that nobody has opened: seen from its first segment, not opening it.
-#
-# Retention goes from the oldest segment on and stops at the first that stays (retention.decide).
-
-
-def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:
-    """False when `retention.decide` would drop nothing. Raises OSError."""
-    segments = log_files(directory)
-    bases = list(segments)
-    if not bases or (len(bases) == 1 and segments[bases[0]].st_size == 0):
-        return False
-    first = bases[0]
-    if len(bases) > 1 and bases[1] <= log_start_offset:
-        return True
-    if not config.is_deleted:
-        return False
-    total = sum(facts.st_size for facts in segments.values())
-    if 0 <= config.retention_bytes <= total - segments[first].st_size:
-        return True
-    if config.retention_ms < 0:
-        return False
-    last = load_time_index(directory / (names.segment_name(first) + names.TIME_INDEX_SUFFIX), first).last
-    largest = NO_TIMESTAMP if last is None else last.timestamp
-    if largest == NO_TIMESTAMP:
-        largest = segments[first].st_mtime_ns // 1_000_000
-    return now_ms - largest > config.retention_ms
-
-
-# How partitions and segments leave the disk: renamed at once, removed after file.delete.delay.ms.
-#
-# A rename is quick and survives a crash: whatever carries the suffix is removed at the next start.
-
-_MAX_FILE_NAME = 255
-
-
-def delete_dir_name(topic: str, partition: int, unique: uuid.UUID) -> str:
-    """`topic-N.<32 hex digits>-delete`, the topic cut so that the name has at most 255 characters
-    (UnifiedLog.logDeleteDirName)."""
-    rest = f"-{partition}.{unique.hex}{DELETE_DIR_SUFFIX}"
-    return topic[: _MAX_FILE_NAME - len(rest)] + rest
-
-
-def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bool = True) -> Path:
-    """Rename a partition directory so that no broker loads it again; on disk on return with `sync`. Raises OSError."""
-    renamed = directory.with_name(delete_dir_name(topic, partition, uuid.uuid4()))
-    os.rename(directory, renamed)
-    if sync:
-        fsync_directory(directory.parent)
-    return renamed
-
-
-def remove(path: Path) -> None:
-    """Remove a file, or a directory with what is in it; nothing there is fine. Raises OSError."""
-    try:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    except FileNotFoundError:
-        pass
-
-
-class DelayedDeletions:
-    """Renamed files and directories that wait for their removal.
-
-    on_error(path, error): called with what could not be removed; it is not tried again before the next start.
-    """
-
-    def __init__(self, on_error: Callable[[Path, OSError], None] | None = None) -> None:
-        self._waiting: list[tuple[int, int, Path]] = []
-        self._counter = 0  # of equal times, first come, first served; paths are never compared
-        self._on_error = on_error or _say
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def schedule(self, path: Path, due_ms: int) -> None:
-        """Remove `path` at the first `run` at or after `due_ms`, in the clock of the caller."""
-        heapq.heappush(self._waiting, (due_ms, self._counter, path))
-        self._counter += 1
-
-    def run(self, now_ms: int) -> int:
-        """Remove what is due; returns how many. Blocks as long as the file system takes."""
-        removed = 0
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            path = heapq.heappop(self._waiting)[2]
-            try:
-                remove(path)
-                removed += 1
-            except OSError as error:
-                self._on_error(path, error)
-        return removed
-
-
-def _say(path: Path, error: OSError) -> None:
-    _log.warning("%s could not be removed: %s", path, error)
-
-
-# Flushing a log right after an append, as flush.messages and flush.ms say.
+from kafkalog_broker.storage.partition.log_removal import may_be_due
+from kafkalog_broker.storage.partition_removal import DelayedDeletions
 
 
 class DueFlushes:
-    """run_blocking: where a flush, which waits for the disk, happens. Used in the event loop."""
+    """Flushes right after an append, as flush.messages and flush.ms say; for the event loop. run_blocking: runs a
+    flush, which waits for the disk."""
 
     def __init__(self, clock: Clock, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._clock = clock
@@ -166,37 +58,8 @@ class DueFlushes:
         await asyncio.gather(*self._flushing.values(), return_exceptions=True)
 
 
-# Which logs are flushed in the background, and that no log is flushed twice at once (LogManager.flushDirtyLogs).
-
 RunBlocking = Callable[[Callable[[], object]], object]
 """Runs something that blocks: at once, or in a thread of its own choice."""
-
-
-class Flusher:
-    """run_blocking: where a flush, which waits for the disk, may happen. Use it from one thread."""
-
-    def __init__(self, run_blocking: RunBlocking) -> None:
-        self._run_blocking = run_blocking
-        self._flushing: set[Log] = set()
-
-    def check(self, logs: Iterable[Log], now_ms: int) -> int:
-        """Begin to flush the logs whose flush.messages, flush.ms or rolled segments ask for it; returns how many."""
-        due = [log for log in logs if log not in self._flushing and log.needs_flush(now_ms)]
-        for log in due:
-            self._flushing.add(log)
-            self._run_blocking(lambda log=log: self._flush(log))  # type: ignore[misc]
-        return len(due)
-
-    def _flush(self, log: Log) -> None:
-        try:
-            log.flush()
-        except BrokerError as error:
-            # The log has gone offline and whoever it belongs to was informed (Log.on_failure): this is where it shows.
-            if not log.is_closed:  # else it was deleted meanwhile
-                _log.error("%s could not be flushed: %s", log, error)
-        finally:
-            self._flushing.discard(log)
-
 
 _log = logging.getLogger(__name__)
 
@@ -218,7 +81,7 @@ CHECKPOINTS = frozenset({Task.RECOVERY_POINTS, Task.LOG_START_OFFSETS, Task.HIGH
 
 
 class Timers:
-    """When each task was done last, by Clock.monotonic_ms: Kafka schedules by System.nanoTime."""
+    """Time at which each task was done last, by Clock.monotonic_ms: Kafka schedules by System.nanoTime."""
 
     def __init__(self, now_ms: int) -> None:
         self.restart(now_ms)
@@ -228,14 +91,14 @@ class Timers:
         self._last = dict.fromkeys(Task, now_ms)
 
     def due(self, config: BrokerConfig, now_ms: int) -> set[Task]:
-        """What is due now by the intervals in `config`, and counts as done now."""
+        """Tasks due by the intervals in `config`; they count as done now."""
         due = {task for task, last in self._last.items() if now_ms - last >= getattr(config, task.value)}
         self._last.update(dict.fromkeys(due, now_ms))
         return due
 
 
 CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]
-"""What one file is to say."""
+"""A checkpoint file and its next content."""
 
 
 def checkpoint_contents(
@@ -264,14 +127,17 @@ def _start_above_first_segment(log: Log) -> int | None:
 
 
 class Housekeeping:
-    """`deletions`: renamed files and directories that wait for their removal, by the monotonic clock, as all intervals
-    here: whoever sets the time stops nothing, and hurries nothing."""
+    """Runs what is due in `tick`.
+
+    deletions: renamed files and directories that wait for their removal, by the monotonic clock, as all intervals here:
+    whoever sets the time stops nothing, and hurries nothing.
+    """
 
     def __init__(self, table: LogTable, run_blocking: RunBlocking) -> None:
         self._table = table
         self._run_blocking = run_blocking
         self.deletions = DelayedDeletions()
-        self._flusher = Flusher(run_blocking)
+        self._flushing: set[Log] = set()
         self._timers = Timers(table.clock.monotonic_ms())
         self._retention_queue: deque[Key] = deque()
         self._is_stopped = False
@@ -283,7 +149,10 @@ class Housekeeping:
     def tick(self, now_ms: int) -> None:
         """Do what is due: flushes, retention, checkpoints, removals, expiry. Call it about once a second."""
         logs = [log for log in self._table.logs() if log.failure is None]
-        self._flusher.check(logs, now_ms)
+        for log in logs:
+            if log not in self._flushing and log.needs_flush(now_ms):
+                self._flushing.add(log)
+                self._run_blocking(partial(self._flush, log))
         if len(self.deletions):
             self._run_blocking(partial(self._remove_due, self._table.clock.monotonic_ms()))
         due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
@@ -297,6 +166,16 @@ class Housekeeping:
             self._release_idle_files()
         if due & CHECKPOINTS:
             self._checkpoint(due)
+
+    def _flush(self, log: Log) -> None:
+        try:
+            log.flush()
+        except BrokerError as error:
+            # The log has gone offline and whoever it belongs to was informed (Log.on_failure): this is where it shows.
+            if not log.is_closed:  # else it was deleted meanwhile
+                _log.error("%s could not be flushed: %s", log, error)
+        finally:
+            self._flushing.discard(log)
 
     def schedule_removal(self, path: Path, delay_ms: int) -> None:
         """Remove a renamed file or directory once `delay_ms` have passed."""

@@ -1,4 +1,4 @@
-"""What a broker does with its log directories when it starts: find the partitions, recover, create what is missing.
+"""Loading of the log directories at start: find the partitions, recover them, create what is missing.
 
 After a clean shutdown that is a listing: a log is opened when it is first asked for.
 """
@@ -8,23 +8,20 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.housekeeping import Housekeeping, rename_for_deletion
-from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, LogDirError, take_clean_shutdown
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, storage_error
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirError, take_clean_shutdown
+from kafkalog_broker.storage.log_table import LogEntry, LogTable
+from kafkalog_broker.storage.partition_removal import rename_for_deletion
 from kafkalog_broker.storage.recovery.log_loader import LoadProgress, ProgressWatch, bytes_to_recover
-from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import PartitionPlace, Reconciled, Topic, find_partition_dirs, reconcile
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
@@ -36,18 +33,18 @@ _log = logging.getLogger(__name__)
 
 
 class LogLoading:
-    """create: makes the log of a partition that the registry knows and no directory has; raises BrokerError."""
+    """Fills the table of logs. schedule_removal: given a renamed directory and after how many ms it may go. create:
+    makes the log of a partition that the registry knows and no directory has; raises BrokerError."""
 
     def __init__(
         self,
         table: LogTable,
-        topics: TopicRegistry,
-        housekeeper: Housekeeping,
+        schedule_removal: Callable[[Path, int], None],
         create: Callable[[Topic, int], None],
     ) -> None:
         self._table = table
-        self._topics = topics
-        self._housekeeper = housekeeper
+        self._topics = table.topics
+        self._schedule_removal = schedule_removal
         self._create = create
         self._is_stopping = threading.Event()
 
@@ -56,7 +53,7 @@ class LogLoading:
         self._is_stopping.set()
 
     def load(self, progress: Callable[[LoadProgress], None]) -> None:
-        """As LogManager.load."""
+        """Load every log directory that works; LogManager.load says what is raised."""
         places: list[PartitionPlace] = []
         compacted: set[str] = set()
         for log_dir in self._table.dirs.all:
@@ -69,7 +66,7 @@ class LogLoading:
                 compacted.update(topic for topic, _ in log_dir.cleaner_offsets.known)
                 found = find_partition_dirs(log_dir)
                 for path in found.deleted:
-                    self._housekeeper.schedule_removal(path, 0)
+                    self._schedule_removal(path, 0)
                 places += found.live
             except OSError as error:
                 log_dir.fail(error)
@@ -169,7 +166,7 @@ class LogLoading:
             self._table.absent.add((topic.name, partition))
 
     def _rename_away(self, path: Path, topic: str, partition: int) -> None:
-        self._housekeeper.schedule_removal(rename_for_deletion(path, topic, partition), 0)
+        self._schedule_removal(rename_for_deletion(path, topic, partition), 0)
 
 
 def _failures(dirs: LogDirectories) -> list[str]:
@@ -178,113 +175,3 @@ def _failures(dirs: LogDirectories) -> list[str]:
 
 def _write_topic_id(path: Path, topic_id: uuid.UUID) -> None:
     write_partition_metadata(path / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
-
-
-# Partitions that leave a broker: out of the table in the thread that owns the logs, off the disk in another one.
-
-
-@dataclass(slots=True)
-class Departure:
-    """`entries`: no longer in the table, their logs let go of. schedule_removal: given a renamed directory and after
-    how many ms it may go. on_done: called when none of their directories can come back, from `finish`."""
-
-    table: LogTable
-    entries: Sequence[tuple[LogEntry, int]]
-    schedule_removal: Callable[[Path, int], None]
-    on_done: Callable[[], None] = field(default=lambda: None)
-    failed: dict[str, BrokerError] = field(default_factory=dict)
-    """By topic, after `finish`: why directories of it could not be renamed."""
-
-    def finish(self) -> int:
-        """Rename the directories, with one fsync for each log directory; how many there were. Those of an offline log
-        directory are left to the start at which it is back. Blocks; any thread. Raises BrokerError kafka_storage_error.
-        """
-        renamed: list[tuple[LogDirectory, Path, int]] = []
-        for entry, delay_ms in self.entries:
-            if not entry.log_dir.is_online:
-                continue
-            try:
-                away = rename_for_deletion(entry.path, entry.topic, entry.partition, sync=False)
-                renamed.append((entry.log_dir, away, delay_ms))
-            except OSError as error:
-                entry.log_dir.fail(error)
-                self._fail(entry, f"{entry.path} cannot be renamed: {error}")
-        for log_dir in {id(log_dir): log_dir for log_dir, _, _ in renamed}.values():
-            try:
-                fsync_directory(log_dir.path)
-            except OSError as error:
-                log_dir.fail(error)
-                for entry, _ in self.entries:
-                    if entry.log_dir is log_dir:
-                        self._fail(entry, f"{log_dir.path} cannot be synced: {error}")
-        for _, path, delay_ms in renamed:
-            self.schedule_removal(path, delay_ms)
-        for failure in self.failed.values():
-            raise failure
-        self.on_done()
-        return len(renamed)
-
-    def _fail(self, entry: LogEntry, what: str) -> None:
-        self.failed.setdefault(entry.topic, storage_error(*entry.key, what))
-
-
-def together(departures: Sequence[Departure], on_done: Callable[[], None]) -> Departure:
-    """Departures that finish as one, with one fsync for each log directory; there is at least one."""
-    first = departures[0]
-    entries = [entry for departure in departures for entry in departure.entries]
-    return Departure(first.table, entries, first.schedule_removal, on_done)
-
-
-# Directories for new partitions, made in one go: their names reach the disk with one fsync a log directory.
-
-
-class NewPartitions:
-    """`log_dirs`: which log directory each new partition, of whatever topic, goes to."""
-
-    def __init__(self, log_dirs: Mapping[Key, LogDirectory]) -> None:
-        self._log_dirs = log_dirs
-        self._errors: dict[Key, OSError] = {}
-        self._unused: set[Key] = set()
-
-    def make(self) -> None:
-        """Make the directories; they are on disk on return, and no checkpoint speaks of former partitions of their
-        names. Any thread. What fails shows in `take`."""
-        for partition in self._log_dirs:
-            try:
-                self._path(partition).mkdir(DIRECTORY_MODE)
-                self._unused.add(partition)
-            except OSError as error:
-                self._errors[partition] = error
-        for log_dir in {id(log_dir): log_dir for log_dir in self._log_dirs.values()}.values():
-            try:
-                log_dir.forget_checkpointed({key for key, other in self._log_dirs.items() if other is log_dir})
-                fsync_directory(log_dir.path)
-            except OSError as error:
-                self._errors.update(
-                    {partition: error for partition, other in self._log_dirs.items() if other is log_dir}
-                )
-
-    def log_dir_of(self, partition: Key) -> LogDirectory | None:
-        """The log directory with the partition's directory; None when it went offline, or is none of these."""
-        log_dir = self._log_dirs.get(partition)
-        return log_dir if log_dir is not None and log_dir.is_online else None
-
-    def take(self, partition: Key) -> Path:
-        """The directory, which belongs to a log from now on. Raises OSError when it could not be made: FileExistsError
-        when something is in its place."""
-        if partition in self._errors:
-            raise self._errors[partition]
-        self._unused.discard(partition)
-        return self._path(partition)
-
-    def remove_unused(self) -> None:
-        """Remove what nobody took: an empty directory would be a partition at the next start."""
-        for partition in self._unused:
-            try:
-                self._path(partition).rmdir()
-            except OSError as error:
-                _log.warning("the empty directory %s could not be removed: %s", self._path(partition), error)
-        self._unused.clear()
-
-    def _path(self, partition: Key) -> Path:
-        return self._log_dirs[partition].path / "{}-{}".format(*partition)

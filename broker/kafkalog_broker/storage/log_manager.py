@@ -1,4 +1,4 @@
-"""All logs of this broker: loading, creating, deleting, and what has to be done to them now and then (LogManager).
+"""All logs of this broker: loading, creating, deleting and periodic work (LogManager).
 
 Threads: everything here is called in the thread that owns the logs (the event loop's), but for what `run_blocking` is
 given: flushes, checkpoints and removals, which wait for the disk.
@@ -12,7 +12,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,10 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking, remove
+from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, LogDirUsage, write_clean_shutdown
-from kafkalog_broker.storage.log_loading import Departure, LogLoading, NewPartitions
+from kafkalog_broker.storage.log_loading import LogLoading
 from kafkalog_broker.storage.log_table import (
     CallSoon,
     Key,
@@ -34,8 +34,9 @@ from kafkalog_broker.storage.log_table import (
     is_the_directorys,
     storage_error,
 )
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.loaded_log import LogIdentity, create_log_files
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove
 from kafkalog_broker.storage.recovery.log_loader import LoadProgress
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
@@ -46,6 +47,61 @@ _log = logging.getLogger(__name__)
 _UNKNOWN_BROKER_EPOCH = -1
 _CLOSING_THREADS = 8
 """Each waits for a disk most of the time."""
+
+
+class NewPartitions:
+    """Directories for new partitions, made in one go: their names reach the disk with one fsync a log directory.
+
+    log_dirs: the log directory that each new partition, of whatever topic, goes to.
+    """
+
+    def __init__(self, log_dirs: Mapping[Key, LogDirectory]) -> None:
+        self._log_dirs = log_dirs
+        self._errors: dict[Key, OSError] = {}
+        self._unused: set[Key] = set()
+
+    def make(self) -> None:
+        """Make the directories; they are on disk on return, and no checkpoint speaks of former partitions of their
+        names. Any thread. What fails shows in `take`."""
+        for partition in self._log_dirs:
+            try:
+                self._path(partition).mkdir(DIRECTORY_MODE)
+                self._unused.add(partition)
+            except OSError as error:
+                self._errors[partition] = error
+        for log_dir in {id(log_dir): log_dir for log_dir in self._log_dirs.values()}.values():
+            try:
+                log_dir.forget_checkpointed({key for key, other in self._log_dirs.items() if other is log_dir})
+                fsync_directory(log_dir.path)
+            except OSError as error:
+                self._errors.update(
+                    {partition: error for partition, other in self._log_dirs.items() if other is log_dir}
+                )
+
+    def log_dir_of(self, partition: Key) -> LogDirectory | None:
+        """The log directory with the partition's directory; None when it went offline, or is none of these."""
+        log_dir = self._log_dirs.get(partition)
+        return log_dir if log_dir is not None and log_dir.is_online else None
+
+    def take(self, partition: Key) -> Path:
+        """The directory, which belongs to a log from now on. Raises OSError when it could not be made: FileExistsError
+        when something is in its place."""
+        if partition in self._errors:
+            raise self._errors[partition]
+        self._unused.discard(partition)
+        return self._path(partition)
+
+    def remove_unused(self) -> None:
+        """Remove what nobody took: an empty directory would be a partition at the next start."""
+        for partition in self._unused:
+            try:
+                self._path(partition).rmdir()
+            except OSError as error:
+                _log.warning("the empty directory %s could not be removed: %s", self._path(partition), error)
+        self._unused.clear()
+
+    def _path(self, partition: Key) -> Path:
+        return self._log_dirs[partition].path / "{}-{}".format(*partition)
 
 
 class LogManager:
@@ -75,7 +131,7 @@ class LogManager:
         self._housekeeper = Housekeeping(self._table, run_blocking)
         self.cleaner = LogCleaner(self._table, self._housekeeper.schedule_removal)
         self._is_shut_down = False
-        self._loading = LogLoading(self._table, topics, self._housekeeper, self._create_missing)
+        self._loading = LogLoading(self._table, self._housekeeper.schedule_removal, self._create_missing)
         self.to_recover: list[Path] = []
 
     # ---- loading
@@ -123,7 +179,7 @@ class LogManager:
         return [key for key in self._table.entries if topic is None or key[0] == topic]
 
     def is_online(self, topic: str, partition: int) -> bool:
-        """Whether the partition can be served; opens nothing. For Metadata, which shows a leader or none."""
+        """True while the partition can be served; opens nothing. For Metadata, which shows a leader or none."""
         entry = self._table.entries.get((topic, partition))
         return entry is not None and entry.is_online
 
@@ -160,7 +216,7 @@ class LogManager:
         return None if entry is None else entry.log_dir
 
     def dirs(self) -> list[LogDirUsage]:
-        """What DescribeLogDirs says of each log directory."""
+        """Usage of each log directory, for DescribeLogDirs."""
         return self._table.usage()
 
     def usable_bytes(self) -> list[tuple[Path, int | None]]:
@@ -211,12 +267,12 @@ class LogManager:
                     path.mkdir(DIRECTORY_MODE)
                     fsync_directory(log_dir.path)
                 is_ours = True
-                log = Log.create(
+                log = Log(
                     LogIdentity(topic, partition, topic_id),
                     config,
-                    path,
+                    # not synced: the registry knows the topic, so at worst the directory is made again
+                    create_log_files(path, topic_id, log_start_offset=0, leader_epoch=0, sync=False),
                     self._clock.now_ms(),
-                    sync=False,  # the registry knows the topic: at worst the directory is made again
                     call_soon=self._table.call_soon,
                     on_failure=self._table.on_failure(log_dir),
                 )
@@ -240,7 +296,7 @@ class LogManager:
         """These partitions of a topic could not be made: they are offline, and made at the next start."""
         self._table.absent.update((topic, partition) for partition in partitions)
 
-    def detach(self, keys: Iterable[Key], on_done: Callable[[], None] = lambda: None) -> Departure:
+    def detach(self, keys: Iterable[Key], on_done: Callable[[], None] = lambda: None) -> PartitionRemoval:
         """Let go of partitions; `finish` of what is returned, which blocks, gives their directories the suffix -delete,
         with which they go after file.delete.delay.ms."""
         entries = []
@@ -252,9 +308,9 @@ class LogManager:
                     delay = entry.log.config.file_delete_delay_ms
                     entry.log.discard()
                 entries.append((entry, delay))
-        return Departure(self._table, entries, self._housekeeper.schedule_removal, on_done)
+        return PartitionRemoval(entries, self._housekeeper.schedule_removal, on_done)
 
-    def detach_topic(self, topic: Topic) -> Departure:
+    def detach_topic(self, topic: Topic) -> PartitionRemoval:
         """As `detach`, for all partitions of a topic that the registry has forgotten. Those of another topic of that
         name stay."""
         keys = []
@@ -273,8 +329,8 @@ class LogManager:
             self._topics.forget_deleted([topic.id for topic in topics])
 
     def lower_checkpoints(self, topic: str, partition: int, offset: int) -> None:
-        """What comes before a log is truncated to `offset` (LogDirectory.lower_checkpointed). Blocks; any thread.
-        Raises BrokerError kafka_storage_error."""
+        """Make the checkpoints ready for a log's truncation to `offset` (LogDirectory.lower_checkpointed). Blocks; any
+        thread. Raises BrokerError kafka_storage_error."""
         entry = self._table.entries[topic, partition]
         try:
             entry.log_dir.lower_checkpointed(entry.key, offset)

@@ -70,7 +70,7 @@ class LogEntry:
 
     @property
     def is_online(self) -> bool:
-        """Whether it can be served, as far as is known without opening it."""
+        """True while it can be served, as far as is known without opening it."""
         return self.failure is None and self.log_dir.is_online and (self.log is None or self.log.failure is None)
 
     @property
@@ -88,12 +88,12 @@ class LogEntry:
 
     @property
     def recovery_point(self) -> int:
-        """What the checkpoint says; 0 when it says nothing."""
+        """Recovery point in the checkpoint; 0 when it says nothing."""
         return self.log_dir.recovery_points.known.get(self.key, 0)
 
     @property
     def log_start_offset(self) -> int:
-        """What the checkpoint says; 0 when it says nothing."""
+        """Log start offset in the checkpoint; 0 when it says nothing."""
         return self.log_dir.log_start_offsets.known.get(self.key, 0)
 
 
@@ -227,7 +227,7 @@ class LogTable:
         return chosen
 
     def on_failure(self, log_dir: LogDirectory) -> Callable[[Log, OSError], None]:
-        """What a log is to call when it goes offline."""
+        """Callback for a log that goes offline."""
 
         def log_failed(log: Log, error: OSError) -> None:
             if is_the_directorys(error):
@@ -247,7 +247,7 @@ class LogTable:
             self.call_soon(self._on_all_offline)
 
     def usage(self) -> list[LogDirUsage]:
-        """What DescribeLogDirs says of each log directory."""
+        """Usage of each log directory, for DescribeLogDirs."""
         usages = []
         for log_dir in self.dirs.all:
             partitions = []
@@ -261,11 +261,11 @@ class LogTable:
 
 
 def is_the_directorys(error: OSError) -> bool:
-    """Whether the whole log directory is to go offline. Damage in a log is its own (no errno), and so are a partition
+    """True when the whole log directory is to go offline. Damage in a log is its own (no errno), and so are a partition
     directory that somebody removed and a lack of descriptors."""
     return error.errno not in (None, errno.ENOENT) and not is_passing(error)
 
 
 def storage_error(topic: str, partition: int, what: str) -> BrokerError:
-    """What a client gets for a partition that cannot be served."""
+    """Error for a partition that cannot be served."""
     return BrokerError(ErrorCode.kafka_storage_error, what, topic_partition=f"{topic}-{partition}")

@@ -11,7 +11,7 @@ import pytest
 import kafkalog_broker
 from kafkalog_broker.admin.config_listing import logger_entries
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.loaded_log import create_log_files
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import (
     APPEND,
@@ -115,15 +115,14 @@ def test_partitions_that_cannot_all_be_added_are_not_added(broker, tmp_path):
 
 
 def fail_at(monkeypatch, partition):
-    """Log.create raises what nobody expects."""
-    make = Log.create
+    """create_log_files raises what nobody expects."""
 
-    def create_log(identity, *arguments, **options):
-        if identity.partition == partition:
+    def fail(directory, *arguments, **options):
+        if directory.name.endswith(f"-{partition}"):
             raise ValueError("a fault of ours")
-        return make(identity, *arguments, **options)
+        return create_log_files(directory, *arguments, **options)
 
-    monkeypatch.setattr(Log, "create", create_log)
+    monkeypatch.setattr("kafkalog_broker.storage.log_manager.create_log_files", fail)
 
 
 def test_whatever_happens_while_a_topic_is_made_takes_it_back(broker, tmp_path, monkeypatch, caplog):
@@ -193,7 +192,6 @@ def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatc
     def fsync_directory(path):
         synced.append((path.name, len(list(path.glob("orders-*")))))
 
-    monkeypatch.setattr("kafkalog_broker.storage.log_loading.fsync_directory", fsync_directory)
     monkeypatch.setattr("kafkalog_broker.storage.log_manager.fsync_directory", fsync_directory)
     with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
         ask(broker, create(new_topic("orders", 20)))
@@ -203,7 +201,7 @@ def test_the_directories_of_a_new_topic_are_synced_together(tmp_path, monkeypatc
 
 def test_a_log_directory_that_cannot_be_synced_gets_none_of_the_new_partitions(tmp_path, monkeypatch):
     with AdminBroker(tmp_path / "a", tmp_path / "b") as broker:
-        monkeypatch.setattr("kafkalog_broker.storage.log_loading.fsync_directory", failing_for(tmp_path / "a"))
+        monkeypatch.setattr("kafkalog_broker.storage.log_manager.fsync_directory", failing_for(tmp_path / "a"))
         assert one(ask(broker, create(new_topic("orders", 4)))).error_code is ErrorCode.none
         assert {broker.log("orders", index).directory.parent.name for index in range(4)} == {"b"}
         assert list((tmp_path / "a").glob("orders-*")) == []

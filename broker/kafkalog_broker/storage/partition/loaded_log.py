@@ -1,16 +1,17 @@
-"""What a log is opened from: what its directory holds after loading, and what recovery found in each segment."""
+"""Input of an open log: the contents of its directory after loading, or after making a new one."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.log_segment import ActiveSegment
 from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_spark.format.atomic_file import DIRECTORY_MODE
+from kafkalog_spark.format import names
+from kafkalog_spark.format.atomic_file import FILE_MODE
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     PartitionMetadata,
@@ -20,7 +21,7 @@ from kafkalog_spark.log.write.segment_recovery import RecoveredSegment
 
 
 class LogIdentity(NamedTuple):
-    """Which partition a log is of."""
+    """Partition and topic id of a log."""
 
     topic: str
     partition: int
@@ -48,18 +49,17 @@ class LoadedLog:
         return sum(segment.truncated_bytes for segment in self.recovered)
 
 
-# The files of a log that is new.
-
-
 def create_log_files(
-    directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int, max_index_size: int, sync: bool
+    directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int, sync: bool
 ) -> LoadedLog:
-    """Make `directory` and the files of an empty log in it. As Log.create."""
-    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    """Make the files of an empty log in `directory`, its indexes trimmed as in a log that was closed. sync: topic id
+    and leader epoch are on disk on return. Raises FileExistsError when there is a segment, OSError."""
     write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id), sync=sync)
     epochs = LeaderEpochs(directory)
     epochs.assign(leader_epoch, log_start_offset, sync=sync)
-    ActiveSegment.create(directory, log_start_offset, max_index_size=max_index_size).close()
+    segment = os.path.join(directory, names.segment_name(log_start_offset))
+    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        os.close(os.open(segment + suffix, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     return LoadedLog(
         directory=directory, base_offsets=[log_start_offset], log_start_offset=log_start_offset,
         log_end_offset=log_start_offset, recovery_point=log_start_offset, epochs=epochs,

@@ -27,6 +27,7 @@ from kafkalog_broker.storage.partition.log_state import AppendInfo, LogState
 from kafkalog_broker.storage.partition.producer_state import Marker, ProducerState
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.format import layout
+from kafkalog_spark.format.atomic_file import DIRECTORY_MODE
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, control_batch
@@ -80,12 +81,11 @@ class Log:
         sync: bool = True,
         **options: object,
     ) -> Log:
-        """A new, empty log in `directory`, which is made. Raises FileExistsError when it holds a segment, OSError.
-        sync: topic id and leader epoch are on disk on return."""
+        """A new, empty log in `directory`, which is made. As create_log_files."""
+        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         loaded = create_log_files(
-            directory, identity.topic_id, log_start_offset=log_start_offset, leader_epoch=leader_epoch,
-            max_index_size=config.segment_index_bytes, sync=sync,
-        )  # fmt: skip
+            directory, identity.topic_id, log_start_offset=log_start_offset, leader_epoch=leader_epoch, sync=sync
+        )
         return cls(identity, config, loaded, now_ms, **options)  # type: ignore[arg-type]
 
     # ---- what it is

@@ -13,10 +13,15 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.log_state import LogState
+from kafkalog_spark.format import names
+from kafkalog_spark.format.layout import NO_TIMESTAMP
+from kafkalog_spark.format.time_index import load_time_index
+from kafkalog_spark.log.read.discovery import log_files
 
 UNLIMITED = -1
 """Value of retention.ms and retention.bytes that switches the reason off, as any negative one does."""
@@ -116,6 +121,29 @@ def decide(
     count = len(reasons)
     new_start = max(log_start_offset, upper_bound(count - 1)) if count else log_start_offset
     return Deletion(count, tuple(reasons), new_start, count > 0 and count == len(segments))
+
+
+def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:
+    """False when `decide` would drop nothing of a log that is not open, by its files alone. Raises OSError."""
+    segments = log_files(directory)
+    bases = list(segments)
+    if not bases or (len(bases) == 1 and segments[bases[0]].st_size == 0):
+        return False
+    first = bases[0]
+    if len(bases) > 1 and bases[1] <= log_start_offset:
+        return True
+    if not config.is_deleted:
+        return False
+    total = sum(facts.st_size for facts in segments.values())
+    if 0 <= config.retention_bytes <= total - segments[first].st_size:
+        return True
+    if config.retention_ms < 0:
+        return False
+    last = load_time_index(directory / (names.segment_name(first) + names.TIME_INDEX_SUFFIX), first).last
+    largest = NO_TIMESTAMP if last is None else last.timestamp
+    if largest == NO_TIMESTAMP:
+        largest = segments[first].st_mtime_ns // 1_000_000
+    return now_ms - largest > config.retention_ms
 
 
 def delete_records(state: LogState, offset: int) -> None:

@@ -7,7 +7,6 @@ import errno
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import load_log
 from tests.broker.storage.helpers.managed_logs import MARKER, content, killed, offsets_of, refused, started
 
@@ -75,7 +74,7 @@ def test_a_partition_that_is_missing_and_cannot_be_made_does_not_keep_the_broker
     def create(*_, **__):
         raise ValueError("a fault of ours")
 
-    monkeypatch.setattr(Log, "create", create)
+    monkeypatch.setattr("kafkalog_broker.storage.log_manager.create_log_files", create)
     again = started(tmp_path)
     refused("kafka_storage_error", again.logs.get, "orders", 0)
     assert not list(tmp_path.glob("orders-*")), "half a partition would be one at the next start"
@@ -91,7 +90,7 @@ def test_too_many_open_files_fail_the_new_partition_and_not_the_directory(tmp_pa
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "create", create)
+        patched.setattr("kafkalog_broker.storage.log_manager.create_log_files", create)
         with pytest.raises(BrokerError, match="Too many open files"):
             broker.create("orders")
     assert not list(tmp_path.glob("orders-*"))

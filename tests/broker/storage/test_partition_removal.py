@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import uuid
 
-from kafkalog_broker.storage.housekeeping import DelayedDeletions, delete_dir_name, remove, rename_for_deletion
+from kafkalog_broker.storage.partition_removal import DelayedDeletions, delete_dir_name, remove, rename_for_deletion
 from kafkalog_spark.format.names import DirKind, parse_partition_dir
 
 UNIQUE = uuid.UUID(int=5)

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from kafkalog_broker.storage.housekeeping import may_be_due
 from kafkalog_broker.storage.partition import log_removal
+from kafkalog_broker.storage.partition.log_removal import may_be_due
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, validated
 
 

@@ -1,0 +1,141 @@
+"""Removal of partitions, and of files, from the disk: renamed at once, deleted after file.delete.delay.ms.
+
+A rename is quick and survives a crash: whatever carries the suffix is removed at the next start.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.log_table import LogEntry, storage_error
+from kafkalog_spark.format.atomic_file import fsync_directory
+from kafkalog_spark.format.names import DELETE_DIR_SUFFIX
+
+_log = logging.getLogger(__name__)
+
+_MAX_FILE_NAME = 255
+
+
+def delete_dir_name(topic: str, partition: int, unique: uuid.UUID) -> str:
+    """`topic-N.<32 hex digits>-delete`, the topic cut so that the name has at most 255 characters
+    (UnifiedLog.logDeleteDirName)."""
+    rest = f"-{partition}.{unique.hex}{DELETE_DIR_SUFFIX}"
+    return topic[: _MAX_FILE_NAME - len(rest)] + rest
+
+
+def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bool = True) -> Path:
+    """Rename a partition directory so that no broker loads it again; on disk on return with `sync`. Raises OSError."""
+    renamed = directory.with_name(delete_dir_name(topic, partition, uuid.uuid4()))
+    os.rename(directory, renamed)
+    if sync:
+        fsync_directory(directory.parent)
+    return renamed
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a directory with what is in it; nothing there is fine. Raises OSError."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        pass
+
+
+class DelayedDeletions:
+    """Queue of renamed files and directories that wait for their removal.
+
+    on_error(path, error): called with what could not be removed; it is not tried again before the next start.
+    """
+
+    def __init__(self, on_error: Callable[[Path, OSError], None] | None = None) -> None:
+        self._waiting: list[tuple[int, int, Path]] = []
+        self._counter = 0  # of equal times, first come, first served; paths are never compared
+        self._on_error = on_error or _say
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def schedule(self, path: Path, due_ms: int) -> None:
+        """Remove `path` at the first `run` at or after `due_ms`, in the clock of the caller."""
+        heapq.heappush(self._waiting, (due_ms, self._counter, path))
+        self._counter += 1
+
+    def run(self, now_ms: int) -> int:
+        """Remove what is due; returns how many. Blocks as long as the file system takes."""
+        removed = 0
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            path = heapq.heappop(self._waiting)[2]
+            try:
+                remove(path)
+                removed += 1
+            except OSError as error:
+                self._on_error(path, error)
+        return removed
+
+
+def _say(path: Path, error: OSError) -> None:
+    _log.warning("%s could not be removed: %s", path, error)
+
+
+@dataclass(slots=True)
+class PartitionRemoval:
+    """Partitions that are out of the table, and whose logs are discarded; `finish` takes them off the disk.
+
+    entries: with their file.delete.delay.ms. schedule_removal: given a renamed directory and after how many ms it may
+    go. on_done: called from `finish` when none of their directories can come back.
+    """
+
+    entries: Sequence[tuple[LogEntry, int]]
+    schedule_removal: Callable[[Path, int], None]
+    on_done: Callable[[], None] = field(default=lambda: None)
+    failed: dict[str, BrokerError] = field(default_factory=dict)
+    """By topic, after `finish`: why directories of it could not be renamed."""
+
+    def finish(self) -> int:
+        """Rename the directories, with one fsync for each log directory; how many there were. Those of an offline log
+        directory are left to the start at which it is back. Blocks; any thread. Raises BrokerError kafka_storage_error.
+        """
+        renamed: list[tuple[LogDirectory, Path, int]] = []
+        for entry, delay_ms in self.entries:
+            if not entry.log_dir.is_online:
+                continue
+            try:
+                away = rename_for_deletion(entry.path, entry.topic, entry.partition, sync=False)
+                renamed.append((entry.log_dir, away, delay_ms))
+            except OSError as error:
+                entry.log_dir.fail(error)
+                self._fail(entry, f"{entry.path} cannot be renamed: {error}")
+        for log_dir in {id(log_dir): log_dir for log_dir, _, _ in renamed}.values():
+            try:
+                fsync_directory(log_dir.path)
+            except OSError as error:
+                log_dir.fail(error)
+                for entry, _ in self.entries:
+                    if entry.log_dir is log_dir:
+                        self._fail(entry, f"{log_dir.path} cannot be synced: {error}")
+        for _, path, delay_ms in renamed:
+            self.schedule_removal(path, delay_ms)
+        for failure in self.failed.values():
+            raise failure
+        self.on_done()
+        return len(renamed)
+
+    def _fail(self, entry: LogEntry, what: str) -> None:
+        self.failed.setdefault(entry.topic, storage_error(*entry.key, what))
+
+
+def combined(removals: Sequence[PartitionRemoval], on_done: Callable[[], None]) -> PartitionRemoval:
+    """One removal of at least one, with one fsync for each log directory."""
+    entries = [entry for removal in removals for entry in removal.entries]
+    return PartitionRemoval(entries, removals[0].schedule_removal, on_done)
