@@ -1,6 +1,6 @@
 """Attacks of a client that needs no login, on this broker and on a real Apache Kafka: what others wait, what they cost.
 
-    python -m benchmarks.attacks                                   # all, both brokers, the table of docs/broker.md
+    python -m benchmarks.attacks                                   # all, both brokers, a table for benchmarks/results
     python -m benchmarks.attacks --only list_offsets --side kafkalog --repeat 3
     python -m benchmarks.attacks --list
 
@@ -181,7 +181,7 @@ def _figures(name: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def table(attacks: Sequence[Attack], found: Outcomes) -> str:
-    """Markdown for docs/broker.md: an attack a line, three cells a broker."""
+    """Markdown for benchmarks/results: an attack a line, three cells a broker."""
     names = list(dict.fromkeys(name for outcomes in found.values() for name in outcomes))
     titles = {"kafkalog": "this broker", "kafka": "Apache Kafka"}
     head = "".join(f" {titles[name]}: others wait | memory, 5 s later | takes |" for name in names)

@@ -17,7 +17,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).parent.parent
-TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/broker/suites/README.md")
 FOLDERS = ("examples", "notebooks", "benchmarks/results")
 LANGUAGES = {".py": "python", ".json": "json"}
 

@@ -16,7 +16,7 @@ from kafkalog_spark.store.storage_options import is_storage_option
 
 DOCS = Path(__file__).parent.parent / "docs"
 ERRORS = (DOCS / "errors.md").read_text(encoding="utf-8")
-BY_TASK = (DOCS / "options_by_task.md").read_text(encoding="utf-8")
+BY_TASK = (DOCS / "options.md").read_text(encoding="utf-8").split("## By task")[1].split("## All options")[0]
 
 
 def errors_of(module: ModuleType) -> set[str]:
@@ -58,11 +58,11 @@ def test_options_by_task_are_options() -> None:
     unknown = {
         name for name in named - known if not is_storage_option(name.lower()) and not is_tier_option(name.lower())
     }
-    assert unknown <= {"auto"}, f"docs/options_by_task.md names options that there are not: {sorted(unknown)}"
+    assert unknown <= {"auto"}, f"docs/options.md names options that there are not: {sorted(unknown)}"
     assert len(named & known) > 30
 
 
 def test_options_by_task_leave_out_none_that_is_ours() -> None:
     """A reader who looks for a task finds it here, or the page says nothing of something that there is."""
     missing = {option.name for option in READ_OPTIONS} - set(re.findall(r"[\w.]+", BY_TASK))
-    assert missing <= {"path", "paths", "kafka.isolation.level"}, f"docs/options_by_task.md lacks {sorted(missing)}"
+    assert missing <= {"path", "paths", "kafka.isolation.level"}, f"docs/options.md lacks by task: {sorted(missing)}"

@@ -1,4 +1,4 @@
-"""docs/client_suites.md, made from the lists of what is expected."""
+"""tests/broker/suites/README.md, made from the lists of what is expected."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tests.broker.suites import expectations
 from tests.broker.suites.expectations import FAILED, PASSED, SKIPPED
 from tests.broker.suites.sources import ROOT, SUITES
 
-PATH = ROOT / "docs" / "client_suites.md"
+PATH = ROOT / "tests" / "broker" / "suites" / "README.md"
 
 _HEAD = """# Suites of Kafka clients
 
 `make test-suites` runs the integration tests of three clients, unchanged, against the broker. It fails when a test does
-something other than the lists in `tests/broker/suites/expected` say. This page is made from them and names what does
+something other than the lists in `tests/broker/suites/expected` say. This page is made from them and names the tests that do
 not pass, and why. `make test-suites SUITES=kafka-python` runs one suite;
 `.venv/bin/python -m tests.broker.suites.run --update` writes lists and page again.
 """

@@ -3,7 +3,7 @@
     python -m tests.broker.suites.run [SUITE...] [-k WORDS] [--update]
 
 Ends with 1 when a test did something else than the list says. `--update` writes the lists anew, keeping the reasons,
-and docs/client_suites.md.
+and tests/broker/suites/README.md.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.broker.suites.run", description=__doc__)
     parser.add_argument("suites", nargs="*", choices=[*SUITES, []], metavar="SUITE", help=", ".join(SUITES))
     parser.add_argument("-k", metavar="WORDS", help="only tests that fit, as for pytest; the others are not missed")
-    parser.add_argument("--update", action="store_true", help="write the lists and docs/client_suites.md anew")
+    parser.add_argument("--update", action="store_true", help="write the lists and README.md anew")
     asked = parser.parse_args(arguments)
     wrong = 0
     for name in asked.suites or SUITES:
