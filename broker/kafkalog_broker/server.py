@@ -155,7 +155,7 @@ class Server(Broker):
         self._is_started = True
         started.callback(setattr, self, "_is_started", False)
 
-    async def _requests_served(self, started: AsyncExitStack) -> Dispatch:
+    def _requests_served(self, started: AsyncExitStack) -> Dispatch:
         """What serves requests, and counts them where metrics are on."""
         self.apis.use(registry())
         if self.authorizer is not None:
@@ -164,7 +164,7 @@ class Server(Broker):
             return dispatcher(self, self.apis)
         from kafkalog_broker.metrics.serving import serve_metrics
 
-        serve, self.metrics_address = await serve_metrics(
+        serve, self.metrics_address = serve_metrics(
             self, lambda: self.network, self._metrics_at, self.not_ready, lambda: self._is_started, started
         )
         return serve
@@ -180,7 +180,7 @@ class Server(Broker):
     async def _bind(self, started: AsyncExitStack) -> None:
         self._open_files = raise_open_files_limit()
         limits = network_limits(self.config, self._open_files)
-        self.network = Network(await self._requests_served(started), limits, self.quotas.connection)
+        self.network = Network(self._requests_served(started), limits, self.quotas.connection)
         started.callback(self.network.close_listeners)
         bound = {}
         for listener in self.config.listeners:

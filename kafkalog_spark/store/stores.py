@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_spark.store.interface import HADOOP_SCHEMES, Store, is_local, normalised, place_of
+from kafkalog_spark.store.interface import Store, is_local, normalised, place_of
 from kafkalog_spark.store.local_store import LOCAL
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES, RequestCounts, all_counts
 from kafkalog_spark.store.object_store import ObjectStore
@@ -14,8 +14,8 @@ __all__ = ["RequestCounts", "all_counts", "is_local", "normalised", "store_of"]
 def store_of(path: str, options: StorageOptions | None = None) -> Store:
     """The store that reads `path`: equal ones for paths of one bucket. No request is made.
 
-    Local paths and `file:` give LOCAL; `s3`, `s3a`, `gs`, `abfs(s)`, `az` obstore; `hdfs`, `viewfs` Arrow; everything
-    else with a scheme fsspec. Raises OptionError for a path that names no bucket, or with credentials in it.
+    Local paths and `file:` give LOCAL; `s3`, `s3a`, `gs`, `abfs(s)`, `az` obstore; everything else with a scheme
+    fsspec. Raises OptionError for a path that names no bucket, or with credentials in it.
     """
     place = place_of(path)
     if not place.scheme:
@@ -23,10 +23,6 @@ def store_of(path: str, options: StorageOptions | None = None) -> Store:
     options = options or StorageOptions()
     if place.scheme in OBJECT_SCHEMES:
         return ObjectStore(place.scheme, place.bucket, options)
-    if place.scheme in HADOOP_SCHEMES:
-        from kafkalog_spark.store.fsspec_store import HadoopStore
-
-        return HadoopStore(place.scheme, place.bucket)
     from kafkalog_spark.store.fsspec_store import FsspecStore
 
     return FsspecStore(place.scheme, place.bucket, options)

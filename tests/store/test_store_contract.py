@@ -7,15 +7,15 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import fsspec
 import pytest
+from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.store.fsspec_store import ArrowFiles, FsspecStore, HadoopStore
+from kafkalog_spark.store.fsspec_store import FsspecStore
 from kafkalog_spark.store.interface import FileFacts, Store, place_of
 from kafkalog_spark.store.local_store import LOCAL, LocalStore
 from kafkalog_spark.store.object_store import ObjectStore
@@ -54,8 +54,12 @@ def in_bucket(store: ObjectStore) -> Tree:
 
 
 def with_arrow(folder: Path) -> Tree:
-    store: Any = ArrowFiles(SubTreeFileSystem(str(folder), LocalFileSystem()), lambda path: place_of(path).key)
-    store.remote = True
+    files = ArrowFSWrapper(SubTreeFileSystem(str(folder), LocalFileSystem()))
+
+    class Store(FsspecStore):
+        """As of HDFS, over a local file system of Arrow's."""
+
+        _files = files
 
     def write(path: str, data: bytes) -> None:
         file = folder / place_of(path).key  # an absolute one is the file's own
@@ -63,7 +67,9 @@ def with_arrow(folder: Path) -> Tree:
         file.write_bytes(data)
         os.utime(file, ns=(len(data), next(TIMES)))
 
-    return Tree(store, "hdfs://nowhere/logs", write, lambda path: (folder / place_of(path).key).unlink())
+    return Tree(
+        Store("hdfs", "nowhere"), "hdfs://nowhere/logs", write, lambda path: (folder / place_of(path).key).unlink()
+    )
 
 
 TIMES = iter(range(10**18, 10**19, 10**9))  # no two writes within one tick of the file system's clock
@@ -225,7 +231,7 @@ def test_a_file_that_has_gone(tree: Tree) -> None:
 def test_stores_are_small_and_equal_after_a_pickle() -> None:
     options = StorageOptions.of({"fs.s3a.access.key": "a", "fs.s3a.secret.key": "b"})
     for store in (first := ObjectStore("s3", "x", options), FsspecStore("memory", "x", options), LOCAL,
-                  HadoopStore("hdfs", "host:8020")):  # fmt: skip
+                  FsspecStore("hdfs", "host:8020")):  # fmt: skip
         copy = pickle.loads(pickle.dumps(store))
         assert (copy, hash(copy)) == (store, hash(store))
         assert len(pickle.dumps(store)) < 1000

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.fsspec_store import FsspecStore, HadoopStore
+from kafkalog_spark.store.fsspec_store import FsspecStore
 from kafkalog_spark.store.interface import Place, is_local, normalised, place_of
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
@@ -76,7 +77,7 @@ def test_which_store_a_path_lies_in() -> None:
     assert store_of("abfs://c@a.dfs.core.windows.net/x") == ObjectStore(
         "abfss", "c@a.dfs.core.windows.net", StorageOptions()
     )
-    assert store_of("hdfs://h:1/x") == HadoopStore("hdfs", "h:1")
+    assert store_of("hdfs://h:1/x") == FsspecStore("hdfs", "h:1", StorageOptions())
     assert store_of("memory://m/x") == FsspecStore("memory", "m", StorageOptions())
     assert all(store_of(path).remote for path in ("s3://b", "hdfs:///x", "memory://m"))
 
@@ -119,3 +120,23 @@ def test_hdfs_without_hadoop_says_what_it_needs(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(OSError, match="HADOOP_HOME"):
         store_of("hdfs://127.0.0.1:1/x").list("hdfs://127.0.0.1:1/x")
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "port"),
+    [
+        ("hdfs://name:8020/a/b", "hdfs://name", 8020),
+        ("viewfs://cluster/a/b", "viewfs://cluster", 0),
+        ("hdfs:///a/b", "default", 0),
+    ],
+)
+def test_name_nodes(monkeypatch: pytest.MonkeyPatch, path: str, host: str, port: int) -> None:
+    asked: list[tuple[str, int, str | None]] = []
+
+    def connect(host: str, port: int, user: str | None, **_: object) -> SubTreeFileSystem:
+        asked.append((host, port, user))
+        return SubTreeFileSystem("/nowhere", LocalFileSystem())
+
+    monkeypatch.setattr("pyarrow.fs.HadoopFileSystem", connect)
+    assert not store_of(path, StorageOptions.of({"storage.fsspec.user": host})).exists(path)
+    assert asked == [(host, port, host)]

@@ -19,7 +19,7 @@ from kafkalog_broker.net.listener import Network
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.traffic import Traffic
-from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.membership.share_group import EMPTY, STABLE
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_metadata import TransactionState
@@ -41,8 +41,8 @@ class Collector:
         self._broker, self._network, self._requests, self._traffic = broker, network, requests, traffic
         self._clients, self._ready, self._is_loaded = clients, ready, is_loaded
 
-    async def text(self) -> bytes:
-        """What there is to tell now, as Prometheus text."""
+    async def collect(self) -> Samples:
+        """Samples of the broker's present state."""
         samples, turn = Samples(), Turn()
         samples.add("kafkalog_build_info", 1, _version())
         samples.add("kafkalog_ready", self._ready() is None)
@@ -56,7 +56,7 @@ class Collector:
             self._of_quotas(samples)
             await self._of_clients(samples, turn)
             await self._of_transactions(samples, turn)
-        return await in_turns(samples.text(), turn)
+        return samples
 
     async def _of_requests(self, samples: Samples, turn: Turn) -> None:
         async for name, counts in turn.spread(self._requests.by_api.items()):

@@ -1,13 +1,13 @@
-"""Samples as Prometheus text, in steps: prometheus_client writes a few hundred lines at a time."""
+"""Table of the broker's metrics, and the samples of one scrape as prometheus_client's metric families."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from enum import Enum
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from prometheus_client import Metric as Family
-from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 # Every metric: name, kind, labels, meaning. docs/metrics.md and the dashboard are held to this table.
 #
@@ -32,21 +32,17 @@ BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 """Bounds of latencies: what small requests take, to the longest time for which clients wait by default."""
 
 
-class Kind(Enum):
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
 class Metric(NamedTuple):
+    """A metric: its name, kind (`counter`, `gauge` or `histogram`), labels, and meaning."""
+
     name: str
-    kind: Kind
+    kind: str
     labels: tuple[str, ...]
     meaning: str
 
 
 def _table() -> tuple[Metric, ...]:
-    counter, gauge, histogram = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+    counter, gauge, histogram = "counter", "gauge", "histogram"
     api, topic, group = ("api",), ("topic",), ("group",)
     return (
         Metric("kafkalog_build_info", gauge, ("version",), "Always 1; the label is the release"),
@@ -116,58 +112,27 @@ def _table() -> tuple[Metric, ...]:
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _table()}
 
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-LINES_A_STEP = 100
-"""Some 0.5 ms."""
+_FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
 
 
 class Samples:
-    """What was found, by metric. Raises KeyError for a name that METRICS does not have."""
+    """Samples of one scrape, by metric; prometheus_client takes it for a registry. Raises KeyError for a name that
+    METRICS does not have."""
 
     def __init__(self) -> None:
-        self._found: dict[str, list[tuple[str, tuple[str, ...], float]]] = {name: [] for name in METRICS}
+        self._families: dict[str, Any] = {
+            name: _FAMILIES[metric.kind](name, metric.meaning, labels=metric.labels) for name, metric in METRICS.items()
+        }
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """labels: values, in the order of the metric's labels."""
-        self._found[name].append(("", labels, value))
+        self._families[name].add_metric(labels, value)
 
-    def add_histogram(self, name: str, buckets: Sequence[int], total: float, *labels: str) -> None:
-        """buckets: counts by bound, not added up; the last is of what is above all bounds. total: sum of the values."""
-        lines, count = self._found[name], 0
-        for bound, more in zip((*map(_bound, BUCKETS_S), "+Inf"), buckets, strict=True):
-            count += more
-            lines.append(("_bucket", (*labels, bound), count))
-        lines.append(("_count", labels, count))
-        lines.append(("_sum", labels, total))
-
-    def text(self) -> Generator[None, None, bytes]:
-        """The text, in steps."""
-        pieces = []
-        for name, found in self._found.items():
-            metric = METRICS[name]
-            labels = (*metric.labels, "le")
-            for at in range(0, len(found), LINES_A_STEP):
-                base = name.removesuffix("_total") if metric.kind is Kind.COUNTER else name
-                family = Family(base, metric.meaning, metric.kind.value)
-                for suffix, values, value in found[at : at + LINES_A_STEP]:
-                    family.add_sample(name + suffix, dict(zip(labels, values, strict=False)), value)
-                text = generate_latest(_One(family))
-                # The two lines of comment at the top stand before the first samples only.
-                pieces.append(text if at == 0 else text.split(b"\n", 2)[2])
-                yield
-        return b"".join(pieces)
-
-
-class _One:
-    """What prometheus_client takes for a registry."""
-
-    def __init__(self, family: Family) -> None:
-        self._family = family
+    def add_histogram(self, name: str, counts: Sequence[int], total: float, *labels: str) -> None:
+        """counts: by bound, not cumulative; the last is that of values above all bounds. total: sum of the values."""
+        buckets = list(zip((*map(repr, BUCKETS_S), "+Inf"), accumulate(counts), strict=True))
+        self._families[name].add_metric(labels, buckets, total)
 
     def collect(self) -> Iterable[Family]:
-        return (self._family,)
-
-
-def _bound(seconds: float) -> str:
-    return repr(seconds)
+        """The families that have samples, in the order of METRICS."""
+        return [family for family in self._families.values() if family.samples]

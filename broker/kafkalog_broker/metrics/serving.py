@@ -3,113 +3,143 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import io
+import logging
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeVar
+from wsgiref.simple_server import WSGIRequestHandler
+
+from prometheus_client import generate_latest
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.metrics.client_metrics import ClientMetrics
 from kafkalog_broker.metrics.collector import Collector
-from kafkalog_broker.metrics.exposition import CONTENT_TYPE
+from kafkalog_broker.metrics.exposition import Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted, noting_errors
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.runtime.traffic import Layer, Traffic
 from kafkalog_spark.errors import KafkalogError
 
-# GET /metrics, /healthz and /readyz, over plain HTTP in the broker's own event loop.
-#
-# /healthz 200 while the event loop runs /readyz 200 while clients are served; 503, and why, before that and
-# afterwards /metrics the metrics, one scrape at a time
-
-MAX_HEAD_BYTES = 8192
-"""Request line and headers; more is nobody's who wants metrics."""
-
-PATIENCE_S = 10.0
-"""For a request to come, and for its answer to be read."""
-
 MAX_CONNECTIONS = 16
-"""At once: some scrapers and probes."""
+"""Served at once, each by a thread: some scrapers and probes."""
 
-_TEXT = "text/plain; charset=utf-8"
-Answer = tuple[int, str, bytes]
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+TIMEOUT_S = 10.0
+"""For each read of a request, for the event loop's answer, and for sending it."""
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_PLAIN = "text/plain; charset=utf-8"
+_logger = logging.getLogger(__name__)
+Answer = tuple[HTTPStatus, str, bytes]
+T = TypeVar("T")
 
 
-class HttpServer:
-    """metrics: the text. not_ready: None when the broker is ready, else why not. Used in the event loop."""
+class MetricsServer(ThreadingWSGIServer):
+    """HTTP server of /metrics, of /healthz (200 while the event loop runs) and of /readyz (200 while clients are
+    served, else 503 and the reason). Made in the event loop, which accepts connections; threads serve them, ask the
+    loop for state, and render.
 
-    def __init__(self, metrics: Callable[[], Awaitable[bytes]], not_ready: Callable[[], str | None]) -> None:
-        self._metrics, self._not_ready = metrics, not_ready
-        self._scraping = asyncio.Lock()
-        self._connections: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+    collect: the samples of a scrape. not_ready: None when the broker is ready, else why not; both are called in the
+    loop. Raises KafkalogError when the port is taken.
+    """
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which is chosen where 0 is asked for. Raises KafkalogError."""
+    def __init__(
+        self,
+        at: tuple[str, int],
+        collect: Callable[[], Coroutine[Any, Any, Samples]],
+        not_ready: Callable[[], str | None],
+    ) -> None:
+        self._collect, self._not_ready = collect, not_ready
+        self._loop = asyncio.get_running_loop()
+        self._scraping = threading.Lock()
+        self._free = threading.Semaphore(MAX_CONNECTIONS)
+        host, port = at
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._server = await asyncio.start_server(self._accepted, host, port, limit=MAX_HEAD_BYTES)
+            super().__init__(at, _Handler)
         except OSError as error:
             raise KafkalogError(
                 f"--metrics cannot be bound to {host}:{port}: {error.strerror or error}",
                 hint="choose another port, or stop the process that has it",
             ) from None
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+        self.set_app(self._serve)
+        self.socket.setblocking(False)
+        self._loop.add_reader(self.socket, self.handle_request)
 
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._connections):
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+    def server_bind(self) -> None:
+        """Without WSGIServer's reverse look-up of the host's name, which may take seconds."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.setup_environ()
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+    def server_close(self) -> None:
+        self._loop.remove_reader(self.socket)
+        super().server_close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            status, kind, body = await self._answer(head)
-            with_body = not head.startswith(b"HEAD ")
-            writer.write(
-                f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-                "Connection: close\r\n\r\n".encode("ascii")
-                + (body if with_body else b"")
-            )
-            writer.close()
-            async with asyncio.timeout(PATIENCE_S):
-                await writer.wait_closed()  # until all is with the operating system
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever it was does not speak HTTP, or has gone
+            super().process_request_thread(request, client_address)
         finally:
-            writer.transport.abort()  # whoever has not read its answer by now keeps neither it nor the connection
+            self._free.release()
 
-    async def _answer(self, head: bytes) -> Answer:
-        words = head.split(b"\r\n", 1)[0].split(b" ")
-        if len(words) != 3 or not words[2].startswith(b"HTTP/"):
-            return 400, _TEXT, b"this is HTTP\n"
-        if words[0] not in (b"GET", b"HEAD"):
-            return 405, _TEXT, b"only GET\n"
-        path = words[1].partition(b"?")[0]
-        if path == b"/healthz":
-            return 200, _TEXT, b"ok\n"
-        if path == b"/readyz":
-            why = self._not_ready()
-            return (200, _TEXT, b"ready\n") if why is None else (503, _TEXT, f"not ready: {why}\n".encode())
-        if path != b"/metrics":
-            return 404, _TEXT, b"there are /metrics, /healthz and /readyz\n"
-        async with self._scraping:
-            return 200, CONTENT_TYPE, await self._metrics()
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: the peer does not speak HTTP, does not read, or has gone."""
+
+    def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        method = environ["REQUEST_METHOD"]
+        try:
+            status, kind, body = self._answer(method, environ["PATH_INFO"])
+        except Exception:
+            _logger.exception("metrics: %s cannot be answered", environ["PATH_INFO"][:100])
+            status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"see the broker's log\n"
+        headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
+        start_response(f"{status.value} {status.phrase}", headers)
+        return [body] if method != "HEAD" else []
+
+    def _answer(self, method: str, path: str) -> Answer:
+        if method not in ("GET", "HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, _PLAIN, b"only GET\n"
+        if path == "/metrics":
+            with self._scraping:
+                return HTTPStatus.OK, CONTENT_TYPE, generate_latest(self._in_loop(self._collect()))  # type: ignore[arg-type]
+        if path not in ("/healthz", "/readyz"):
+            return HTTPStatus.NOT_FOUND, _PLAIN, b"there are /metrics, /healthz and /readyz\n"
+        why = self._in_loop(self._readiness())
+        if path == "/healthz":
+            return HTTPStatus.OK, _PLAIN, b"ok\n"
+        if why is None:
+            return HTTPStatus.OK, _PLAIN, b"ready\n"
+        return HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {why}\n".encode()
+
+    async def _readiness(self) -> str | None:
+        return self._not_ready()
+
+    def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
 
 
-async def serve_metrics(
+class _Handler(WSGIRequestHandler):
+    timeout = TIMEOUT_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+    def get_stderr(self) -> Any:
+        """Takes the traces of peers that have gone or do not read."""
+        return io.StringIO()
+
+
+def serve_metrics(
     broker: Broker,
     network: Callable[[], Network],
     at: tuple[str, int],
@@ -117,14 +147,12 @@ async def serve_metrics(
     is_started: Callable[[], bool],
     started: AsyncExitStack,
 ) -> tuple[Dispatch, tuple[str, int]]:
-    """What serves requests and counts them, and where the page is. at: host and port, which may be 0. started: gets the
-    page's end. Raises OSError when the port is taken."""
+    """Returns the dispatch that counts requests, and the page's address. at: host and port, which may be 0.
+    started: gets the page's end. Raises KafkalogError when the port is taken."""
     broker.traffic, counts = Traffic(), RequestCounts()
     broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
     collector = Collector(broker, network, counts, broker.traffic, clients, not_ready, is_started)
-    http = HttpServer(collector.text, not_ready)
-    started.push_async_callback(http.stop)
-    host, port = at
-    address = host, await http.start(host, port)
+    page = MetricsServer(at, collector.collect, not_ready)
+    started.callback(page.server_close)
     broker.apis.wrap(Layer.METRICS, partial(noting_errors, broker.traffic))
-    return counted(dispatcher(broker, broker.apis), counts), address
+    return counted(dispatcher(broker, broker.apis), counts), (at[0], page.server_port)

@@ -22,16 +22,16 @@ from kio.schema.offset_commit.v8.request import (
 )
 from kio.schema.types import GroupId, ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i16, i32, i32Timedelta, i64
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalog_broker.admin.topic_changes import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.metrics import exposition
-from kafkalog_broker.metrics import serving as http_server
-from kafkalog_broker.metrics.exposition import LINES_A_STEP, METRICS, Samples
+from kafkalog_broker.metrics.exposition import METRICS, Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted
-from kafkalog_broker.metrics.serving import MAX_HEAD_BYTES, HttpServer
+from kafkalog_broker.metrics.serving import MAX_CONNECTIONS, MetricsServer, _Handler
 from kafkalog_broker.net.dispatch import answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.traffic import LOOKED_AT, Traffic
@@ -58,7 +58,7 @@ async def raw(port: int, sent: bytes) -> tuple[int, bytes]:
     writer.write(sent)
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
-    return int(head.split()[1]) if head else 0, body
+    return int(head.split()[1]) if head.startswith(b"HTTP/") else 0, body
 
 
 def parsed(text: bytes) -> Found:
@@ -221,81 +221,100 @@ def test_a_broker_is_ready_when_it_serves_and_no_longer_when_it_stops(server: Se
     assert failed == (503, b"not ready: all log directories have failed\n")
 
 
-def test_whoever_speaks_no_http_is_told_or_left() -> None:
-    async def go() -> list[tuple[int, bytes]]:
-        async def text() -> bytes:
-            return b"text\n"
+async def one_sample() -> Samples:
+    samples = Samples()
+    samples.add("kafkalog_ready", 1)
+    return samples
 
-        http = HttpServer(text, lambda: None)
-        port = await http.start("127.0.0.1", 0)
+
+def test_whoever_speaks_no_http_is_told_or_left(capfd: pytest.CaptureFixture[str]) -> None:
+    async def go() -> list[tuple[int, bytes]]:
+        http = MetricsServer(("127.0.0.1", 0), one_sample, lambda: None)
+        port = http.server_port
         with pytest.raises(KafkalogError, match="--metrics cannot be bound to"):
-            await HttpServer(text, lambda: None).start("127.0.0.1", port)
+            MetricsServer(("127.0.0.1", port), one_sample, lambda: None)
         answers = [
             await get(port, "/metrics"),
             await get(port, "/metrics", "HEAD"),
             await get(port, "/metrics", "POST"),
             await get(port, "/"),
             await raw(port, b"\x00\x00\r\n\r\n"),
-            await raw(port, b"GET / HTTP/1.1\r\n" + b"x" * (2 * MAX_HEAD_BYTES) + b"\r\n\r\n"),
+            await raw(port, b"GET / HTTP/1.1\r\n" + b"x" * 65_519 + b"\r\n\r\n"),
         ]
-        await http.stop()
+        http.server_close()
         return answers
 
     found = asyncio.run(go())
-    assert found[0] == (200, b"text\n")
+    assert found[0] == (
+        200,
+        b"# HELP kafkalog_ready 1 while /readyz says yes\n# TYPE kafkalog_ready gauge\nkafkalog_ready 1.0\n",
+    )
     assert found[1] == (200, b"")
-    assert [status for status, _ in found[2:]] == [405, 404, 400, 0]
+    assert [status for status, _ in found[2:]] == [405, 404, 0, 431]
+    assert capfd.readouterr() == ("", "")
 
 
-def test_a_scraper_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "PATIENCE_S", 0.05)
+def test_a_scraper_that_does_not_read_is_left(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_Handler, "timeout", 0.05)
+
+    async def large() -> Samples:
+        samples = Samples()
+        samples.add("kafkalog_log_dir_online", 1, "x" * (16 << 20))  # more than the sockets of both sides hold
+        return samples
 
     async def go() -> None:
-        written: list[asyncio.WriteTransport] = []
-
-        async def text() -> bytes:
-            return b"x" * (16 << 20)  # more than the sockets of both sides hold
-
-        class Noting(HttpServer):
-            async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                written.append(writer.transport)
-                await super()._serve(reader, writer)
-
-        http = Noting(text, lambda: None)
-        port = await http.start("127.0.0.1", 0)
-        stuck, end = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        http = MetricsServer(("127.0.0.1", 0), large, lambda: None)
+        stuck, end = await asyncio.open_connection("127.0.0.1", http.server_port, limit=1024)
         end.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-        while not (written and not http._connections):
+        await stuck.readexactly(100)
+        while http._free._value < MAX_CONNECTIONS:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0)
-        assert written[0].get_write_buffer_size() == 0
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await stuck.readexactly(16 << 20)
         end.close()
-        await http.stop()
+        http.server_close()
+
+    asyncio.run(go())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_more_connections_than_threads_are_closed() -> None:
+    async def go() -> None:
+        http = MetricsServer(("127.0.0.1", 0), one_sample, lambda: None)
+        silent = [await asyncio.open_connection("127.0.0.1", http.server_port) for _ in range(MAX_CONNECTIONS)]
+        while http._free._value:
+            await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.server_port)
+        assert await reader.read() == b""
+        writer.close()
+        for _, writer in silent:
+            writer.close()
+        while http._free._value < MAX_CONNECTIONS:
+            await asyncio.sleep(0.01)
+        assert await get(http.server_port, "/healthz") == (200, b"ok\n")
+        http.server_close()
 
     asyncio.run(go())
 
 
-def test_text_made_in_steps_says_each_name_once() -> None:
-    samples, count = Samples(), 2 * LINES_A_STEP + 1
-    for number in range(count):
+def test_the_text_says_each_name_once() -> None:
+    samples = Samples()
+    for number in range(201):
         samples.add("kafkalog_topic_partitions", number, f"t{number}")
     samples.add("kafkalog_log_dir_online", 1, 'a "b"\\\n')
-    steps, text = 0, b""
-    made = samples.text()
-    while True:
-        try:
-            next(made)
-            steps += 1
-        except StopIteration as done:
-            text = done.value
-            break
-    assert steps == 4
+    samples.add_histogram("kafkalog_request_seconds", [1] * 15, 2.5, "Produce")
+    text = generate_latest(samples)  # type: ignore[arg-type]
     assert text.count(b"# HELP kafkalog_topic_partitions ") == 1
+    assert text.count(b"# HELP") == 3
     found = parsed(text)
-    assert found["kafkalog_topic_partitions", (f"t{count - 1}",)] == count - 1
+    assert found["kafkalog_topic_partitions", ("t200",)] == 200
     assert found["kafkalog_log_dir_online", ('a "b"\\\n',)] == 1
+    assert found["kafkalog_request_seconds_bucket", ("Produce", "0.001")] == 2
+    assert found["kafkalog_request_seconds_bucket", ("Produce", "+Inf")] == 15
+    assert found["kafkalog_request_seconds_count", ("Produce",)] == 15
+    assert found["kafkalog_request_seconds_sum", ("Produce",)] == 2.5
     with pytest.raises(KeyError):
         samples.add("kafkalog_no_such_metric", 1)
 
@@ -353,7 +372,7 @@ def test_the_page_says_what_every_metric_means() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", page, re.MULTILINE)
     said = [(name, kind, tuple(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows]
-    assert said == [(one.name, one.kind.value, one.labels, one.meaning) for one in METRICS.values()]
+    assert said == [(one.name, one.kind, one.labels, one.meaning) for one in METRICS.values()]
     for bound in (exposition.MAX_TOPICS, exposition.MAX_GROUPS, exposition.MAX_GROUP_TOPICS):
         assert f"{bound:,}" in page
 
