@@ -239,7 +239,7 @@ def test_whoever_speaks_no_http_is_told_or_left(capfd: pytest.CaptureFixture[str
             await get(port, "/metrics", "POST"),
             await get(port, "/"),
             await raw(port, b"\x00\x00\r\n\r\n"),
-            await raw(port, b"GET / HTTP/1.1\r\n" + b"x" * 65_519 + b"\r\n\r\n"),
+            await raw(port, b"GET / HTTP/1.1\r\n" + b"x" * 65_537),
         ]
         http.server_close()
         return answers

@@ -1,6 +1,7 @@
-"""71 GetTelemetrySubscriptions, version 0: the metrics that a client is to push, and how often (KIP-714).
+"""71 GetTelemetrySubscriptions, version 0: the metrics that a client is to push, and how often (KIP-714); 72 PushTelemetry,
+version 0: those metrics, in OpenTelemetry's format.
 
-ApiVersions tells of it while metrics are served, as a Kafka that has a receiver. Who asks all the same is answered.
+ApiVersions tells of them while metrics are served, as a Kafka that has a receiver. Who asks all the same is answered.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _ACCEPTED_CODECS = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: as Kafka prefers the
 
 
 @api(71, 0, 0)
-async def handle(request: Request, broker: Broker) -> Any:
+async def get_telemetry_subscriptions(request: Request, broker: Broker) -> Any:
     instance = broker.telemetry.get(request)
     return entity(
         response_module(request).GetTelemetrySubscriptionsResponse,
@@ -32,7 +33,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 
 @on_error(71)
-def failed(request: Request, code: ErrorCode) -> Any:
+def subscriptions_failed(request: Request, code: ErrorCode) -> Any:
     return entity(
         response_module(request).GetTelemetrySubscriptionsResponse,
         error_code=code,
@@ -44,3 +45,17 @@ def failed(request: Request, code: ErrorCode) -> Any:
         delta_temporality=False,
         requested_metrics=(),
     )
+
+
+@api(72, 0, 0)
+async def push_telemetry(request: Request, broker: Broker) -> Any:
+    pushed, telemetry = request.entity, broker.telemetry
+    instance = telemetry.push(request)
+    if pushed.metrics and telemetry.receiver is not None:
+        await telemetry.receiver.received(instance, pushed.compression_type, bytes(pushed.metrics))
+    return push_failed(request, ErrorCode.none)
+
+
+@on_error(72)
+def push_failed(request: Request, code: ErrorCode) -> Any:
+    return entity(response_module(request).PushTelemetryResponse, error_code=code)

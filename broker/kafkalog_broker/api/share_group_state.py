@@ -1,0 +1,124 @@
+"""State of share partitions (KIP-932), between brokers: 83 InitializeShareGroupState, version 0; 84
+ReadShareGroupState, version 0; 85 WriteShareGroupState, versions 0 and 1; 86 DeleteShareGroupState, version 0; 87
+ReadShareGroupStateSummary, versions 0 and 1.
+
+v1  delivery complete count (KIP-1226)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from kafkalog_broker.admin.responses import per_partition
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.share.state.state_records import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition
+from kafkalog_broker.share.state.state_shard import Summary, WriteState
+
+Fields = Mapping[str, Any]
+
+_DEFAULTS: Mapping[int, Fields] = MappingProxyType({
+    84: {"state_epoch": 0, "start_offset": 0, "state_batches": ()},
+    87: Summary(0, 0, 0, 0)._asdict(),
+})  # fmt: skip
+"""Fields besides the error of a share partition that has one, by API key."""
+
+
+@api(83, 0, 0)
+async def initialize_share_group_state(request: Request, broker: Broker) -> Any:
+    def initialize(key: SharePartitionKey, partition: Any) -> None:
+        broker.share_coordinator.initialize(key, partition.state_epoch, partition.start_offset)
+
+    return await _answered(request, initialize)
+
+
+@api(84, 0, 0)
+async def read_share_group_state(request: Request, broker: Broker) -> Any:
+    kind = response_module(request).StateBatch
+
+    def read(key: SharePartitionKey, partition: Any) -> Fields:
+        state = broker.share_coordinator.read(key, partition.leader_epoch)
+        batches = tuple(
+            entity(kind, first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=count)
+            for first, last, delivery_state, count in state.batches
+        )
+        return {"state_epoch": state.state_epoch, "start_offset": state.start_offset, "state_batches": batches}
+
+    return await _answered(request, read)
+
+
+@api(85, 0, 1)
+async def write_share_group_state(request: Request, broker: Broker) -> Any:
+    def write(key: SharePartitionKey, partition: Any) -> None:
+        batches = [
+            StateBatch(one.first_offset, one.last_offset, one.delivery_state, one.delivery_count)
+            for one in partition.state_batches
+        ]
+        complete = getattr(partition, "delivery_complete_count", NOT_COUNTED)
+        broker.share_coordinator.write(
+            key, WriteState(partition.state_epoch, partition.leader_epoch, partition.start_offset, complete, batches)
+        )
+
+    return await _answered(request, write)
+
+
+@api(86, 0, 0)
+async def delete_share_group_state(request: Request, broker: Broker) -> Any:
+    def delete(key: SharePartitionKey, partition: Any) -> None:
+        broker.share_coordinator.delete(key)
+
+    return await _answered(request, delete)
+
+
+@api(87, 0, 1)
+async def read_share_group_state_summary(request: Request, broker: Broker) -> Any:
+    def summary(key: SharePartitionKey, partition: Any) -> Fields:
+        return broker.share_coordinator.summary(key)._asdict()
+
+    return await _answered(request, summary)
+
+
+@on_error(83)
+@on_error(84)
+@on_error(85)
+@on_error(86)
+@on_error(87)
+async def failed(request: Request, code: ErrorCode) -> Any:
+    """The same error for all partitions of the request."""
+    fields = {"error_code": code, **_DEFAULTS.get(request.api_key, {})}
+    return await _response(request, request.entity.topics, lambda topic, partition: fields)
+
+
+async def _answered(request: Request, ask: Callable[[SharePartitionKey, Any], Fields | None]) -> Any:
+    """Response with the fields `ask(key, partition)` of each partition, which may raise BrokerError. A request without
+    a group names no partitions."""
+    group_id = request.entity.group_id
+
+    def of_partition(topic: Any, partition: Any) -> Fields:
+        try:
+            key = share_partition(group_id, topic.topic_id, partition.partition)
+            return {"error_code": ErrorCode.none, "error_message": None, **(ask(key, partition) or {})}
+        except BrokerError as error:
+            default = _DEFAULTS.get(request.api_key, {})
+            return {"error_code": error.code, "error_message": error.what, **default}
+
+    return await _response(request, request.entity.topics if group_id else (), of_partition)
+
+
+async def _response(request: Request, topics: Any, fields_of: Callable[[Any, Any], Fields]) -> Any:
+    module, response = response_module(request), response_class(request.api_key, request.version)
+    name = response.__name__.replace("ShareGroup", "").replace("Response", "Result")  # of the struct of a topic
+
+    def of_partition(topic: Any, partition: Any) -> Any:
+        return entity(module.PartitionResult, partition=partition.partition, **fields_of(topic, partition))
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(getattr(module, name), topic_id=topic.topic_id, partitions=partitions)
+
+    return entity(response, results=await per_partition(topics, of_partition, of_topic, Turn()))
