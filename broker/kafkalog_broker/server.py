@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker import api
 from kafkalog_broker.admin import share_groups, topic_changes
-from kafkalog_broker.api.alter_client_quotas import keep_to_quotas
+from kafkalog_broker.api.client_quotas import keep_to_quotas
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs

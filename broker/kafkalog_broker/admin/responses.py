@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
-from kafkalog_broker.share.state.state_records import SharePartitionKey, share_partition
 
 
 async def per_partition(

@@ -1,4 +1,5 @@
-"""One file per Kafka API. Each registers its handler when it is imported; ApiVersions answers what is registered."""
+"""Handlers of Kafka's APIs: a file for each, or for several about one thing. Each registers its handlers when it is
+imported; ApiVersions answers what is registered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""33 AlterConfigs, versions 0 to 2: a resource's properties are those in the request, all others are removed.
+"""Changes of the properties of topics, brokers, groups and client metrics subscriptions.
 
-Deprecated for IncrementalAlterConfigs, which older clients do not know.
-"""
+33 AlterConfigs, versions 0 to 2: a resource's properties are those in the request, all others are removed. Deprecated
+for IncrementalAlterConfigs, which older clients do not know.
+
+44 IncrementalAlterConfigs, versions 0 and 1: set, remove, append to and take from single properties (KIP-339)."""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ from typing import Any
 from kafkalog_broker.admin.config_changes import Change, Operation, alter_each
 from kafkalog_broker.admin.config_listing import check_altering
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 
 
 @api(33, 0, 2)
-async def handle(request: Request, broker: Broker) -> Any:
+async def alter_configs(request: Request, broker: Broker) -> Any:
     return entity(
-        response_module(request).AlterConfigsResponse, responses=await altered(request, broker, _changes, replace=True)
+        response_module(request).AlterConfigsResponse,
+        responses=await altered(request, broker, _replacements, replace=True),
     )
 
 
@@ -45,5 +49,24 @@ async def altered(
     )
 
 
-def _changes(resource: Any) -> list[Change]:
+def _replacements(resource: Any) -> list[Change]:
     return [(config.name, Operation.SET, config.value) for config in resource.configs]
+
+
+@api(44, 0, 1)
+async def incremental_alter_configs(request: Request, broker: Broker) -> Any:
+    return entity(
+        response_module(request).IncrementalAlterConfigsResponse,
+        responses=await altered(request, broker, _changes, replace=False),
+    )
+
+
+def _changes(resource: Any) -> list[Change]:
+    changes = []
+    for config in resource.configs:
+        if config.config_operation not in Operation._value2member_map_:
+            raise BrokerError(
+                ErrorCode.invalid_request, f"Unknown operation {config.config_operation} for {config.name}"
+            )
+        changes.append((config.name, Operation(config.config_operation), config.value))
+    return changes

@@ -1,5 +1,7 @@
-"""71 GetTelemetrySubscriptions, version 0: the metrics that a client is to push, and how often (KIP-714); 72 PushTelemetry,
-version 0: those metrics, in OpenTelemetry's format.
+"""Metrics of clients (KIP-714).
+
+71 GetTelemetrySubscriptions, version 0: the metrics that a client is to push, and how often; 72 PushTelemetry, version
+0: those metrics, in OpenTelemetry's format.
 
 ApiVersions tells of them while metrics are served, as a Kafka that has a receiver. Who asks all the same is answered.
 """

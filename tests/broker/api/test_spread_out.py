@@ -9,15 +9,15 @@ import pytest
 
 from kafkalog_broker.api import (
     add_partitions_to_txn,
-    alter_partition_reassignments,
     describe_topic_partitions,
     elect_leaders,
     list_groups,
-    list_transactions,
     load_all,
     metadata,
     offset_commit,
     offset_delete,
+    partition_reassignments,
+    transactions,
     txn_offset_commit,
 )
 from kafkalog_broker.errors import ErrorCode
@@ -55,8 +55,8 @@ def turns(monkeypatch):
                 found.do()
 
     for module in (
-        add_partitions_to_txn, alter_partition_reassignments, describe_topic_partitions, elect_leaders, list_groups,
-        list_transactions, metadata, offset_commit, offset_delete, txn_offset_commit,
+        add_partitions_to_txn, partition_reassignments, describe_topic_partitions, elect_leaders, list_groups,
+        transactions, metadata, offset_commit, offset_delete, txn_offset_commit,
     ):  # fmt: skip
         monkeypatch.setattr(module, "Turn", Short)
     return found

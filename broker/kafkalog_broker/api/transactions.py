@@ -1,24 +1,68 @@
-"""66 ListTransactions, versions 0 to 2: the transactional ids of this coordinator, filtered (KIP-664).
+"""The coordinator's transactional ids (KIP-664).
 
-v1  open for longer than a time
-v2  a regular expression for the id (KIP-1152): INVALID_REGULAR_EXPRESSION
-"""
+65 DescribeTransactions, version 0: some of them by name.
+
+66 ListTransactions, versions 0 to 2: all of them, filtered.
+v1  open for longer than a time; v2  a regular expression for the id (KIP-1152): INVALID_REGULAR_EXPRESSION"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.acls import Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
+from kafkalog_broker.protocol.frames import compact_string, uvarint
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, TransactionMetadata
 
+_HEAD = struct.Struct(">h")
+_FIELDS = struct.Struct(">iqqh")  # timeout, start, producer id, producer epoch
+_NO_FIELDS = _FIELDS.pack(0, 0, 0, 0)
+"""What Kafka sends with an error: its defaults."""
+
+
+@api(65, 0, 0)
+async def describe_transactions(request: Request, broker: Broker) -> Encoded:
+    """By hand: kio cannot write the start time of a transaction that has not begun, which is -1."""
+    ids = request.entity.transactional_ids
+    body = bytearray(struct.pack(">i", 0))  # throttle time
+    body += uvarint(len(ids) + 1)
+    for transactional_id in ids:
+        try:
+            code = request.refused(transactional_id)
+            if code is not ErrorCode.none:
+                raise BrokerError(code)
+            body += _state(broker.transactions.describe(transactional_id), request)
+        except BrokerError as error:
+            body += _HEAD.pack(error.code) + compact_string(transactional_id) + compact_string("") + _NO_FIELDS
+            body += b"\1\0"  # no topics, no tagged fields
+    body.append(0)
+    return Encoded([bytes(body)])
+
+
+def _state(metadata: TransactionMetadata, request: Request) -> bytes:
+    out = bytearray(_HEAD.pack(ErrorCode.none))
+    out += compact_string(metadata.transactional_id) + compact_string(metadata.state.label)
+    out += _FIELDS.pack(metadata.timeout_ms, metadata.start_ms, metadata.producer_id, metadata.producer_epoch)
+    topics = [(name, list(group)) for name, group in groupby(sorted(metadata.partitions), lambda part: part.topic)
+        if request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]  # fmt: skip
+    out += uvarint(len(topics) + 1)
+    for name, partitions in topics:
+        out += compact_string(name) + uvarint(len(partitions) + 1)
+        out += struct.pack(f">{len(partitions)}i", *(part.partition for part in partitions))
+        out.append(0)
+    out.append(0)
+    return bytes(out)
+
 
 @api(66, 0, 2)
-async def handle(request: Request, broker: Broker) -> Any:
+async def list_transactions(request: Request, broker: Broker) -> Any:
     asked = request.entity
     found = broker.transactions.table.all()
     unknown = [name for name in asked.state_filters if name not in BY_LABEL]
@@ -37,7 +81,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         found = _matching(found, pattern)
     if request.access is not None:
         found = [one async for one in Turn().spread(found) if not request.refused(one.transactional_id, quiet=True)]
-    return _answer(request, ErrorCode.none, found, unknown)
+    return _listed(request, ErrorCode.none, found, unknown)
 
 
 def _matching(found: Sequence[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
@@ -58,11 +102,11 @@ def _matching(found: Sequence[TransactionMetadata], pattern: str) -> list[Transa
 
 
 @on_error(66)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, code, (), ())
+def list_transactions_failed(request: Request, code: ErrorCode) -> Any:
+    return _listed(request, code, (), ())
 
 
-def _answer(request: Request, code: ErrorCode, found: Sequence[TransactionMetadata], unknown: Sequence[str]) -> Any:
+def _listed(request: Request, code: ErrorCode, found: Sequence[TransactionMetadata], unknown: Sequence[str]) -> Any:
     module = response_module(request)
     states = tuple(
         entity(

@@ -1,9 +1,14 @@
-"""49 AlterClientQuotas, versions 0 and 1: quotas of users, client ids and addresses set and removed; on disk before it
-is answered. Entities are altered one by one: one that is refused says nothing of the others."""
+"""Quotas of users, client ids and addresses.
+
+48 DescribeClientQuotas, versions 0 and 1: the entities that a filter lets through, and their quotas.
+
+49 AlterClientQuotas, versions 0 and 1: quotas set and removed; on disk before it is answered. Entities are altered one
+by one, and refused one by one."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,19 +18,45 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.quotas.quota_changes import Operation, altered
+from kafkalog_broker.quotas.quota_changes import Component, Operation, altered, described
 from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.traffic import Layer
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.turn import Turn, in_turns
 
 _logger = logging.getLogger(__name__)
-
 _LOGGED = 30
 """Entities that a line of the log names."""
 
 
+@api(48, 0, 1)
+async def describe_client_quotas(request: Request, broker: Broker) -> Any:
+    asked, module, turn = request.entity, response_module(request), Turn()
+    quotas = dict(broker.quotas.quotas)  # they may be altered between two steps
+    components = [Component(one.entity_type, one.match_type, one.match) for one in asked.components]
+    try:
+        found = await in_turns(described(quotas, components, strict=asked.strict), turn)
+    except BrokerError as error:
+        return _not_described(request, error.code, error.what)
+    entries = []
+    async for whose in turn.spread(found):
+        parts = _entity_parts(module, whose.named())
+        values = tuple(entity(module.ValueData, key=key, value=value) for key, value in quotas[whose].items())
+        entries.append(entity(module.EntryData, entity=parts, values=values))
+    return entity(module.DescribeClientQuotasResponse, error_code=ErrorCode.none, error_message="", entries=entries)
+
+
+@on_error(48)
+def describe_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
+    return _not_described(request, code, None if code in TEXTS else code.name)  # as Kafka
+
+
+def _not_described(request: Request, code: ErrorCode, text: str | None) -> Any:
+    response = response_module(request).DescribeClientQuotasResponse
+    return entity(response, error_code=code, error_message=text, entries=None)
+
+
 @api(49, 0, 1)
-async def handle(request: Request, broker: Broker) -> Any:
+async def alter_client_quotas(request: Request, broker: Broker) -> Any:
     asked, module, turn = request.entity, response_module(request), Turn()
     answers, done = [], {}
     async with broker.changes.altering:
@@ -40,9 +71,7 @@ async def handle(request: Request, broker: Broker) -> Any:
                     quotas[whose] = done[whose] = values
             except BrokerError as error:
                 code, text = error.code, error.what
-            parts = tuple(
-                entity(module.EntityData, entity_type=kind, entity_name=name) for kind, name in dict(named).items()
-            )
+            parts = _entity_parts(module, dict(named))
             answers.append(entity(module.EntryData, error_code=code, error_message=text, entity=parts))
         if done:
             try:
@@ -58,17 +87,21 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 
 @on_error(49)
-def failed(request: Request, code: ErrorCode) -> Any:
+def alter_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
     """Each entry is refused, with the parts of its entity."""
     module, text = response_module(request), TEXTS.get(code)
     answers = []
     for entry in request.entity.entries:
         named = {one.entity_type: one.entity_name for one in entry.entity}
-        parts = tuple(entity(module.EntityData, entity_type=kind, entity_name=name) for kind, name in named.items())
+        parts = _entity_parts(module, named)
         answers.append(entity(module.EntryData, error_code=code, error_message=text, entity=parts))
     return entity(module.AlterClientQuotasResponse, entries=tuple(answers))
 
 
+def _entity_parts(module: Any, named: Mapping[str, str | None]) -> tuple[Any, ...]:
+    return tuple(entity(module.EntityData, entity_type=kind, entity_name=name) for kind, name in named.items())
+
+
 def keep_to_quotas(broker: Broker) -> None:
-    """Handlers keep to the quotas from now on; they are not looked at while there are none."""
+    """Wrap the handlers with the quotas, or unwrap them while there are none."""
     broker.apis.wrap(Layer.QUOTAS, partial(throttled, broker.quotas) if broker.quotas.in_use else None)

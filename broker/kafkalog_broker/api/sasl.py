@@ -1,7 +1,10 @@
-"""36 SaslAuthenticate, versions 0 to 2: the messages of a mechanism. What may come when: `net/sasl_gate.py`.
+"""SASL authentication; `net/sasl_gate.py` decides what may come when.
 
-v1  session_lifetime_ms: when the client has to authenticate again (KIP-368).
-"""
+17 SaslHandshake, versions 0 and 1: the mechanism that a client will use.
+v0  the mechanism's messages follow as bare frames; v1: as SaslAuthenticate
+
+36 SaslAuthenticate, versions 0 to 2: the messages of a mechanism.
+v1  session_lifetime_ms: when the client has to authenticate again (KIP-368)"""
 
 from __future__ import annotations
 
@@ -15,11 +18,22 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.security.sasl import Refused
 
 
+@api(17, 0, 1)
+async def sasl_handshake(request: Request, broker: Broker) -> Any:
+    response = response_module(request).SaslHandshakeResponse
+    exchange = request.connection.sasl
+    if exchange is None or exchange.refused is not None:  # without SASL, authenticated already, or a second one
+        return entity(response, error_code=ErrorCode.illegal_sasl_state, mechanisms=())
+    served = exchange.handshake(request.entity.mechanism)
+    code = ErrorCode.none if served else ErrorCode.unsupported_sasl_mechanism
+    return entity(response, error_code=code, mechanisms=exchange.mechanisms)
+
+
 @api(36, 0, 2)
-async def handle(request: Request, broker: Broker) -> Any:
+async def sasl_authenticate(request: Request, broker: Broker) -> Any:
     exchange = request.connection.sasl
     if exchange is None:
-        return _answer(
+        return _authentication(
             request,
             error_code=ErrorCode.illegal_sasl_state,
             error_message="SaslAuthenticate request received after successful authentication",
@@ -27,12 +41,14 @@ async def handle(request: Request, broker: Broker) -> Any:
     try:
         answer = exchange.token(bytes(request.entity.auth_bytes))
     except Refused as error:
-        return _answer(request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown or "")
+        return _authentication(
+            request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown or ""
+        )
     lifetime = 0 if exchange.session is None else exchange.session.lifetime_ms or 0  # 0: for ever, or ended
-    return _answer(request, auth_bytes=answer, lifetime_ms=lifetime)
+    return _authentication(request, auth_bytes=answer, lifetime_ms=lifetime)
 
 
-def _answer(
+def _authentication(
     request: Request,
     *,
     error_code: ErrorCode = ErrorCode.none,

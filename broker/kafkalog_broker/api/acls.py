@@ -1,0 +1,200 @@
+"""Access control lists.
+
+29 DescribeAcls, versions 1 to 3: the ACLs that match a filter, by resource pattern.
+
+30 CreateAcls, versions 1 to 3: on disk before it is answered. One that is there already is no error.
+
+31 DeleteAcls, versions 1 to 3: the ACLs that match filters, each of which is answered with its matches.
+
+v2  flexible; v3  the resource USER (KIP-373)"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from kafkalog_broker.admin.responses import authorizer_of, needs_text
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of, has_zero
+
+
+@api(29, 1, 3)
+async def describe_acls(request: Request, broker: Broker) -> Any:
+    if _is_malformed_filter(request):
+        raise BrokerError(ErrorCode.invalid_request, "a filter has a type, operation or permission of 0")
+    wanted, turn = filter_of(request.entity), Turn()
+    found: dict[Pattern, list[Acl]] = {}
+    async for acl in turn.spread(list(authorizer_of(broker).acls)):
+        if wanted.matches(acl):
+            found.setdefault(acl.pattern, []).append(acl)
+    module = response_module(request)
+    resources = []
+    async for pattern, acls in turn.spread(found.items()):
+        described = tuple(
+            entity(
+                module.AclDescription,
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission,
+            )
+            for acl in acls
+        )  # fmt: skip
+        resources.append(
+            entity(
+                module.DescribeAclsResource,
+                resource_type=pattern.resource, resource_name=pattern.name, pattern_type=pattern.type, acls=described,
+            )
+        )  # fmt: skip
+    return _described(request, ErrorCode.none, "", resources)  # "": as Kafka, the protocol's default
+
+
+@on_error(29)
+def describe_acls_failed(request: Request, code: ErrorCode) -> Any:
+    if _is_malformed_filter(request):
+        return None
+    text = NO_AUTHORIZER if code is ErrorCode.security_disabled else needs_text(request, code)
+    return _described(request, code, text, ())
+
+
+NO_AUTHORIZER = "No Authorizer is configured on the broker"
+
+
+def _is_malformed_filter(request: Request) -> bool:
+    asked = request.entity
+    return has_zero(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+
+
+def _described(request: Request, code: ErrorCode, what: str | None, resources: Sequence[Any]) -> Any:
+    response = response_module(request).DescribeAclsResponse
+    return entity(response, error_code=code, error_message=what, resources=resources)
+
+
+_logger = logging.getLogger(__name__)
+MAX_CREATIONS = 10_000
+"""As in Kafka, which changes no more in one step (QuorumController.MAX_RECORDS_PER_USER_OP)."""
+
+
+@api(30, 1, 3)
+async def create_acls(request: Request, broker: Broker) -> Any:
+    _check_creations(request)
+    acls, turn = authorizer_of(broker).acls, Turn()
+    outcomes: list[tuple[ErrorCode, str | None]] = []
+    wanted: list[Acl] = []
+    async for asked in turn.spread(request.entity.creations):
+        try:
+            wanted.append(acl_of(asked))
+            outcomes.append((ErrorCode.none, ""))  # as Kafka: the protocol's default, not null
+        except BrokerError as error:
+            if error.code is ErrorCode.unknown_server_error:
+                raise
+            outcomes.append((error.code, error.what))
+    async with broker.changes.altering:
+        new = [acl async for acl in turn.spread(dict.fromkeys(wanted)) if acl not in acls]
+        if new:
+            try:
+                await broker.run_blocking(acls.save, [*acls, *new])
+            except OSError as error:
+                raise BrokerError(ErrorCode.kafka_storage_error, f"the ACLs could not be written: {error}") from None
+            await in_turns(acls.changing((), new), turn)
+            _logger.info("%d ACLs are created by %s, first %s", len(new), request.connection.principal, new[0])
+    return _created(request, outcomes)
+
+
+@on_error(30)
+def create_acls_failed(request: Request, code: ErrorCode) -> Any:
+    if _is_malformed_creation(request):
+        return None
+    module, count = response_module(request), len(request.entity.creations)
+    result = entity(module.AclCreationResult, error_code=code, error_message=needs_text(request, code))
+    return entity(module.CreateAclsResponse, results=(result,) * count)
+
+
+def _check_creations(request: Request) -> None:
+    if len(request.entity.creations) > MAX_CREATIONS:
+        raise BrokerError(
+            ErrorCode.policy_violation, f"more than {MAX_CREATIONS} ACLs in one request: send them in several"
+        )
+    if _is_malformed_creation(request):
+        raise BrokerError(ErrorCode.invalid_request, "an ACL has a type, operation or permission of 0")
+
+
+def _is_malformed_creation(request: Request) -> bool:
+    return len(request.entity.creations) <= MAX_CREATIONS and any(
+        has_zero(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
+        for one in request.entity.creations
+    )
+
+
+def _created(request: Request, outcomes: list[tuple[ErrorCode, str | None]]) -> Any:
+    module = response_module(request)
+    results = tuple(entity(module.AclCreationResult, error_code=code, error_message=what) for code, what in outcomes)
+    return entity(module.CreateAclsResponse, results=results)
+
+
+Outcome = tuple[ErrorCode, str | None, list[Acl]]
+
+
+@api(31, 1, 3)
+async def delete_acls(request: Request, broker: Broker) -> Any:
+    if _is_malformed_deletion(request):
+        raise BrokerError(ErrorCode.invalid_request, "a filter has a type, operation or permission of 0")
+    acls, turn = authorizer_of(broker).acls, Turn()
+    outcomes: list[Outcome] = []
+    gone: dict[Acl, None] = {}
+    async with broker.changes.altering:
+        async for asked in turn.spread(request.entity.filters):
+            try:
+                wanted = filter_of(asked)
+                check_deletion(wanted)
+            except BrokerError as error:
+                outcomes.append((error.code, error.what, []))
+                continue
+            matching = [acl async for acl in turn.spread(list(acls)) if wanted.matches(acl)]
+            gone.update(dict.fromkeys(matching))
+            outcomes.append((ErrorCode.none, None, matching))
+        if gone:
+            try:
+                await broker.run_blocking(acls.save, [acl for acl in acls if acl not in gone])
+            except OSError as error:
+                raise BrokerError(ErrorCode.kafka_storage_error, f"the ACLs could not be written: {error}") from None
+            await in_turns(acls.changing(gone, ()), turn)
+            _logger.info(
+                "%d ACLs are deleted by %s, first %s", len(gone), request.connection.principal, next(iter(gone))
+            )
+    return _deleted(request, outcomes)
+
+
+@on_error(31)
+def delete_acls_failed(request: Request, code: ErrorCode) -> Any:
+    if _is_malformed_deletion(request):
+        return None
+    return _deleted(request, [(code, needs_text(request, code), [])] * len(request.entity.filters))
+
+
+def _is_malformed_deletion(request: Request) -> bool:
+    return any(
+        has_zero(one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type)
+        for one in request.entity.filters
+    )
+
+
+def _deleted(request: Request, outcomes: list[Outcome]) -> Any:
+    module = response_module(request)
+    results = []
+    for code, what, acls in outcomes:
+        matching = tuple(
+            entity(
+                module.DeleteAclsMatchingAcl,
+                error_code=ErrorCode.none, error_message=None, resource_type=acl.pattern.resource,
+                resource_name=acl.pattern.name, pattern_type=acl.pattern.type, principal=acl.principal, host=acl.host,
+                operation=acl.operation, permission_type=acl.permission,
+            )
+            for acl in acls
+        )  # fmt: skip
+        results.append(
+            entity(module.DeleteAclsFilterResult, error_code=code, error_message=what, matching_acls=matching)
+        )
+    return entity(module.DeleteAclsResponse, filter_results=tuple(results))

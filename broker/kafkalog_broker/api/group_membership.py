@@ -1,0 +1,186 @@
+"""Membership in classic groups.
+
+11 JoinGroup, versions 0 to 9: become a member, or join again for the next generation. The answer waits until the join
+phase is over: everybody has joined, or the rebalance timeout has passed.
+v1  rebalance timeout of its own; before, it is the session timeout
+v4  a new member is given its id first (MEMBER_ID_REQUIRED, KIP-394)
+v5  group.instance.id: static members (KIP-345)
+v7  protocol type in the answer, protocol name may be null (KIP-559)
+v8  reason (KIP-800)
+v9  skip_assignment (KIP-814)
+
+14 SyncGroup, versions 0 to 5: the leader hands in the assignment, every member gets its part. The answer of a follower
+waits for the leader's assignment, which is in the log before any member has it.
+v3  group.instance.id (KIP-345)
+v5  protocol type and name, checked against the group's, and returned (KIP-559)
+
+12 Heartbeat, versions 0 to 4: a member is alive, and learns whether it has to join again (REBALANCE_IN_PROGRESS).
+v3  group.instance.id (KIP-345)
+
+13 LeaveGroup, versions 0 to 5: members leave, and the others join again at once instead of after a session timeout.
+v3  several members, also static ones by their group.instance.id alone (KIP-345); each has a code of its own
+v5  reason (KIP-800)"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncAnswer, SyncRequest
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+
+_KNOWN_MEMBER_ID_FROM = 4
+_NULL_PROTOCOL_FROM = 7
+_SKIPPING_ASSIGNMENT_FROM = 9
+_MS = timedelta(milliseconds=1)
+
+A = TypeVar("A")
+
+
+@api(11, 0, 9)
+async def join_group(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    session_timeout = asked.session_timeout // _MS
+    rebalance_timeout = getattr(asked, "rebalance_timeout", None)
+    join = JoinRequest(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        client_id=request.client_id or "",
+        client_host=f"/{request.connection.host}",
+        protocol_type=asked.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in asked.protocols),
+        session_timeout_ms=session_timeout,
+        rebalance_timeout_ms=session_timeout if rebalance_timeout is None else rebalance_timeout // _MS,
+        group_instance_id=getattr(asked, "group_instance_id", None),
+        reason=getattr(asked, "reason", None) or "not provided",
+        requires_known_member_id=request.version >= _KNOWN_MEMBER_ID_FROM,
+        supports_skipping_assignment=request.version >= _SKIPPING_ASSIGNMENT_FROM,
+    )
+    answered: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
+    broker.groups.join(join, answer_to(answered))
+    return _joined(request, await answered)
+
+
+def answer_to(future: asyncio.Future[A]) -> Callable[[A], None]:
+    """A callback that ends `future`, unless whoever waits for it has been cancelled."""
+
+    def answer(value: A) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    return answer
+
+
+@on_error(11)
+def join_group_failed(request: Request, code: ErrorCode) -> Any:
+    known = "" if code is ErrorCode.group_authorization_failed else request.entity.member_id  # as Kafka
+    return _joined(request, JoinAnswer(code, known))
+
+
+def _joined(request: Request, answer: JoinAnswer) -> Any:
+    module = response_module(request)
+    protocol = answer.protocol
+    if protocol is None and request.version < _NULL_PROTOCOL_FROM:
+        protocol = ""
+    return entity(
+        module.JoinGroupResponse,
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=protocol,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=tuple(
+            entity(
+                module.JoinGroupResponseMember,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata,
+            )
+            for member in answer.members
+        ),
+    )
+
+
+@api(14, 0, 5)
+async def sync_group(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    sync = SyncRequest(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        generation=asked.generation_id,
+        group_instance_id=getattr(asked, "group_instance_id", None),
+        protocol_type=getattr(asked, "protocol_type", None),
+        protocol=getattr(asked, "protocol_name", None),
+        assignments=tuple((part.member_id, bytes(part.assignment)) for part in asked.assignments),
+    )
+    answered: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
+    broker.groups.sync(sync, answer_to(answered))
+    return _synced(request, await answered)
+
+
+@on_error(14)
+def sync_group_failed(request: Request, code: ErrorCode) -> Any:
+    return _synced(request, SyncAnswer(code))
+
+
+def _synced(request: Request, answer: SyncAnswer) -> Any:
+    return entity(
+        response_module(request).SyncGroupResponse,
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )
+
+
+@api(12, 0, 4)
+async def heartbeat(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    instance = getattr(asked, "group_instance_id", None)
+    return heartbeat_failed(
+        request, broker.groups.heartbeat(asked.group_id, asked.member_id, asked.generation_id, instance)
+    )
+
+
+@on_error(12)
+def heartbeat_failed(request: Request, code: ErrorCode) -> Any:
+    return entity(response_module(request).HeartbeatResponse, error_code=code)
+
+
+_SEVERAL_MEMBERS_FROM = 3
+
+
+@api(13, 0, 5)
+async def leave_group(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    module = response_module(request)
+    if request.version < _SEVERAL_MEMBERS_FROM:
+        (code,) = broker.groups.leave(asked.group_id, [LeavingMember(asked.member_id)])
+        return leave_group_failed(request, code)
+    leaving = [
+        LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None) or "not provided")
+        for member in asked.members
+    ]
+    codes = broker.groups.leave(asked.group_id, leaving)
+    members = tuple(
+        entity(
+            module.MemberResponse,
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=code,
+        )
+        for member, code in zip(leaving, codes, strict=True)
+    )
+    return entity(module.LeaveGroupResponse, error_code=ErrorCode.none, members=members)
+
+
+@on_error(13)
+def leave_group_failed(request: Request, code: ErrorCode) -> Any:
+    return entity(response_module(request).LeaveGroupResponse, error_code=code, members=())

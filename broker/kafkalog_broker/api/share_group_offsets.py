@@ -1,0 +1,241 @@
+"""Start offsets of share groups (KIP-932).
+
+90 DescribeShareGroupOffsets, versions 0 and 1; v1: lag (KIP-1226).
+
+91 AlterShareGroupOffsets, version 0: where a share group without members begins.
+
+92 DeleteShareGroupOffsets, version 0: a share group without members forgets topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from kafkalog_broker.admin import share_groups
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.share.state.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
+from kafkalog_broker.share.state.state_shard import UNKNOWN_PARTITION, Summary
+
+_NO_LAG = -1
+_TOPIC_REFUSED = "Topic authorization failed."
+
+
+@api(90, 0, 1)
+async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
+    turn, groups = Turn(), []
+    async for group in turn.spread(request.entity.groups):
+        code = request.refused(group.group_id)
+        if code is not ErrorCode.none:
+            groups.append(_described_group(request, group.group_id, (), code))
+            continue
+        try:
+            groups.append(
+                _described_group(request, group.group_id, await _described_topics(request, broker, group, turn))
+            )
+        except BrokerError as error:
+            groups.append(_described_group(request, group.group_id, (), error.code, error.what))
+    return entity(response_module(request).DescribeShareGroupOffsetsResponse, groups=tuple(groups))
+
+
+async def _described_topics(request: Request, broker: Broker, group: Any, turn: Turn) -> tuple[Any, ...]:
+    """Raises BrokerError."""
+    described: list[Any] = []
+    unknown: list[Any] = []
+    refused: list[Any] = []
+    asked: list[tuple[str, UUID | None, Iterable[int]]] = []
+    if group.topics is None:
+        shard = broker.share_groups.shard(group.group_id)
+        found = shard.groups.get(group.group_id)
+        initialized = {} if found is None or found.state is None else found.state.initialized
+        for topic_id, info in initialized.items():
+            known = broker.topics.by_id(topic_id)
+            if known is not None and request.may(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
+                asked.append((known.name, topic_id, info.partitions))
+    else:
+        for topic in group.topics:
+            if request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name):
+                known = broker.topics.get(topic.topic_name)
+                asked.append((topic.topic_name, None if known is None else known.id, topic.partitions))
+            else:
+                refused.append(_refused(request, topic))
+    for name, asked_id, partitions in asked:
+        answers = []
+        async for index in turn.spread(partitions):
+            answers.append(_described_partition(request, broker, group.group_id, name, asked_id, index))
+        (unknown if asked_id is None else described).append(_described_topic(request, name, asked_id, answers))
+    return (*described, *unknown, *refused)
+
+
+def _described_partition(
+    request: Request, broker: Broker, group_id: str, topic: str, topic_id: UUID | None, index: int
+) -> Any:
+    summary, lag = Summary(), _NO_LAG
+    try:
+        if topic_id is not None:
+            summary = broker.share_coordinator.summary(SharePartitionKey(group_id, topic_id, index))
+        if summary.start_offset != NO_START_OFFSET and summary.delivery_complete_count != NOT_COUNTED:
+            end = broker.log(topic, index).high_watermark
+            lag = end - summary.start_offset - summary.delivery_complete_count
+    except BrokerError:
+        summary, lag = Summary(), _NO_LAG  # as Kafka: as if nothing had been delivered
+    return entity(
+        response_module(request).DescribeShareGroupOffsetsResponsePartition, partition_index=index,
+        start_offset=summary.start_offset, leader_epoch=summary.leader_epoch, lag=lag, error_code=ErrorCode.none,
+    )  # fmt: skip
+
+
+def _refused(request: Request, topic: Any) -> Any:
+    kind = response_module(request).DescribeShareGroupOffsetsResponsePartition
+    partitions = [
+        entity(
+            kind, partition_index=index, start_offset=NO_START_OFFSET, leader_epoch=0, lag=_NO_LAG,
+            error_code=ErrorCode.topic_authorization_failed, error_message=_TOPIC_REFUSED,
+        )
+        for index in topic.partitions
+    ]  # fmt: skip
+    return _described_topic(request, topic.topic_name, None, partitions)
+
+
+def _described_topic(request: Request, name: str, topic_id: UUID | None, partitions: Iterable[Any]) -> Any:
+    kind = response_module(request).DescribeShareGroupOffsetsResponseTopic
+    return entity(kind, topic_name=name, topic_id=topic_id, partitions=tuple(partitions))
+
+
+def _described_group(
+    request: Request, group_id: str, topics: tuple[Any, ...], code: ErrorCode = ErrorCode.none, what: str | None = None
+) -> Any:
+    kind = response_module(request).DescribeShareGroupOffsetsResponseGroup
+    return entity(kind, group_id=group_id, topics=topics, error_code=code, error_message=what)
+
+
+@on_error(90)
+def describe_share_group_offsets_failed(request: Request, code: ErrorCode) -> Any:
+    groups = tuple(_described_group(request, group.group_id, (), code) for group in request.entity.groups)
+    return entity(response_module(request).DescribeShareGroupOffsetsResponse, groups=groups)
+
+
+@api(91, 0, 0)
+async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
+    asked, turn = request.entity, Turn()
+    if not asked.group_id:
+        raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+    wanted: dict[UUID, dict[int, int]] = {}
+    refused: dict[str, ErrorCode] = {}
+    async for topic in turn.spread(asked.topics):
+        known = broker.topics.get(topic.topic_name)
+        code = request.refused(topic.topic_name)
+        if code is ErrorCode.none and known is None:
+            code = ErrorCode.unknown_topic_or_partition
+        if code is not ErrorCode.none or known is None:
+            refused[topic.topic_name] = code
+            continue
+        wanted[known.id] = {
+            one.partition_index: one.start_offset
+            for one in topic.partitions
+            if 0 <= one.partition_index < known.partitions
+        }
+    try:
+        failed_partitions = await share_groups.alter_offsets(broker, asked.group_id, wanted, turn)
+    except BrokerError as error:
+        return _altered(request, error.code, error.what)
+    await broker.flush_offsets(asked.group_id)
+    topics = []
+    async for topic in turn.spread(asked.topics):
+        known = broker.topics.get(topic.topic_name)
+        topic_id = None if known is None else known.id
+        refusal = refused.get(topic.topic_name)
+        partitions = tuple(
+            _altered_partition(request, one.partition_index, refusal,
+                       failed_partitions.get((topic_id, one.partition_index)),
+                       is_known=topic_id in wanted and one.partition_index in wanted[topic_id])
+            for one in topic.partitions
+        )  # fmt: skip
+        kind = response_module(request).AlterShareGroupOffsetsResponseTopic
+        topics.append(entity(kind, topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions))
+    return _altered(request, ErrorCode.none, None, tuple(topics))
+
+
+def _altered_partition(
+    request: Request, index: int, refused: ErrorCode | None, error: BrokerError | None, *, is_known: bool
+) -> Any:
+    code, message = ErrorCode.none, None
+    if refused is not None:
+        code = refused
+    elif not is_known:
+        code = ErrorCode.unknown_topic_or_partition
+    elif error is not None:
+        code, message = error.code, error.what
+    if code is ErrorCode.unknown_topic_or_partition:
+        message = UNKNOWN_PARTITION
+    kind = response_module(request).AlterShareGroupOffsetsResponsePartition
+    return entity(kind, partition_index=index, error_code=code, error_message=message)
+
+
+def _altered(request: Request, code: ErrorCode, what: str | None, topics: tuple[Any, ...] = ()) -> Any:
+    kind = response_module(request).AlterShareGroupOffsetsResponse
+    return entity(kind, error_code=code, error_message=what, responses=topics)
+
+
+@on_error(91)
+def alter_share_group_offsets_failed(request: Request, code: ErrorCode) -> Any:
+    return _altered(request, code, None)
+
+
+_NOTHING_TO_DELETE = "There is no offset information to delete."
+
+
+@api(92, 0, 0)
+async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
+    asked, turn = request.entity, Turn()
+    if not asked.group_id:
+        raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+    refused, named, unknown = [], {}, []
+    async for topic in turn.spread(asked.topics):
+        name = topic.topic_name
+        known = broker.topics.get(name)
+        if not request.may(Operation.READ, ResourceType.TOPIC, name):
+            refused.append(_deleted_topic(request, name, None, ErrorCode.topic_authorization_failed, _TOPIC_REFUSED))
+        elif known is None:
+            unknown.append(_deleted_topic(request, name, None, ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION))
+        else:
+            named[known.id] = name
+    try:
+        outcomes = await share_groups.delete_offsets(broker, asked.group_id, named, turn)
+    except BrokerError as error:
+        return _deleted(request, error.code, error.what)
+    await broker.flush_offsets(asked.group_id)
+    deleted, failed_topics = [], []
+    for topic_id, outcome in outcomes.items():
+        if outcome is None:
+            deleted.append(_deleted_topic(request, named[topic_id], topic_id))
+        else:
+            failed_topics.append(_deleted_topic(request, named[topic_id], topic_id, outcome.code, outcome.what))
+    without = [
+        _deleted_topic(request, name, None, ErrorCode.unknown_topic_or_partition, _NOTHING_TO_DELETE)
+        for topic_id, name in named.items()
+        if topic_id not in outcomes
+    ]
+    return _deleted(request, ErrorCode.none, None, (*refused, *deleted, *without, *unknown, *failed_topics))
+
+
+def _deleted_topic(
+    request: Request, name: str, topic_id: UUID | None, code: ErrorCode = ErrorCode.none, what: str | None = None
+) -> Any:
+    kind = response_module(request).DeleteShareGroupOffsetsResponseTopic
+    return entity(kind, topic_name=name, topic_id=topic_id, error_code=code, error_message=what)
+
+
+def _deleted(request: Request, code: ErrorCode, what: str | None, topics: tuple[Any, ...] = ()) -> Any:
+    kind = response_module(request).DeleteShareGroupOffsetsResponse
+    return entity(kind, error_code=code, error_message=what, responses=topics)
+
+
+@on_error(92)
+def delete_share_group_offsets_failed(request: Request, code: ErrorCode) -> Any:
+    return _deleted(request, code, None)
