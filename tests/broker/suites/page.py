@@ -13,8 +13,8 @@ PATH = ROOT / "tests" / "broker" / "suites" / "README.md"
 _HEAD = """# Suites of Kafka clients
 
 `make test-suites` runs the integration tests of three clients, unchanged, against the broker. It fails when a test does
-something other than the lists in `tests/broker/suites/expected` say. This page is made from them and names the tests that do
-not pass, and why. `make test-suites SUITES=kafka-python` runs one suite;
+something other than the lists in `tests/broker/suites/expected` say. This page is made from them and names the tests
+that do not pass, and why. `make test-suites SUITES=kafka-python` runs one suite;
 `.venv/bin/python -m tests.broker.suites.run --update` writes lists and page again.
 """
 
