@@ -27,7 +27,7 @@ from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.timers import Scheduler, TimerHandle
-from kafkalog_broker.groups.consumer.registry_topics import RegistryTopics
+from kafkalog_broker.groups.consumer.topics_view import TopicsView
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import network_limits, raise_open_files_limit
@@ -276,7 +276,7 @@ class Server(Broker):
             clock=clock,
             scheduler=self.scheduler,
             log=offsets,
-            topics=RegistryTopics(self.topics, lambda: self.config.broker_rack),
+            topics=TopicsView(self.topics, lambda: self.config.broker_rack),
             overrides=self.dynamic_configs.of_group,
             background=self.workers.compute_then,
             share_groups=self.share_groups,

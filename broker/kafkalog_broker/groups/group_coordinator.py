@@ -33,14 +33,14 @@ from kafkalog_broker.groups.classic.messages import (
     SyncRequest,
     TransactionalCommit,
 )
-from kafkalog_broker.groups.consumer.group_store import Background, GroupSettings
+from kafkalog_broker.groups.consumer.group_config import GroupSettings, group_settings
+from kafkalog_broker.groups.consumer.group_store import Background
 from kafkalog_broker.groups.consumer.heartbeat_messages import (
     ConsumerHeartbeat,
     DescribedConsumerGroup,
     HeartbeatAnswer,
     check_request,
 )
-from kafkalog_broker.groups.consumer.registry_topics import NoTopics, group_settings
 from kafkalog_broker.groups.consumer.topics_view import TopicsView
 from kafkalog_broker.groups.group_shard import GroupShard, LoadedPartition, load
 from kafkalog_broker.groups.offset_store import PreparedCommit, PreparingCommit, prepare_commit
@@ -94,7 +94,7 @@ class GroupCoordinator:
         self._new_id = new_id
         self._share_groups = share_groups
         self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(log, load, self._serve)
-        self._topics = NoTopics() if topics is None else topics
+        self._topics = TopicsView() if topics is None else topics
         self._overrides = overrides
         self._background = background
         self._next_expiry_ms = clock.monotonic_ms() + config.offsets_retention_check_interval_ms

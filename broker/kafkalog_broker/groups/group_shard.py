@@ -49,7 +49,8 @@ from kafkalog_broker.groups.classic.rebalance import Rebalances, Write
 from kafkalog_broker.groups.consumer.changes import Change, decode
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from kafkalog_broker.groups.consumer.consumer_groups import ConsumerGroups, check_fetch
-from kafkalog_broker.groups.consumer.group_store import Background, GroupSettings, GroupStore
+from kafkalog_broker.groups.consumer.group_config import GroupSettings
+from kafkalog_broker.groups.consumer.group_store import Background, GroupStore
 from kafkalog_broker.groups.consumer.topics_view import TopicsView
 from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit, prepare_commit, prepared_at_once
 from kafkalog_spark.errors import KafkalogError

@@ -11,8 +11,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import GROUPS, DynamicConfigs
 from kafkalog_broker.config.group_properties import check_group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer.group_store import GroupSettings
-from kafkalog_broker.groups.consumer.registry_topics import group_settings
+from kafkalog_broker.groups.consumer.group_config import GroupSettings, group_settings
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
 P = "group.consumer."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.timers import Timers
@@ -14,20 +14,13 @@ from kafkalog_broker.groups.classic.rebalance import Write
 from kafkalog_broker.groups.consumer.changes import Change, Kind
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.draft import Draft, Groups, apply
+from kafkalog_broker.groups.consumer.group_config import GroupSettings
 from kafkalog_broker.groups.consumer.topics_view import HashedTopics, TopicsView
 
 log = logging.getLogger(__name__)
 
 RETRY_MS = 500
 """After a time-out that could not be written (CoordinatorTimerImpl)."""
-
-
-class GroupSettings(NamedTuple):
-    """Settings of a group (KIP-848, KIP-1263)."""
-
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    assignment_interval_ms: int
 
 
 class Background(Protocol):

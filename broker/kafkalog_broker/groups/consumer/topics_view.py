@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from kafkalog_broker.coordinator.java_order import group_hash, topic_hash
 from kafkalog_broker.groups.consumer.consumer_group import TopicInfo
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import Topic
 
 
-class TopicsView(Protocol):
-    """version: another number after any change of topics. created_version: the same when topics were last added.
-    rack: of this broker."""
+class TopicsView:
+    """Topics of the registry, with the rack of this broker; no topics without a registry.
+
+    version: another number after any change of topics. created_version: the same when topics were last added.
+    """
+
+    def __init__(self, registry: TopicRegistry | None = None, rack_of_broker: Callable[[], str | None] = lambda: None):
+        self._registry = registry
+        self._rack = rack_of_broker
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        return 0 if self._registry is None else self._registry.generation
 
     @property
-    def created_version(self) -> int: ...
+    def created_version(self) -> int:
+        return 0 if self._registry is None else self._registry.created_generation
 
     @property
-    def rack(self) -> str | None: ...
+    def rack(self) -> str | None:
+        return self._rack()
 
-    def by_name(self, name: str) -> TopicInfo | None: ...
+    def by_name(self, name: str) -> TopicInfo | None:
+        return None if self._registry is None else _info(self._registry.get(name))
 
-    def by_id(self, topic_id: UUID) -> TopicInfo | None: ...
+    def by_id(self, topic_id: UUID) -> TopicInfo | None:
+        return None if self._registry is None else _info(self._registry.by_id(topic_id))
 
     def names(self) -> Iterable[str]:
-        """Names of all topics, as a copy."""
-        ...
+        """Names of all topics; the registry replaces its mapping, and never changes it."""
+        return () if self._registry is None else self._registry.topics.keys()
+
+
+def _info(topic: Topic | None) -> TopicInfo | None:
+    return None if topic is None else TopicInfo(topic.name, topic.id, topic.partitions)
 
 
 class HashedTopics:

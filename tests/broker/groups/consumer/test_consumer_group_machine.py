@@ -21,19 +21,19 @@ from kafkalog_broker.groups.consumer.heartbeat_messages import (
     DescribedTopic,
     HeartbeatAnswer,
 )
+from kafkalog_broker.groups.consumer.topics_view import TopicsView
 from tests.broker.groups.helpers.virtual_time import World
 
 NAMES = ("a", "b", "c", "d")
 TIMEOUT_MS, SESSION_MS = 30_000, 45_000
 
 
-class Topics:
-    """A TopicsView whose topics can be changed."""
-
-    rack: str | None = None
+class Topics(TopicsView):
+    """Topics that can be changed."""
 
     def __init__(self) -> None:
-        self.version = self.created_version = 1
+        super().__init__()
+        self._version = self._created_version = 1
         self.topics: dict[str, TopicInfo] = {}
         self.set("orders", 6)
         self.set("clicks", 3)
@@ -42,9 +42,17 @@ class Topics:
         known = self.topics.get(name)
         topic_id = UUID(int=100 + len(self.topics)) if known is None else known.topic_id
         self.topics[name] = TopicInfo(name, topic_id, partitions)
-        self.version += 1
+        self._version += 1
         if known is None:
-            self.created_version = self.version
+            self._created_version = self._version
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def created_version(self) -> int:
+        return self._created_version
 
     def by_name(self, name: str) -> TopicInfo | None:
         return self.topics.get(name)
