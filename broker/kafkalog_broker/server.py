@@ -26,7 +26,7 @@ from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.timers import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.groups.consumer.topics_view import TopicsView
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.mirror.takeover import take_mirrors_over

@@ -39,7 +39,7 @@ from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.turn import Turn, in_turns
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
-from kafkalog_broker.telemetry.subscription import check_subscription
+from kafkalog_broker.telemetry.client_instances import check_subscription
 
 if TYPE_CHECKING:
     from kafkalog_broker.security.tls_context import ListenerTls

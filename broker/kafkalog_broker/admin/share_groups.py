@@ -11,7 +11,7 @@ from uuid import UUID
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.timers import Scheduler
+from kafkalog_broker.coordinator.runtime import Scheduler
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.runtime.turn import Turn, in_turns

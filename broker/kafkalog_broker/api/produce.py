@@ -40,8 +40,8 @@ from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_state import AppendInfo
+from kafkalog_broker.transactions.transaction_coordinator import Speaks, produce_error, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
-from kafkalog_broker.transactions.verification import Speaks, produce_error, verify
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.names import is_internal

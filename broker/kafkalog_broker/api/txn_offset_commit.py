@@ -21,8 +21,8 @@ from kafkalog_broker.groups.classic.messages import CommittedPartition, Transact
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.transactions.transaction_coordinator import Speaks, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
-from kafkalog_broker.transactions.verification import Speaks, verify
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _LOAD_IN_PROGRESS_FROM = 2

@@ -40,7 +40,7 @@ from kafkalog_spark.format.batch_header import computed_crc, crc_text, parse_pre
 from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.decode.scratch import Scratch
-from kafkalog_spark.log.read.transactions import AbortedRanges
+from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
 from kafkalog_spark.log.write.compress import compress
 
 # A window of a log that is to be converted: which batches lie there, whole and undamaged, and what becomes of each.

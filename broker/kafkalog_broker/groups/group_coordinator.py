@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Protocol
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.record_batches import ProducerEpoch, Record
-from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, write_error
-from kafkalog_broker.coordinator.timers import Scheduler
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, ProducerEpoch, Record
+from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, Scheduler, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.membership import new_member_id

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch, ProducerEpoch, Record
-from kafkalog_broker.coordinator.runtime import write_error
-from kafkalog_broker.coordinator.timers import Scheduler, Timers
+from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.coordinator.runtime import Scheduler, Timers, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE

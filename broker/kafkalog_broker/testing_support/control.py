@@ -20,7 +20,7 @@ from inspect import isawaitable
 from typing import Any, Protocol, cast
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.timers import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal
 
-from kafkalog_broker.coordinator.timers import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.runtime.clock import Clock, SystemClock
 
 ANSWER_S = 60.0

@@ -16,9 +16,8 @@ from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.transactions.end_transaction import EndMarker
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _logger = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.record_batches import TOMBSTONES_A_WRITE, OffsetsBatch
+from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, CoordinatorLog, OffsetsBatch
 from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition, TransactionMetadata

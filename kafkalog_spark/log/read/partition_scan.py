@@ -16,12 +16,11 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY
 from kafkalog_spark.log.decode.record_search import RecordSearch
 from kafkalog_spark.log.decode.row_buffers import FIRST_BATCH_ROWS, RowBuffers
 from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
+from kafkalog_spark.log.read.last_stable_offset import AbortedRanges, aborted_transactions
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.read.segment_time import largest_timestamp, position_for_timestamp
-from kafkalog_spark.log.read.transactions import AbortedRanges
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
 from kafkalog_spark.log.read.batch_search import base_behind, follower_lies, moved_upward
 from kafkalog_spark.log.read.header_windows import check_large, what_is_wrong
+from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.transactions import AbortedRanges
 
 _NONE_HIDDEN = np.empty(0, np.uint8)
 

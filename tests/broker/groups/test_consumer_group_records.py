@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, Record
 from kafkalog_broker.coordinator.java_order import group_hash, topic_hash
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record
 from kafkalog_broker.groups.consumer.changes import Change, Kind, TargetEpochValue, decode, encode
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, TopicInfo
 from kafkalog_broker.groups.consumer.draft import apply

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinator.coordinator_log import Record
 from kafkalog_broker.coordinator.java_order import group_hash, topic_hash
-from kafkalog_broker.coordinator.record_batches import Record
-from kafkalog_broker.coordinator.timers import Timers
+from kafkalog_broker.coordinator.runtime import Timers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.membership.group_records import TopicInfo
 from kafkalog_broker.share.membership.heartbeat import Beaten, Heartbeat

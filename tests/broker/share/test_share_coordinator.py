@@ -9,8 +9,7 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.state.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.record_batches import ProducerEpoch, Record
-from kafkalog_broker.coordinator.runtime import write_error
-from kafkalog_broker.coordinator.timers import Timers
+from kafkalog_broker.coordinator.coordinator_log import ProducerEpoch, Record
+from kafkalog_broker.coordinator.runtime import Timers, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupEvent, GroupState, Member
 from kafkalog_broker.groups.classic.messages import JoinAnswer, SyncAnswer

@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.record_batches import Record
+from kafkalog_broker.coordinator.coordinator_log import Record
 from kafkalog_broker.groups.classic.offset_records import key_string
 from kafkalog_broker.groups.consumer.consumer_group import ClassicMember, MemberState, Owned, Partitions, ResolvedRegex
 from kafkalog_broker.protocol.frames import compact_string, uvarint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from kafkalog_broker.coordinator.record_batches import Record
+from kafkalog_broker.coordinator.coordinator_log import Record
 from kafkalog_broker.groups.consumer.changes import (
     Change,
     CurrentValue,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kafkalog_broker.config.group_properties import EARLIEST
-from kafkalog_broker.coordinator.timers import Scheduler, TimerHandle
+from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.fetching.share_sessions import SessionKey, ShareSession, ShareSessions

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.record_batches import Record
+from kafkalog_broker.coordinator.coordinator_log import Record
 from kafkalog_broker.protocol.frames import compact_string, uvarint
 from kafkalog_broker.share.message_parts import (
     I8,

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from kafkalog_broker.coordinator.coordinator_log import Record
 from kafkalog_broker.coordinator.java_order import group_hash, topic_hash
-from kafkalog_broker.coordinator.record_batches import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.membership import group_records as records
 from kafkalog_broker.share.membership.group_records import CurrentAssignment, MemberMetadata, TopicInfo

@@ -8,9 +8,8 @@ from math import ceil
 from typing import Generic, Protocol
 from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_log import java_hash
+from kafkalog_broker.coordinator.coordinator_log import Record, java_hash
 from kafkalog_broker.coordinator.java_order import HashOrder, K, expected_of, uuid_hash
-from kafkalog_broker.coordinator.record_batches import Record
 from kafkalog_broker.share.membership import group_records as records
 from kafkalog_broker.share.membership.group_records import (
     CurrentAssignment,

@@ -12,8 +12,8 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.record_batches import Record
-from kafkalog_broker.coordinator.timers import Scheduler, Timers
+from kafkalog_broker.coordinator.coordinator_log import Record
+from kafkalog_broker.coordinator.runtime import Scheduler, Timers
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.runtime.clock import Clock

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
-from kafkalog_broker.coordinator.record_batches import Record
-from kafkalog_broker.coordinator.timers import Timers
+from kafkalog_broker.coordinator.coordinator_log import Record
+from kafkalog_broker.coordinator.runtime import Timers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.membership import group_records as records
 from kafkalog_broker.share.membership.group_records import StatePartitions, TopicInfo, state_partitions_record

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, Record
 from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.clock import Clock

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.record_batches import Record
+from kafkalog_broker.coordinator.coordinator_log import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.state.state_records import (
     NO_START_OFFSET,

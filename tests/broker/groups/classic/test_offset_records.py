@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.coordinator.coordinator_log import java_hash, partition_for
-from kafkalog_broker.coordinator.record_batches import Record, decode_batches, encode_batch
+from kafkalog_broker.coordinator.coordinator_log import Record, decode_batches, encode_batch, java_hash, partition_for
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.classic.offset_records import (
     GroupKey,

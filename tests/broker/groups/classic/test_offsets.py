@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, Record
+from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition, FetchedTopic
 from kafkalog_broker.groups.classic.offset_records import (

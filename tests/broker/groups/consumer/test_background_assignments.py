@@ -78,7 +78,7 @@ def test_an_older_assignment_does_not_replace_a_newer_one() -> None:
     world.join("a", "orders")
     late = world.take()
     world.topics.topics.pop("orders")
-    world.topics.version += 1
+    world.topics._version += 1
     newer = world.heartbeat("a", 1).member_epoch  # nothing to compute for long: at once
     before = world.described()
     assert before.assignment_epoch == before.epoch == newer > 1

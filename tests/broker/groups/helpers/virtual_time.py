@@ -9,8 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
+from kafkalog_broker.coordinator.coordinator_log import (
+    CoordinatorLog,
+    OffsetsBatch,
+    ProducerEpoch,
+    Record,
+    decode_batches,
+    encode_batch,
+)
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.classic.messages import (

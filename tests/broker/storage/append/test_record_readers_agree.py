@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, decode_batches
+from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, decode_batches
 from kafkalog_broker.storage.append import record_walk
 from kafkalog_broker.storage.append.record_walk import find_timestamp, refused_records, renumbered, walk_records
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.record_batches import OffsetsBatch, ProducerEpoch, Record, decode_batches, encode_batch
+from kafkalog_broker.coordinator.coordinator_log import (
+    CoordinatorLog,
+    OffsetsBatch,
+    ProducerEpoch,
+    Record,
+    decode_batches,
+    encode_batch,
+)
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.transactions.end_transaction import EndMarker
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_metadata import TopicPartition
+from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition
 from kafkalog_broker.transactions.transaction_table import load
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
