@@ -29,8 +29,8 @@ from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.partition.local_log import EARLIEST, LATEST, Place, listed_offsets, segment_places
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_reader import MAX_TIMESTAMP
 from kafkalog_broker.storage.partition.log_segment import FileSlice
-from kafkalog_broker.storage.partition.log_time import MAX_TIMESTAMP
 from kafkalog_spark.format import layout
 
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6

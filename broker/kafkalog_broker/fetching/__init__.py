@@ -1,1 +1,1 @@
-"""What Fetch needs besides the logs: sessions, and waiting for data."""
+"""Fetch: sessions, long polls, reads and down-conversion."""

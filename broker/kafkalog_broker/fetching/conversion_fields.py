@@ -1,12 +1,12 @@
-"""What the kernels of down-conversion and their caller hand to each other: the names of the places in arrays."""
+"""Layouts of the arrays that the kernels of down-conversion share with their caller. Loads no Numba."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 
-class U(IntEnum):
-    """Columns of `units`, int64[n, len(U)]: batches, or the sets of messages that wrappers hold."""
+class Unit(IntEnum):
+    """Columns of `units`, int64[n, len(Unit)]: batches, or the sets of messages that wrappers hold."""
 
     START = 0  # in the payload, of records or messages
     END = 1
@@ -17,8 +17,8 @@ class U(IntEnum):
     TIMESTAMP = 6
 
 
-class W(IntEnum):
-    """Places in what is wanted, int64[len(W)]."""
+class Request(IntEnum):
+    """Request for messages: int64[len(Request)]."""
 
     MAGIC = 0  # 0 or 1
     FROM_OFFSET = 1  # messages below are left out
@@ -26,8 +26,8 @@ class W(IntEnum):
     ROOM = 3  # bytes that may be filled
 
 
-class C(IntEnum):
-    """Places in the cursor, int64[len(C)]: where to go on, and what was written since it was last cleared."""
+class Cursor(IntEnum):
+    """Cursor of a conversion, int64[len(Cursor)]: where to go on, and what was written since it was last cleared."""
 
     UNIT = 0
     AT = 1  # in the payload; -1: the unit is not begun

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from kafkalog_broker.fetching.conversion_fields import C, Outcome, U, W
+from kafkalog_broker.fetching.conversion_fields import Cursor, Outcome, Request, Unit
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.primitives import copy_bytes, crc_of, kernel_for, read_i32, read_i64, write_i32, write_i64
@@ -37,17 +37,17 @@ def _written(  # type: ignore[no-untyped-def]
     payload, key_at, key_size, value_at, value_size, offset, timestamp, append_time, wanted, cursor, crc32_table, out
 ):
     """Append one message to `out`; False when there is no room for it."""
-    magic = wanted[W.MAGIC]
+    magic = wanted[Request.MAGIC]
     fixed = np.int64(_SMALLEST_V1) if magic == 1 else np.int64(_SMALLEST_V0)
     size = fixed + max(key_size, np.int64(0)) + max(value_size, np.int64(0))
-    at = cursor[C.FILLED]
-    if at + size > wanted[W.ROOM]:
-        cursor[C.NEEDED] = size
+    at = cursor[Cursor.FILLED]
+    if at + size > wanted[Request.ROOM]:
+        cursor[Cursor.NEEDED] = size
         return False
-    if cursor[C.COUNT] == 0:
-        cursor[C.FIRST_OFFSET] = offset
-        cursor[C.LARGEST_TIMESTAMP] = layout.NO_TIMESTAMP
-    write_i64(out, at, offset - cursor[C.FIRST_OFFSET] if wanted[W.RELATIVE] != 0 else offset)
+    if cursor[Cursor.COUNT] == 0:
+        cursor[Cursor.FIRST_OFFSET] = offset
+        cursor[Cursor.LARGEST_TIMESTAMP] = layout.NO_TIMESTAMP
+    write_i64(out, at, offset - cursor[Cursor.FIRST_OFFSET] if wanted[Request.RELATIVE] != 0 else offset)
     write_i32(out, at + layout.LENGTH_AT, size - layout.LOG_OVERHEAD)
     out[at + layout.MAGIC_AT] = np.uint8(magic)
     out[at + layout.LEGACY_ATTRIBUTES_AT] = np.uint8(0)
@@ -66,10 +66,10 @@ def _written(  # type: ignore[no-untyped-def]
     if value_size > 0:
         copy_bytes(out, field + 4, payload, value_at, value_size)
     write_i32(out, at + layout.LEGACY_CRC_AT, crc_of(out, at + layout.MAGIC_AT, at + size, crc32_table))
-    cursor[C.FILLED] = at + size
-    cursor[C.COUNT] += 1
-    cursor[C.LAST_OFFSET] = offset
-    cursor[C.LARGEST_TIMESTAMP] = max(cursor[C.LARGEST_TIMESTAMP], timestamp)
+    cursor[Cursor.FILLED] = at + size
+    cursor[Cursor.COUNT] += 1
+    cursor[Cursor.LAST_OFFSET] = offset
+    cursor[Cursor.LARGEST_TIMESTAMP] = max(cursor[Cursor.LARGEST_TIMESTAMP], timestamp)
     return True
 
 
@@ -79,22 +79,22 @@ def from_records(payload, units, wanted, cursor, crc32_table, out):  # type: ign
 
     units, wanted, cursor: see U, W, C. Headers are left out. `out` has wanted[ROOM] bytes at least.
     """
-    for unit in range(cursor[C.UNIT], units.shape[0]):
-        at: Any = units[unit, U.START]
+    for unit in range(cursor[Cursor.UNIT], units.shape[0]):
+        at: Any = units[unit, Unit.START]
         index: Any = np.int64(0)
-        if cursor[C.AT] >= 0:
-            at, index = cursor[C.AT], cursor[C.RECORD]
-        end, append_time = units[unit, U.END], units[unit, U.APPEND_TIME]
-        while index < units[unit, U.COUNT]:
+        if cursor[Cursor.AT] >= 0:
+            at, index = cursor[Cursor.AT], cursor[Cursor.RECORD]
+        end, append_time = units[unit, Unit.END], units[unit, Unit.APPEND_TIME]
+        while index < units[unit, Unit.COUNT]:
             fault, record_end, timestamp_delta, delta, key_at, key_size, value_size = record_fields(payload, at, end)
             if fault != RecordFault.NONE:
-                cursor[C.UNIT], cursor[C.AT], cursor[C.RECORD] = unit, at, index
+                cursor[Cursor.UNIT], cursor[Cursor.AT], cursor[Cursor.RECORD] = unit, at, index
                 return np.int64(Outcome.MALFORMED)
-            offset = units[unit, U.BASE_OFFSET] + delta
-            if offset >= wanted[W.FROM_OFFSET]:
-                timestamp = units[unit, U.TIMESTAMP]
+            offset = units[unit, Unit.BASE_OFFSET] + delta
+            if offset >= wanted[Request.FROM_OFFSET]:
+                timestamp = units[unit, Unit.TIMESTAMP]
                 if append_time == 0:
-                    timestamp = units[unit, U.BASE_TIMESTAMP] + timestamp_delta
+                    timestamp = units[unit, Unit.BASE_TIMESTAMP] + timestamp_delta
                 # what lies between key and value is the value's length
                 length: Any = np.int64(1)
                 while payload[key_at + max(key_size, np.int64(0)) + length - 1] & 0x80:
@@ -104,12 +104,12 @@ def from_records(payload, units, wanted, cursor, crc32_table, out):  # type: ign
                     payload, key_at, key_size, value_at, value_size, offset, timestamp, append_time, wanted, cursor,
                     crc32_table, out,
                 ):  # fmt: skip
-                    cursor[C.UNIT], cursor[C.AT], cursor[C.RECORD] = unit, at, index
+                    cursor[Cursor.UNIT], cursor[Cursor.AT], cursor[Cursor.RECORD] = unit, at, index
                     return np.int64(Outcome.FULL)
             at = record_end
             index += 1
-        cursor[C.AT] = -1
-    cursor[C.UNIT], cursor[C.AT] = units.shape[0], -1
+        cursor[Cursor.AT] = -1
+    cursor[Cursor.UNIT], cursor[Cursor.AT] = units.shape[0], -1
     return np.int64(Outcome.DONE)
 
 
@@ -117,11 +117,11 @@ def from_records(payload, units, wanted, cursor, crc32_table, out):  # type: ign
 def from_messages(payload, units, wanted, cursor, crc32_table, out):  # type: ignore[no-untyped-def]
     """As from_records, of plain messages v1 (units: one or several, one after the other), which become messages v0.
     CRCs are the caller's matter."""
-    for unit in range(cursor[C.UNIT], units.shape[0]):
-        at: Any = units[unit, U.START]
-        if cursor[C.AT] >= 0:
-            at = cursor[C.AT]
-        end = units[unit, U.END]
+    for unit in range(cursor[Cursor.UNIT], units.shape[0]):
+        at: Any = units[unit, Unit.START]
+        if cursor[Cursor.AT] >= 0:
+            at = cursor[Cursor.AT]
+        end = units[unit, Unit.END]
         while at < end:
             malformed = end - at < _SMALLEST_V1
             size: Any = np.int64(0)
@@ -140,16 +140,16 @@ def from_messages(payload, units, wanted, cursor, crc32_table, out):  # type: ig
                 value_size = read_i32(payload, value_at - 4)
                 malformed = value_size > at + size - value_at
             if malformed:
-                cursor[C.UNIT], cursor[C.AT] = unit, at
+                cursor[Cursor.UNIT], cursor[Cursor.AT] = unit, at
                 return np.int64(Outcome.MALFORMED)
-            offset = read_i64(payload, at) + units[unit, U.BASE_OFFSET]
-            if offset >= wanted[W.FROM_OFFSET] and not _written(
+            offset = read_i64(payload, at) + units[unit, Unit.BASE_OFFSET]
+            if offset >= wanted[Request.FROM_OFFSET] and not _written(
                 payload, key_at, key_size, value_at, value_size, offset, np.int64(layout.NO_TIMESTAMP), np.int64(0),
                 wanted, cursor, crc32_table, out,
             ):  # fmt: skip
-                cursor[C.UNIT], cursor[C.AT] = unit, at
+                cursor[Cursor.UNIT], cursor[Cursor.AT] = unit, at
                 return np.int64(Outcome.FULL)
             at += size
-        cursor[C.AT] = -1
-    cursor[C.UNIT], cursor[C.AT] = units.shape[0], -1
+        cursor[Cursor.AT] = -1
+    cursor[Cursor.UNIT], cursor[Cursor.AT] = units.shape[0], -1
     return np.int64(Outcome.DONE)

@@ -1,4 +1,4 @@
-"""What a log holds, made messages v0 or v1 for clients that know no others (Kafka's RecordsUtil.downConvert).
+"""Down-conversion of batches into messages v0 or v1 for clients that know no others (RecordsUtil.downConvert).
 
 Left out: headers of records, control batches, and records of transactions that have been aborted, since such a client
 cannot tell. Offsets stay, timestamps go in v0, and a compressed batch becomes a wrapper with its codec; zstd, which
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.conversion_fields import C, Outcome, U, W
+from kafkalog_broker.fetching.conversion_fields import Cursor, Outcome, Request, Unit
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
@@ -43,15 +43,15 @@ from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
 from kafkalog_spark.log.write.compress import compress
 
-# A window of a log that is to be converted: which batches lie there, whole and undamaged, and what becomes of each.
+# The batches in a window of a log, whole and undamaged, and the kind of conversion of each.
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 
 class Asked(NamedTuple):
-    """One window. until: no batch from there on. room: bytes. What a first message may be that has no room: `whole`, or
-    `cut` off at it; else it stays away."""
+    """Request for one window. until: no batch from there on. room: bytes. What a first message may be that has no room:
+    `whole`, or `cut` off at it; else it stays away."""
 
     offset: int
     until: int
@@ -217,7 +217,7 @@ def convert(reader: LogReader, asked: Asked) -> Converted:
 
 
 class _Out:
-    """What a window has become so far."""
+    """Output of a window so far."""
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
@@ -264,15 +264,15 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
     """Batches and messages that are not compressed, all in one call."""
     units = _units(rows)
     if kind == Kind.MESSAGES:
-        units[:, U.START], units[:, U.BASE_OFFSET] = rows[:, H.POSITION], 0
+        units[:, Unit.START], units[:, Unit.BASE_OFFSET] = rows[:, H.POSITION], 0
     magic, payload = out.asked.magic, as_array(data)
-    bytes_there, messages = int(rows[:, H.SIZE].sum()), int(np.maximum(units[:, U.COUNT], 0).sum())
+    bytes_there, messages = int(rows[:, H.SIZE].sum()), int(np.maximum(units[:, Unit.COUNT], 0).sum())
     most = bytes_there + min(messages, bytes_there) * _LARGEST_HEADER
     cursor, room = _cursor(), max(min(out.left, most), 0)
     while True:
         target = np.empty(room, np.uint8)
         outcome = _run(kind, payload, units, _wanted(magic, out.asked.offset, 0, room), cursor, target)
-        filled = int(cursor[C.FILLED])
+        filled = int(cursor[Cursor.FILLED])
         if filled > out.left:
             out.add_too_large(target[:filled].data)
         elif filled:
@@ -284,11 +284,11 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
         if out.pieces or filled or not (out.asked.whole or out.asked.cut):
             out.is_full = True
             return
-        room = int(cursor[C.NEEDED])
+        room = int(cursor[Cursor.NEEDED])
 
 
 def _packed(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
-    """One compressed batch or wrapper, as wrappers of what there is room for."""
+    """Convert a compressed batch or wrapper into wrappers of what there is room for."""
     from kafkalog_spark.log.decode.batch_contents import open_wrapper  # with Numba: not when a broker starts
 
     row = rows[0]
@@ -303,35 +303,37 @@ def _packed(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
         scratch = Scratch(READ_BYTES, most=MAX_DECOMPRESSED)
         opened = open_wrapper(batch, 1, int(row[H.ATTRIBUTES]), int(row[H.LAST_OFFSET]), scratch, MAX_DECOMPRESSED)
         payload = scratch.read_only()
-        units[0, U.END], units[0, U.BASE_OFFSET] = opened.end, opened.add
+        units[0, Unit.END], units[0, Unit.BASE_OFFSET] = opened.end, opened.add
     else:
         records = unpacked(codec, batch[layout.RECORDS_AT :])
         payload = as_array(records)
-        units[0, U.END] = len(records)
-    units[0, U.START] = 0
+        units[0, Unit.END] = len(records)
+    units[0, Unit.START] = 0
     _pack_again(out, kind, codec, payload, units)
 
 
 def _pack_again(out: _Out, kind: Kind, codec: int, payload: U8, units: I64) -> None:
     magic, cursor = out.asked.magic, _cursor()
-    append_time, timestamp = bool(units[0, U.APPEND_TIME]), int(units[0, U.TIMESTAMP])
+    append_time, timestamp = bool(units[0, Unit.APPEND_TIME]), int(units[0, Unit.TIMESTAMP])
     chunk = _chunk(out.left)
     target = np.empty(chunk, np.uint8)
     while True:
         before = cursor.copy()
-        cursor[C.FILLED] = cursor[C.COUNT] = 0
+        cursor[Cursor.FILLED] = cursor[Cursor.COUNT] = 0
         outcome = _run(kind, payload, units, _wanted(magic, out.asked.offset, int(magic == 1), chunk), cursor, target)
-        filled, count = int(cursor[C.FILLED]), int(cursor[C.COUNT])
+        filled, count = int(cursor[Cursor.FILLED]), int(cursor[Cursor.COUNT])
         if outcome == Outcome.MALFORMED:
             raise CorruptBatch("a record is malformed")
         if not count and outcome == Outcome.FULL:  # one message that is larger
-            chunk = int(cursor[C.NEEDED])
+            chunk = int(cursor[Cursor.NEEDED])
             target = np.empty(chunk, np.uint8)
             continue
         if not count:
             return
-        time = timestamp if append_time else int(cursor[C.LARGEST_TIMESTAMP])
-        made = wrapped(magic, codec, target[:filled].data, int(cursor[C.LAST_OFFSET]), time, append_time=append_time)
+        time = timestamp if append_time else int(cursor[Cursor.LARGEST_TIMESTAMP])
+        made = wrapped(
+            magic, codec, target[:filled].data, int(cursor[Cursor.LAST_OFFSET]), time, append_time=append_time
+        )
         if len(made) <= out.left:
             out.add(made)
         elif count == 1:
@@ -355,25 +357,30 @@ def _chunk(left: int) -> int:
 
 
 def _units(rows: I64) -> I64:
-    """int64[n, len(U)] of batches v2."""
-    units = np.empty((len(rows), len(U)), np.int64)
-    units[:, U.START] = rows[:, H.POSITION] + layout.RECORDS_AT
-    units[:, U.END] = rows[:, H.POSITION] + rows[:, H.SIZE]
-    units[:, U.BASE_OFFSET], units[:, U.COUNT] = rows[:, H.BASE_OFFSET], rows[:, H.COUNT]
-    units[:, U.BASE_TIMESTAMP], units[:, U.TIMESTAMP] = rows[:, H.BASE_TIMESTAMP], rows[:, H.MAX_TIMESTAMP]
-    units[:, U.APPEND_TIME] = (rows[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
+    """int64[n, len(Unit)] of batches v2."""
+    units = np.empty((len(rows), len(Unit)), np.int64)
+    units[:, Unit.START] = rows[:, H.POSITION] + layout.RECORDS_AT
+    units[:, Unit.END] = rows[:, H.POSITION] + rows[:, H.SIZE]
+    units[:, Unit.BASE_OFFSET], units[:, Unit.COUNT] = rows[:, H.BASE_OFFSET], rows[:, H.COUNT]
+    units[:, Unit.BASE_TIMESTAMP], units[:, Unit.TIMESTAMP] = rows[:, H.BASE_TIMESTAMP], rows[:, H.MAX_TIMESTAMP]
+    units[:, Unit.APPEND_TIME] = (rows[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
     return units
 
 
 def _cursor() -> I64:
-    cursor = np.zeros(len(C), np.int64)
-    cursor[C.AT] = -1
+    cursor = np.zeros(len(Cursor), np.int64)
+    cursor[Cursor.AT] = -1
     return cursor
 
 
 def _wanted(magic: int, from_offset: int, relative: int, room: int) -> I64:
-    wanted = np.empty(len(W), np.int64)
-    wanted[W.MAGIC], wanted[W.FROM_OFFSET], wanted[W.RELATIVE], wanted[W.ROOM] = magic, from_offset, relative, room
+    wanted = np.empty(len(Request), np.int64)
+    wanted[Request.MAGIC], wanted[Request.FROM_OFFSET], wanted[Request.RELATIVE], wanted[Request.ROOM] = (
+        magic,
+        from_offset,
+        relative,
+        room,
+    )
     return wanted
 
 
@@ -409,7 +416,7 @@ _ADD = {
 # that is larger than what was asked for comes cut off, and the client asks for more.
 
 CONVERTED_BYTES = 4 << 20
-"""Of a response. Kafka converts while it sends; here clients of that time get less at once, and ask again."""
+"""Bytes of a response. Kafka converts while it sends; here clients of that time get less at once, and ask again."""
 
 LAST_HARD_VERSION = 2
 LAST_VERSION_OF_V0 = 1

@@ -34,7 +34,7 @@ _ALL = 1 << 62
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition's answer, and the log it came from (None after an error).
+    """A partition's answer, and the log it came from (None after an error).
 
     For who waits on: `appended_bytes` of the log when it was read, whether only what is committed was wanted, and
     whether appends would change nothing, since a limit kept back records that there are (`is_full`).

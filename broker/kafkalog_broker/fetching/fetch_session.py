@@ -38,7 +38,7 @@ PartitionKey = tuple[TopicKey, int]
 
 
 class FetchPartition(NamedTuple):
-    """What a request says of one partition. max_bytes: partition_max_bytes; current_leader_epoch: -1 unknown;
+    """A partition of a request. max_bytes: partition_max_bytes; current_leader_epoch: -1 unknown;
     last_fetched_epoch: of the batch before fetch_offset, of those who keep what they fetch, else -1 (KIP-595)."""
 
     topic: TopicKey
@@ -50,14 +50,14 @@ class FetchPartition(NamedTuple):
 
 
 Wanted = Mapping[PartitionKey, FetchPartition]
-"""What a request asks for, each partition once: of several mentions the last one counts, in the place of the first, as
+"""Partitions of a request, each once: of several mentions the last one counts, in the place of the first, as
 in Kafka (FetchRequest.fetchData)."""
 
 _NOTHING_TOLD = (-1, -1, False)  # high watermark, log start offset, whether there was an error
 
 
 class Session:
-    """One consumer's partitions, in the order in which they will be read next."""
+    """Fetch session: a consumer's partitions, in the order in which they will be read next."""
 
     def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
         self.id = session_id
@@ -83,7 +83,7 @@ class Session:
     def must_tell(
         self, topic: TopicKey, partition: int, *, has_records: bool, error: bool, high_watermark: int, log_start: int
     ) -> bool:
-        """Whether an incremental answer names this partition; remembers what it then says.
+        """True when an incremental answer names this partition; remembers what it then says.
 
         A partition that gave records goes to the end, after the others, so that none starves when answers are full.
         """

@@ -1,4 +1,4 @@
-"""Fetch requests that wait: which of them an append concerns is found without reading anything.
+"""Long polls of Fetch: waiting requests, woken by appends without reading anything (Kafka's DelayedFetch).
 
 A poll needs a number of bytes more than it found. A log that moves takes the bytes appended to it off what each poll of
 it needs, all in one short loop; only a poll that needs nothing more is woken, and reads. So 2,000 polls that wait for
@@ -18,7 +18,7 @@ from kafkalog_broker.fetching.fetch_read import FetchedPartition
 from kafkalog_broker.storage.partition.log import Log
 
 _CHEAP_S = 0.0002
-"""A look at a log's polls that takes no longer happens with every append, since nobody should wait for a timer."""
+"""Seconds; a look at a log's polls that takes no longer happens with every append, without a timer."""
 _REST = 9
 """After a longer one the next comes after nine times as long: waiting polls take a tenth of the loop's time at most."""
 
@@ -28,7 +28,7 @@ AWAKE_AT_ONCE = 8
 
 
 class LongPoll:
-    """One request that waits. `woken` is done when it should read again; then it needs another LongPoll."""
+    """Fetch request that waits. `woken` is done when it should read again; then it needs another LongPoll."""
 
     __slots__ = ("_polls", "missing", "woken")
 
@@ -68,7 +68,7 @@ class LongPolls:
         polls.add(poll, found)
 
     def forget(self, poll: LongPoll, logs: Iterable[Log]) -> None:
-        """The poll is over."""
+        """Remove a poll that is over."""
         if poll.woken.done():
             self.awake -= 1
         for log in logs:
@@ -124,7 +124,7 @@ class _PollsOfLog:
             poll.wake()
 
     def remove(self, poll: LongPoll) -> bool:
-        """Whether nobody waits any more."""
+        """Remove a poll; True when it was the last."""
         self._counting.discard(poll)
         self._any.discard(poll)
         self._stable.pop(poll, None)

@@ -35,7 +35,8 @@ class DueFlushes:
         self._flushing: dict[str, asyncio.Task[None]] = {}
 
     async def if_due(self, log: Log) -> None:
-        """With flush.messages=1 the answer waits, otherwise nobody does. Raises BrokerError."""
+        """Flush the log if it is due: with flush.messages=1 before returning, else in the background. Raises
+        BrokerError."""
         if not log.needs_flush(self._clock.now_ms()):
             return
         if log.config.flush_messages == EVERY_APPEND:
@@ -64,7 +65,8 @@ RunBlocking = Callable[[Callable[[], object]], object]
 _log = logging.getLogger(__name__)
 
 RETENTION_CHECKS_PER_TICK = 100
-"""Logs looked at in one tick: 50 us each, so that a tick with thousands of partitions holds nobody up."""
+"""Logs looked at in one tick: 50 us each, so that a tick with thousands of partitions does not hold up the event loop.
+"""
 
 
 class Task(Enum):
@@ -104,7 +106,7 @@ CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]
 def checkpoint_contents(
     log_dir: LogDirectory, entries: Iterable[LogEntry], tasks: Collection[Task]
 ) -> list[CheckpointContent]:
-    """The files that `tasks` ask for. Of a log that was not opened a file says what it said before."""
+    """The files that `tasks` ask for. Offsets of logs that were not opened are kept."""
     sources: tuple[tuple[Task, OffsetCheckpoint, Callable[[Log], int | None]], ...] = (
         (Task.RECOVERY_POINTS, log_dir.recovery_points, lambda log: log.recovery_point),
         (Task.LOG_START_OFFSETS, log_dir.log_start_offsets, _start_above_first_segment),
@@ -130,7 +132,7 @@ class Housekeeping:
     """Runs what is due in `tick`.
 
     deletions: renamed files and directories that wait for their removal, by the monotonic clock, as all intervals here:
-    whoever sets the time stops nothing, and hurries nothing.
+    setting the wall clock neither stops nor hurries them.
     """
 
     def __init__(self, table: LogTable, run_blocking: RunBlocking) -> None:
@@ -212,7 +214,7 @@ class Housekeeping:
             return False
 
     def _release_idle_files(self) -> None:
-        """A log that nobody wrote to for a whole checkpoint interval gives its three descriptors back."""
+        """Close the writers of logs without appends for a whole checkpoint interval: three descriptors each."""
         for entry in self._table.entries.values():
             if entry.log is not None and entry.log.failure is None:
                 if entry.seen_end == entry.log.log_end_offset:

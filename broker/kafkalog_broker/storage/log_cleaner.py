@@ -33,7 +33,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.read.discovery import log_files
 
-# Which log is compacted next, which are being compacted, and how far each has come (LogCleanerManager).
+# LogCleanerManager: the log that is compacted next, those in progress, and how far each has come.
 #
 # Called by cleaner threads. What belongs to the logs' own thread is asked of it through `ask`, a few logs at a time.
 
@@ -43,7 +43,7 @@ _LOGS_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A log that was chosen; nobody else gets it until it is given back. segments: all of it, the active one last."""
+    """Log chosen for cleaning, by one thread at a time. segments: all of it, the active one last."""
 
     entry: LogEntry
     log: Log
@@ -100,7 +100,7 @@ class CleanerManager:
             yield from self._owner.ask(partial(self._ready, some))
 
     def _unopened(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, LogConfig]]:
-        """In the owning thread: compacted logs that nobody has asked for yet."""
+        """In the owning thread: compacted logs that are not open yet."""
         found = []
         for entry in entries:
             topic = self._table.topics.get(entry.topic)
@@ -144,7 +144,7 @@ class CleanerManager:
         )
 
     def _part(self, candidate: _Candidate, now_ms: int) -> Cleanable | None:
-        """What of it is to be cleaned, None when nothing is."""
+        """The part of it to be cleaned, None when there is none."""
         policy = policy_of(candidate.config)
         try:
             part = cleanable(candidate.facts, policy, now_ms)
@@ -169,7 +169,7 @@ class CleanerManager:
         return candidate.log.is_closed or candidate.log.segments[0] is not candidate.segments[0]
 
     def _may_be_due(self, entry: LogEntry, config: LogConfig) -> bool:
-        """Whether a log that nobody has opened may be due, by the names and sizes of its files alone."""
+        """True when a log that nobody has opened may be due, by the names and sizes of its files alone."""
         try:
             files = log_files(entry.path)
         except OSError:
@@ -238,7 +238,7 @@ _MEGABYTE = 1 << 20
 
 @dataclass(slots=True)
 class CleanerTotals:
-    """What was done since the start. With several threads a sum may miss one now and then: they are for people."""
+    """Totals since the start. With several threads a sum may miss one now and then: they are for people."""
 
     runs: int = 0
     bytes_read: int = 0
@@ -274,7 +274,7 @@ class LogCleaner:
     # ---- threads
 
     def start(self) -> None:
-        """Begin to clean, unless log.cleaner.enable says otherwise. The logs must be loaded."""
+        """Start the cleaner threads, unless log.cleaner.enable is false. The logs must be loaded."""
         if self._config.log_cleaner_enable:
             self._is_started = True
             self._begin_threads()

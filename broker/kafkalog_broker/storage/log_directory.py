@@ -46,7 +46,7 @@ VERSION = 0
 
 
 def take_clean_shutdown(directory: Path) -> bool:
-    """Whether the marker was there; it is gone for good on return. Raises OSError."""
+    """Remove the marker; True when it was there. It is gone for good on return. Raises OSError."""
     try:
         (directory / CLEAN_SHUTDOWN_FILE).unlink()
     except FileNotFoundError:
@@ -62,11 +62,8 @@ def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
     replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode("ascii"))
 
 
-# A checkpoint file of a log directory, as a broker keeps it: read with patience, written when it changed.
-
-
 class OffsetCheckpoint:
-    """One file: {(topic, partition): offset}.
+    """Checkpoint file of offsets: {(topic, partition): offset}.
 
     Kafka reads an unreadable checkpoint as an empty one: a missing recovery point costs a scan, a missing log start
     offset brings deleted records back, and neither loses one.
@@ -78,11 +75,11 @@ class OffsetCheckpoint:
 
     @property
     def known(self) -> Mapping[TopicPartition, int]:
-        """What was read or written last."""
+        """Content that was read or written last."""
         return self._on_disk or {}
 
     def read(self) -> dict[TopicPartition, int]:
-        """What the file says; empty when it is missing or, with a warning, when it is damaged. Raises OSError."""
+        """Content of the file; empty when it is missing or, with a warning, when it is damaged. Raises OSError."""
         try:
             offsets = read_offset_checkpoint(self.path)
         except (CorruptFile, UnsupportedFormat) as error:
@@ -109,7 +106,7 @@ class LogDirError(KafkalogError):
 
 
 class LogDirectory:
-    """One of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id, 22 characters.
+    """Entry of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id, 22 characters.
 
     on_failure: called with the error, once, by whoever met it and in the thread of that. was_clean: it was shut down
     cleanly the last time. is_listed: its partitions are known. is_loaded: its logs were recovered, where that was
@@ -140,7 +137,7 @@ class LogDirectory:
         return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets
 
     def fail(self, error: BaseException) -> bool:
-        """Take the directory offline; False when it was offline before. One line says so."""
+        """Take the directory offline, with a line in the log; False when it was offline before."""
         if self.failure is not None:
             return False
         self.failure = str(error)
@@ -304,9 +301,6 @@ def fewest_partitions(dirs: Iterable[LogDirectory], planned: Mapping[Path, int])
     return min(online, key=lambda log_dir: log_dir.partitions + planned.get(log_dir.path, 0), default=None)
 
 
-# How much room log directories and partitions take, for DescribeLogDirs (KIP-113, KIP-827).
-
-
 class PartitionUsage(NamedTuple):
     """size: bytes of the .log files."""
 
@@ -317,7 +311,10 @@ class PartitionUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogDirUsage:
-    """failure: why the directory is offline, None while it works. Bytes of the file system are -1 when unknown."""
+    """Usage of a log directory, for DescribeLogDirs (KIP-113, KIP-827).
+
+    failure: why the directory is offline, None while it works. Bytes of the file system are -1 when unknown.
+    """
 
     path: Path
     failure: str | None

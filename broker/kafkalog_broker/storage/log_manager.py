@@ -92,7 +92,7 @@ class NewPartitions:
         return self._path(partition)
 
     def remove_unused(self) -> None:
-        """Remove what nobody took: an empty directory would be a partition at the next start."""
+        """Remove the directories that were not taken: an empty one would be a partition at the next start."""
         for partition in self._unused:
             try:
                 self._path(partition).rmdir()
@@ -297,8 +297,8 @@ class LogManager:
         self._table.absent.update((topic, partition) for partition in partitions)
 
     def detach(self, keys: Iterable[Key], on_done: Callable[[], None] = lambda: None) -> PartitionRemoval:
-        """Let go of partitions; `finish` of what is returned, which blocks, gives their directories the suffix -delete,
-        with which they go after file.delete.delay.ms."""
+        """Take partitions out of service; `finish` of the result, which blocks, gives their directories the suffix
+        -delete, with which they go after file.delete.delay.ms."""
         entries = []
         for key in keys:
             entry = self._table.remove(key)
@@ -418,7 +418,7 @@ class LogManager:
 
 
 def _remove_what_was_made(path: Path) -> None:
-    """The directory of a log that could not be created; what cannot be removed either is said."""
+    """Remove the directory of a log that could not be created; failures are logged."""
     try:
         remove(path)
     except OSError as error:

@@ -88,12 +88,12 @@ class LogEntry:
 
     @property
     def recovery_point(self) -> int:
-        """Recovery point in the checkpoint; 0 when it says nothing."""
+        """Recovery point in the checkpoint; 0 when it has none."""
         return self.log_dir.recovery_points.known.get(self.key, 0)
 
     @property
     def log_start_offset(self) -> int:
-        """Log start offset in the checkpoint; 0 when it says nothing."""
+        """Log start offset in the checkpoint; 0 when it has none."""
         return self.log_dir.log_start_offsets.known.get(self.key, 0)
 
 
@@ -144,7 +144,7 @@ class LogTable:
                 yield entry.log
 
     def add(self, entry: LogEntry) -> None:
-        """Take a partition in."""
+        """Add a partition."""
         self.entries[entry.key] = entry
         entry.log_dir.partitions += 1
 

@@ -136,6 +136,6 @@ class PartitionRemoval:
 
 
 def combined(removals: Sequence[PartitionRemoval], on_done: Callable[[], None]) -> PartitionRemoval:
-    """One removal of at least one, with one fsync for each log directory."""
+    """Several removals, at least one, as one: with one fsync for each log directory."""
     entries = [entry for removal in removals for entry in removal.entries]
     return PartitionRemoval(entries, removals[0].schedule_removal, on_done)

@@ -34,7 +34,7 @@ from kafkalog_spark.store.local_store import DescriptorFile
 # How far a cluster of Kafka's has come in giving out producer ids, by the metadata log in a log directory (KRaft).
 
 _SNAPSHOT_SUFFIX = ".checkpoint"
-"""Of KRaft's snapshots, whose batches are those of a log."""
+"""Suffix of KRaft's snapshots, whose batches are those of a log."""
 
 
 def next_of_cluster(directory: Path) -> int:
@@ -113,11 +113,11 @@ class ProducerIds:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a block has to be fetched before there is a next id."""
+        """True when a block has to be fetched before there is a next id."""
         return self._next >= self._end
 
     def next(self) -> int:
-        """A producer id that nobody had before. Raises OSError while there is none: after `fetch` there is."""
+        """A producer id never given out before. Raises OSError while there is none: after `fetch` there is."""
         if self._is_low and not self._is_asked_for:
             self._is_asked_for = True
             self._run_blocking(self.fetch)
@@ -127,7 +127,7 @@ class ProducerIds:
         return self._next - 1
 
     def may_give(self, producer_id: int) -> bool:
-        """Whether `next` might give out this id, or did."""
+        """True when `next` might give out this id, or did."""
         return self._next <= producer_id < GIVEN_OUT
 
     def stay_above(self, producer_id: int) -> None:

@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 Outcome = Topic | BrokerError
-"""What became of one of several topics that are changed together."""
+"""Outcome for one of several topics that are changed together."""
 
 
 class TopicRegistry:

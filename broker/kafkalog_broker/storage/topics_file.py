@@ -45,7 +45,8 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. `configs`: the overrides by Kafka's property names, as text; not to be changed in place."""
+    """Entry of the topic registry. `configs`: the overrides by Kafka's property names, as text; not to be changed in
+    place."""
 
     name: str
     id: uuid.UUID
@@ -73,7 +74,7 @@ def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None
 
 
 def format_topic(topic: Topic) -> str:
-    """One topic as JSON, in one line."""
+    """A topic as JSON, in one line."""
     return json.dumps(
         {
             "name": topic.name,
@@ -157,7 +158,7 @@ def _set_aside(path: Path) -> None:
 # the registry was lost: they are taken in by what their partition.metadata says.
 
 KEPT_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Of a topic whose configuration is not known: nothing of it is deleted until somebody says so."""
+"""Overrides of a topic whose configuration is not known: nothing of it is deleted until they are set again."""
 
 
 class PartitionPlace(NamedTuple):
@@ -179,7 +180,7 @@ class FoundDirs:
 
 
 def find_partition_dirs(log_dir: LogDirectory) -> FoundDirs:
-    """What lies in a log directory. Raises OSError."""
+    """The partition directories in a log directory. Raises OSError."""
     live: list[PartitionPlace] = []
     deleted: list[Path] = []
     for parsed, found in partition_dirs(log_dir.path):

@@ -1,1 +1,1 @@
-"""What batches go through before they are appended: validation, recompression, offsets."""
+"""Preparation of batches for an append: validation, recompression, offsets."""

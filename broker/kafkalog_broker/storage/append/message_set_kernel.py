@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from kafkalog_broker.storage.append.message_set_fields import R, S, SetFault
+from kafkalog_broker.storage.append.kernel_fields import SetFact, SetFault, SetRule
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, crc_of, kernel_for, read_i32, read_i64, read_u32
@@ -42,9 +42,9 @@ def _checked(payload, at, end, rules, crc32_table):  # type: ignore[no-untyped-d
         return np.int64(SetFault.UNKNOWN_MAGIC), nothing
     if size > end - at:
         return np.int64(SetFault.NONE), nothing
-    if size > rules[R.MOST_BYTES]:
+    if size > rules[SetRule.MOST_BYTES]:
         return np.int64(SetFault.TOO_LARGE), nothing
-    if magic != rules[R.MAGIC]:
+    if magic != rules[SetRule.MAGIC]:
         return np.int64(SetFault.OTHER_MAGIC), nothing
     crc = read_u32(payload, at + layout.LEGACY_CRC_AT)
     if crc_of(payload, at + layout.MAGIC_AT, at + size, crc32_table) != crc:
@@ -54,7 +54,7 @@ def _checked(payload, at, end, rules, crc32_table):  # type: ignore[no-untyped-d
         return np.int64(SetFault.COMPRESSED), nothing
     if magic == 1 and size < _SMALLEST_V1:
         return np.int64(SetFault.FIELDS), nothing
-    if magic == 1 and rules[R.IS_INNER] == 0 and attributes & layout.ATTRIBUTE_LOG_APPEND_TIME:
+    if magic == 1 and rules[SetRule.IS_INNER] == 0 and attributes & layout.ATTRIBUTE_LOG_APPEND_TIME:
         return np.int64(SetFault.APPEND_TIME_SET), nothing
     return np.int64(SetFault.NONE), size
 
@@ -88,7 +88,7 @@ def records_of_messages(payload, start, end, rules, crc32_table, facts, out):  #
     `out` has room for as many bytes: a record is never longer than its message. A message that is cut short at the end
     is left off. rules: see R; facts, out: see S. What a message has after its value is left off, as Java does.
     """
-    key_field = np.int64(_KEY_AT_V1) if rules[R.MAGIC] == 1 else np.int64(_KEY_AT_V0)
+    key_field = np.int64(_KEY_AT_V1) if rules[SetRule.MAGIC] == 1 else np.int64(_KEY_AT_V0)
     at: Any = np.int64(start)
     count: Any = np.int64(0)
     filled: Any = np.int64(0)
@@ -112,15 +112,17 @@ def records_of_messages(payload, start, end, rules, crc32_table, facts, out):  #
         if value_size > message_end - value_at:
             fault = np.int64(SetFault.FIELDS)
             break
-        if count >= rules[R.MOST_RECORDS]:
+        if count >= rules[SetRule.MOST_RECORDS]:
             fault = np.int64(SetFault.TOO_MANY)
             break
         timestamp = np.int64(layout.NO_TIMESTAMP)
-        if rules[R.MAGIC] == 1:
+        if rules[SetRule.MAGIC] == 1:
             timestamp = read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT)
-        if key_size < 0 and rules[R.NEEDS_KEYS] != 0:
+        if key_size < 0 and rules[SetRule.NEEDS_KEYS] != 0:
             null_keys += 1
-        elif timestamp != layout.NO_TIMESTAMP and (timestamp < rules[R.LOWEST] or timestamp > rules[R.HIGHEST]):
+        elif timestamp != layout.NO_TIMESTAMP and (
+            timestamp < rules[SetRule.LOWEST] or timestamp > rules[SetRule.HIGHEST]
+        ):
             bad_timestamps += 1
         if count == 0:
             base = timestamp
@@ -132,9 +134,9 @@ def records_of_messages(payload, start, end, rules, crc32_table, facts, out):  #
             )
         count += 1
         at = message_end
-    facts[S.COUNT], facts[S.FILLED] = count, filled
-    facts[S.BASE_TIMESTAMP], facts[S.MAX_TIMESTAMP] = base, largest
-    facts[S.LAST_OFFSET] = last
-    facts[S.NULL_KEYS], facts[S.BAD_TIMESTAMPS] = null_keys, bad_timestamps
-    facts[S.END] = at
+    facts[SetFact.COUNT], facts[SetFact.FILLED] = count, filled
+    facts[SetFact.BASE_TIMESTAMP], facts[SetFact.MAX_TIMESTAMP] = base, largest
+    facts[SetFact.LAST_OFFSET] = last
+    facts[SetFact.NULL_KEYS], facts[SetFact.BAD_TIMESTAMPS] = null_keys, bad_timestamps
+    facts[SetFact.END] = at
     return fault

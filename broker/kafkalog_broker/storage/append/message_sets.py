@@ -1,4 +1,4 @@
-"""What a producer of message sets v0 or v1 sends (Produce 0 to 2), made the v2 batch that goes into the log.
+"""Conversion of message sets v0 and v1 (Produce 0 to 2) into the v2 batch that goes into the log.
 
 Pure, for a thread. Kafka's rules (LogValidator, LegacyRecord), in which a plain message is a batch of its own, and a
 compressed one, a wrapper, stands alone:
@@ -8,7 +8,7 @@ compressed one, a wrapper, stands alone:
 - each has a key where the topic is compacted, a timestamp within bounds, and CreateTime
 - a wrapper v1 has the offset of its last message, or 0, as some releases of librdkafka left it
 
-What is made: one v2 batch with the wrapper's codec (or compression.type), in which the first message's timestamp is the
+The result is one v2 batch with the wrapper's codec (or compression.type), in which the first message's timestamp is the
 base timestamp, -1 for v0. Offsets of producers mean nothing here. As any batch, it must fit into max.message.bytes.
 
 A negative size is INVALID_FETCH_SIZE, the protocol guide's InvalidMessageSize (4), where later Kafkas say
@@ -27,7 +27,7 @@ import numpy as np
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import LOG_APPEND_TIME, MAX_RECORDS, MOST_PIECES, validate_batch
-from kafkalog_broker.storage.append.message_set_fields import R, S, SetFault
+from kafkalog_broker.storage.append.kernel_fields import SetFact, SetFault, SetRule
 from kafkalog_broker.storage.append.recompression import check_lz4_header, packed, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
@@ -80,7 +80,7 @@ def validate_message_set(
     facts = _converted(source, rules, made)
     if size is not None:
         _check_messages(facts, magic, struct.unpack_from(">q", data)[0])
-    elif not facts[S.COUNT]:
+    elif not facts[SetFact.COUNT]:
         return None
     return _batch(made, facts, codec, config, now_ms)
 
@@ -136,10 +136,10 @@ def _rules(
     if config.message_timestamp_type != LOG_APPEND_TIME:
         lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
         highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
-    rules = np.zeros(len(R), np.int64)
-    rules[R.MAGIC], rules[R.IS_INNER], rules[R.NEEDS_KEYS] = magic, is_inner, is_compacted
-    rules[R.MOST_BYTES] = MAX_DECOMPRESSED if is_inner else config.max_message_bytes
-    rules[R.MOST_RECORDS], rules[R.LOWEST], rules[R.HIGHEST] = MAX_RECORDS, lowest, highest
+    rules = np.zeros(len(SetRule), np.int64)
+    rules[SetRule.MAGIC], rules[SetRule.IS_INNER], rules[SetRule.NEEDS_KEYS] = magic, is_inner, is_compacted
+    rules[SetRule.MOST_BYTES] = MAX_DECOMPRESSED if is_inner else config.max_message_bytes
+    rules[SetRule.MOST_RECORDS], rules[SetRule.LOWEST], rules[SetRule.HIGHEST] = MAX_RECORDS, lowest, highest
     return rules
 
 
@@ -150,41 +150,41 @@ def _converted(source: memoryview, rules: np.ndarray[Any, Any], made: bytearray)
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     payload = np.frombuffer(source.toreadonly(), np.uint8)
-    facts = np.zeros(len(S), np.int64)
+    facts = np.zeros(len(SetFact), np.int64)
     out = np.frombuffer(made, np.uint8)[layout.RECORDS_AT :]
     fault = records_of_messages(payload, 0, len(source), rules, CRC32_TABLE, facts, out)
     found: list[int] = facts.tolist()
-    if found[S.BAD_TIMESTAMPS]:
+    if found[SetFact.BAD_TIMESTAMPS]:
         raise BrokerError(
             ErrorCode.invalid_timestamp,
-            f"{found[S.BAD_TIMESTAMPS]} messages have a timestamp that is not within "
-            f"{rules[R.LOWEST]}, {rules[R.HIGHEST]}",
+            f"{found[SetFact.BAD_TIMESTAMPS]} messages have a timestamp that is not within "
+            f"{rules[SetRule.LOWEST]}, {rules[SetRule.HIGHEST]}",
         )
-    if found[S.NULL_KEYS]:
+    if found[SetFact.NULL_KEYS]:
         raise BrokerError(
-            _INVALID, f"{found[S.NULL_KEYS]} messages have no key, and a compacted topic takes none without"
+            _INVALID, f"{found[SetFact.NULL_KEYS]} messages have no key, and a compacted topic takes none without"
         )
     if fault:
-        raise _fault(SetFault(fault), found[S.COUNT])
+        raise _fault(SetFault(fault), found[SetFact.COUNT])
     return found
 
 
 def _check_messages(facts: list[int], magic: int, wrapper_offset: int) -> None:
-    """Of a wrapper."""
-    if not facts[S.COUNT]:
+    """Check the messages in a wrapper."""
+    if not facts[SetFact.COUNT]:
         raise BrokerError(_INVALID, "a compressed message holds no message")
-    if magic and wrapper_offset and wrapper_offset < facts[S.LAST_OFFSET]:
+    if magic and wrapper_offset and wrapper_offset < facts[SetFact.LAST_OFFSET]:
         raise BrokerError(
             _INVALID,
             f"a compressed message has the offset {wrapper_offset}, below that of its last message, "
-            f"{facts[S.LAST_OFFSET]}",
+            f"{facts[SetFact.LAST_OFFSET]}",
         )
 
 
 def _batch(made: bytearray, facts: list[int], codec: int, config: LogConfig, now_ms: int) -> EncodedBatch:
     append_time = config.message_timestamp_type == LOG_APPEND_TIME
     target = target_codec(config.compression_type, codec)
-    del made[layout.RECORDS_AT + facts[S.FILLED] :]
+    del made[layout.RECORDS_AT + facts[SetFact.FILLED] :]
     if target:
         records = packed(memoryview(made)[layout.RECORDS_AT :], target, config)
         made = made[: layout.RECORDS_AT] + records
@@ -195,8 +195,8 @@ def _batch(made: bytearray, facts: list[int], codec: int, config: LogConfig, now
             f"{config.max_message_bytes}",
         )
     fields = header_fields(
-        0, facts[S.COUNT] - 1, facts[S.COUNT], facts[S.BASE_TIMESTAMP],
-        now_ms if append_time else facts[S.MAX_TIMESTAMP],
+        0, facts[SetFact.COUNT] - 1, facts[SetFact.COUNT], facts[SetFact.BASE_TIMESTAMP],
+        now_ms if append_time else facts[SetFact.MAX_TIMESTAMP],
         attributes=target | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0),
         leader_epoch=layout.NO_LEADER_EPOCH, producer_id=layout.NO_PRODUCER_ID,
         producer_epoch=layout.NO_PRODUCER_EPOCH, base_sequence=layout.NO_SEQUENCE,

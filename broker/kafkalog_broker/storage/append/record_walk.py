@@ -1,4 +1,4 @@
-"""What the records of one v2 batch say, and whether they are what the format allows (DefaultRecord.readFrom).
+"""Checks and facts of the records in one v2 batch (DefaultRecord.readFrom).
 
 Small batches are walked in plain Python: a compiled walk pays from a few records on, and a broker that has seen none
 of those does not hold Numba in memory. Both give the same answers.
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.walk_fields import Broken, F, Found, Refusal, Rules
+from kafkalog_broker.storage.append.kernel_fields import Broken, Found, Refusal, Rules, WalkFact
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_records
@@ -45,12 +45,12 @@ def load_llvm() -> None:
 
 
 PLAIN_RECORDS = 4
-"""Up to so many records the plain walk is as quick as the call of the compiled one (about 2 us a record, 4 us a call).
+"""Records up to which the plain walk is as quick as the call of the compiled one (about 2 us a record, 4 us a call).
 """
 
 PLAIN_WHILE_LOADING = 1000
-"""Up to so many records nobody waits until the compiled walk is there: 0.3 s when it was compiled before, else some
-seconds."""
+"""Records up to which a batch does not wait until the compiled walk is there: 0.3 s when it was compiled before, else
+some seconds."""
 
 PLAIN_HEADERS = 1000
 """Headers that all records together may have for a plain walk, which takes 0.5 us for each; one record of a megabyte
@@ -64,11 +64,11 @@ T = TypeVar("T")
 
 
 class TakesTooLong(Exception):
-    """The event loop has not the time for this batch: it is for a thread. Says nothing against the batch."""
+    """Raised for a batch that takes the event loop too long, and is for a thread; it may well be valid."""
 
 
 class RecordFacts(NamedTuple):
-    """What a batch's records say. Timestamps in ms; `low` is above `high` when no record has a timestamp."""
+    """Facts of a batch's records. Timestamps in ms; `low` is above `high` when no record has a timestamp."""
 
     records: int
     end: int
@@ -130,7 +130,7 @@ def _load_soon() -> None:
 
 
 def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], at_once: bool = False) -> T:
-    """What one of the two walks finds: `plain` for few records, as long as they have not too many headers."""
+    """Result of one of the two walks: `plain` for few records, as long as they have not too many headers."""
     kernel = _kernel_for(count, at_once)
     if kernel is None:
         try:
@@ -158,7 +158,7 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_onc
             pass
 
     def compiled(kernel: Any) -> RecordFacts:
-        facts = np.empty(len(F), np.int64)
+        facts = np.empty(len(WalkFact), np.int64)
         status = kernel.walk(_array(payload), 0, len(payload), count, base_timestamp, facts)
         found = RecordFacts(*facts.tolist())
         if status:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.walk_fields import Broken, F, Found, Refusal, Rules
+from kafkalog_broker.storage.append.kernel_fields import Broken, Found, Refusal, Rules, WalkFact
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, varint, varint32
@@ -25,7 +25,7 @@ _I64 = types.int64
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _FACTS))
 def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-untyped-def]
-    """Check `count` records in payload[start:end]; returns a records.RecordFault. facts: see walk_fields.F.
+    """Check `count` records in payload[start:end]; returns a records.RecordFault. facts: see kernel_fields.WalkFact.
 
     Timestamps wrap around at 64 bits, as Java's do.
     """
@@ -57,14 +57,14 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
         index += 1
     if status == RecordFault.NONE and at != end:
         status = np.int64(RecordFault.TOO_MANY)
-    facts[F.COUNT] = index
-    facts[F.AT] = at
-    facts[F.MAX_TIMESTAMP] = max_timestamp
-    facts[F.MAX_INDEX] = max_index
-    facts[F.LOW] = low
-    facts[F.HIGH] = high
-    facts[F.IN_SEQUENCE] = in_sequence
-    facts[F.NULL_KEYS] = null_keys
+    facts[WalkFact.COUNT] = index
+    facts[WalkFact.AT] = at
+    facts[WalkFact.MAX_TIMESTAMP] = max_timestamp
+    facts[WalkFact.MAX_INDEX] = max_index
+    facts[WalkFact.LOW] = low
+    facts[WalkFact.HIGH] = high
+    facts[WalkFact.IN_SEQUENCE] = in_sequence
+    facts[WalkFact.NULL_KEYS] = null_keys
     return status
 
 
@@ -91,7 +91,7 @@ def find_timestamp(payload, start, end, count, base_timestamp, wanted, lowest_de
 def refused(payload, start, end, count, base_timestamp, rules, found):  # type: ignore[no-untyped-def]
     """Which of `count` well-formed records in payload[start:end] break a rule.
 
-    rules, in and out: see walk_fields.Rules. found: int64[n, len(Broken)], filled with
+    rules, in and out: see kernel_fields.Rules. found: int64[n, len(Broken)], filled with
     the first n of them. Returns how many break a rule.
     """
     lowest, highest = rules[Rules.LOWEST], rules[Rules.HIGHEST]

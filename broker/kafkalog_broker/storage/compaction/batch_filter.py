@@ -50,7 +50,7 @@ class MessageFilter:
         self._keep = np.empty(1 << 10, np.uint8)
 
     def pieces(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[Piece]:
-        """What stays of the rows [first, last) of a window, all messages or all wrappers of one format. Raises
+        """The remainder of the rows [first, last) of a window, all messages or all wrappers of one format. Raises
         CorruptBatch, UnsupportedFormat."""
         if not window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC:
             yield from self._messages(window, first, last, keeps_tombstones)
@@ -141,7 +141,7 @@ _OUT_SIZE = 1 << 20
 
 
 class Verdict(NamedTuple):
-    """What the records of each batch of a window are to go by; arrays as long as the table.
+    """Rules for the records of each batch of a window; arrays as long as the table.
 
     rule: see Rule. keep_empty: bool. ended_empty: bool, see U. drop: bool, gone without a look at its records.
     """
@@ -153,7 +153,7 @@ class Verdict(NamedTuple):
 
 
 class BatchFilter:
-    """What one cleaning does to its batches. now_ms: the time. horizon_ms: when a tombstone that stays now may go; the
+    """Filter for the batches of one cleaning. now_ms: the time. horizon_ms: when a tombstone that stays now may go; the
     largest int64 for never.
 
     unreadable: how many batches stay as they are because their records are malformed, and the first one's offset. A
@@ -173,7 +173,7 @@ class BatchFilter:
         self._messages = MessageFilter(keys, self._decompressor.scratch)
 
     def pieces(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[Piece]:
-        """What stays of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
+        """The remainder of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
         for first, last in runs(kinds_of(window.table)):
             compressed = bool(window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
             if window.table[first, H.MAGIC] < 2:

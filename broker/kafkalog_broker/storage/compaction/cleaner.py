@@ -32,7 +32,7 @@ from kafkalog_broker.storage.compaction.dirty_part import (
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_replay import read_marker
+from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_broker.storage.recovery.segment_split import write_pieces
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
@@ -46,8 +46,8 @@ from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_wi
 
 
 class Cleaner:
-    """What one cleaner thread holds between logs. dedupe_memory: bytes of the map of keys. io_memory: bytes of the read
-    buffer."""
+    """Memory of one cleaner thread, used for log after log. dedupe_memory: bytes of the map of keys. io_memory: bytes
+    of the read buffer."""
 
     def __init__(self, dedupe_memory: int, load_factor: float, io_memory: int) -> None:
         self._dedupe_memory = dedupe_memory
@@ -123,7 +123,7 @@ class _Cleaning:
     # ---- the map
 
     def _map_keys(self) -> None:
-        """Take the keys of the dirty part in, as far as the map has room for them."""
+        """Add the keys of the dirty part to the map, as far as it has room for them."""
         first, until = self._request.first_dirty_offset, self._request.first_uncleanable_offset
         segments = self._request.segments
         dirty = [
@@ -287,7 +287,7 @@ def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _pass_marker(window: Window, row: int, transactions: CleanedTransactions) -> bool:
-    """Whether a control batch may go. Leader changes and the like never do."""
+    """True when a control batch may go. Leader changes and the like never do."""
     header = window.table[row]
     control_type: ControlType | None = None
     if header[H.COUNT] > 0:

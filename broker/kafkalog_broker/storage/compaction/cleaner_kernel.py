@@ -77,7 +77,7 @@ class R(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of a batch."""
+    """Outcome for one batch."""
 
     DROPPED = 0
     WHOLE = 1  # as it was, byte for byte
@@ -168,7 +168,7 @@ def _write_records(payload, start, end, unit, keep, horizon, out, at_out):  # ty
 
 @njit
 def _put_header(out, start, end, attributes, base_timestamp, max_timestamp, count, crc_table):  # type: ignore[no-untyped-def]
-    """What has changed in the header of the batch in out[start:end], then its length and CRC."""
+    """Write the changed header fields of the batch in out[start:end], then its length and CRC."""
     out[start + layout.ATTRIBUTES_AT] = np.uint8(0)
     out[start + layout.ATTRIBUTES_AT + 1] = np.uint8(attributes)
     write_i64(out, start + layout.BASE_TIMESTAMP_AT, base_timestamp)
@@ -256,7 +256,7 @@ def clean_batches(  # type: ignore[no-untyped-def]
 CRC_TABLE = CRC32C_TABLE
 
 
-# Which messages of formats v0 and v1 survive compaction, and a message set without the others: compiled.
+# Messages of formats v0 and v1: survival under compaction, and a message set without the others.
 #
 # Importing this loads Numba.
 

@@ -25,7 +25,7 @@ NEVER_MS = 2**63 - 1
 
 
 class SegmentFacts(NamedTuple):
-    """What is asked of a segment. largest_timestamp, first_timestamp: ms, called only where a lag is configured."""
+    """Input for one segment. largest_timestamp, first_timestamp: ms, called only where a lag is configured."""
 
     base_offset: int
     size: int
@@ -34,7 +34,7 @@ class SegmentFacts(NamedTuple):
 
 
 class LogFacts(NamedTuple):
-    """What is asked of a log. segments: by base offset, the last one is the active one. checkpoint: up to where it was
+    """Input for one log. segments: by base offset, the last one is the active one. checkpoint: up to where it was
     cleaned the last time, None when it never was."""
 
     segments: Sequence[SegmentFacts]
@@ -54,7 +54,7 @@ class Policy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """What of a log can be cleaned now: the keys of [first_dirty_offset, first_uncleanable_offset) count.
+    """The part of a log that can be cleaned: the keys of [first_dirty_offset, first_uncleanable_offset) count.
 
     clean_bytes, dirty_bytes: below first_dirty_offset, and between the two. overdue_ms: by how much the oldest dirty
     record is older than max.compaction.lag.ms. resets_checkpoint: the checkpoint lies outside of the log, and is to say
@@ -75,15 +75,15 @@ class Cleanable:
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, policy: Policy) -> bool:
-        """Whether the log is dirty enough, or holds a record that has waited long enough."""
+        """True when the log is dirty enough, or holds a record that has waited long enough."""
         if not self.dirty_bytes:
             return False
         return self.overdue_ms > 0 or self.ratio > policy.dirty_ratio
 
 
 def cleanable(log: LogFacts, policy: Policy, now_ms: int) -> Cleanable:
-    """What of a log can be cleaned now: nothing at or above the active segment, the last stable offset, or the first
-    segment with a record younger than min.compaction.lag.ms. Whole segments only."""
+    """The part of a log that can be cleaned now: nothing at or above the active segment, the last stable offset, or the
+    first segment with a record younger than min.compaction.lag.ms. Whole segments only."""
     first_dirty, resets = _first_dirty(log)
     active = log.segments[-1]
     dirty = _inactive_from(log.segments, first_dirty)
@@ -174,7 +174,7 @@ def _fits(total: SourceSize, size: SourceSize, last_offset: int, max_size: int, 
     )
 
 
-# Which batches a producer that is still known must not lose: their headers stay (Cleaner.cleanInto).
+# Last batches of producers that are still known: their headers stay (Cleaner.cleanInto).
 
 _NO_DATA = -1
 

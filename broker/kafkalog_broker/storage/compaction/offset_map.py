@@ -87,7 +87,7 @@ class OffsetMap:
         units: npt.NDArray[np.int64],
         from_offset: int,
     ) -> bool:
-        """Take the keys of v2 batches in (see map_records); False when the map is full."""
+        """Add the keys of v2 batches (see map_records); False when the map is full."""
         return self._done(
             map_records(payload, starts, ends, units, from_offset, self._table, self._secret, self._state)
         )

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import check_continues
 from kafkalog_broker.storage.partition.log_state import LogState
-from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, producers_at, replay
-from kafkalog_broker.storage.partition.producer_state import ProducerState
+from kafkalog_broker.storage.partition.producer_state import ProducerState, first_bad_marker, producers_at, replay
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
@@ -43,7 +42,7 @@ class Follower:
 
     @property
     def last_epoch(self) -> int:
-        """The leader epoch of the last batch, what a Fetch says it has (KIP-595); -1 when it is not known."""
+        """Leader epoch of the last batch, a Fetch's LastFetchedEpoch (KIP-595); -1 when it is not known."""
         return self._state.epochs.epoch_of(self._local.log_end_offset - 1)
 
     def epochs_backwards(self) -> list[int]:

@@ -239,7 +239,7 @@ class LocalLog:
 
     @property
     def work(self) -> LogWork:
-        """Of the time since it was opened."""
+        """Counts since the log was opened."""
         records = max(0, self.log_end_offset - self._opened_at)
         return LogWork(records, self.flushing.count, self.flushing.seconds)
 
@@ -248,7 +248,7 @@ class LocalLog:
         return self.segments[-1]
 
     def is_time_to_roll(self, batch: BatchHeader, now_ms: int) -> bool:
-        """Whether `batch` goes into a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
+        """True when `batch` goes into a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
         segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
         due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)
@@ -341,7 +341,7 @@ class LocalLog:
         self.segments = (*self.segments, new)
 
     def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
-        """As log_read.find_range."""
+        """As the function `find_range`."""
         return find_range(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
 
     def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
@@ -350,7 +350,7 @@ class LocalLog:
         return segments[max(segment_slot(segments, offset), 0) :]
 
     def remove_first(self, count: int) -> list[tuple[LogSegment, list[Path]]]:
-        """Let go of the oldest segments; each with its files, renamed `.deleted`. Raises OSError."""
+        """Remove the oldest segments; each with its files, renamed `.deleted`. Raises OSError."""
         removed, self.segments = self.segments[:count], self.segments[count:]
         renamed = []
         for segment in removed:
@@ -411,7 +411,7 @@ class LocalLog:
         return renamed
 
     def start_over(self, offset: int) -> list[tuple[LogSegment, list[Path]]]:
-        """Let go of all segments and begin with an empty one at `offset`. As `truncate_to`."""
+        """Remove all segments and begin with an empty one at `offset`. As `truncate_to`."""
         removed = self.segments
         new = self._segment(offset, offset, removed[-1].created_ms, is_new=True)
         self.segments = (new,)

@@ -34,7 +34,9 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, co
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
-_new = tuple.__new__  # _replace makes the same in six times the time
+_new = tuple.__new__
+"""Makes the three tuples of an append without their classes' constructors, which are 8 % of its time; `_replace` in place
+of the header's is 15 % more."""
 _HANDLES = FileHandles()  # one bound for all logs of a process
 _JITTER = random.Random()  # one for all: each is 2.5 kB
 
@@ -138,7 +140,7 @@ class Log:
 
     @property
     def work(self) -> LogWork:
-        """What was done since it was opened."""
+        """Counts since the log was opened."""
         return self._local.work
 
     @property
@@ -157,7 +159,7 @@ class Log:
 
     @property
     def producer_state(self) -> ProducerState:
-        """What is known of the producers that write to it."""
+        """State of the producers that write to it."""
         return self._producers
 
     # ---- following another broker's log
@@ -168,7 +170,7 @@ class Log:
         return Follower(self._state)
 
     def lead(self, leader_epoch: int) -> None:
-        """Follow nobody any more, and write with this epoch; all there is is replicated. Blocks. Raises OSError."""
+        """Stop following, and write with this epoch; all records count as replicated. Blocks. Raises OSError."""
         self._state.epochs.assign(max(leader_epoch, self.leader_epoch), self._local.log_end_offset)
         self._state.follows, self._state.high_watermark = False, self._local.log_end_offset
 
@@ -282,7 +284,7 @@ class Log:
     # ---- flushing
 
     def needs_flush(self, now_ms: int) -> bool:
-        """Whether flush.messages or flush.ms ask for a flush, or a rolled segment waits for one."""
+        """True when flush.messages or flush.ms ask for a flush, or a rolled segment waits for one."""
         return self._local.needs_flush(now_ms) and self.failure is None and not self.is_closed
 
     def flush(self, up_to: int | None = None) -> None:
@@ -319,7 +321,7 @@ class Log:
         return self._local.log_start_offset
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
-        """Drop what retention says; the files, renamed `.deleted`, that may be removed after file.delete.delay.ms."""
+        """Drop segments by retention; their files, renamed `.deleted`, that may be removed after file.delete.delay.ms."""
         return delete_old_segments(self._state, now_ms)
 
     def replace_segments(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment], now_ms: int) -> list[Path]:
@@ -331,7 +333,7 @@ class Log:
     # ---- housekeeping
 
     def update_config(self, config: LogConfig) -> None:
-        """What changes for segments applies from the next one on."""
+        """Replace the configuration; settings of segments apply from the next one on."""
         self.config = self._local.config = config
         waits = config.flush_messages != EVERY_APPEND and self.high_watermark < self._local.log_end_offset
         if waits and not self._state.follows:
@@ -339,7 +341,7 @@ class Log:
             self._state.wake()
 
     def release_files(self) -> None:
-        """Give the writer's three descriptors back; the next append opens the files again. For logs that are idle;
+        """Close the writer's three descriptors; the next append opens the files again. For logs that are idle;
         without effect while a flush is going on."""
         if self.failure is None and not self.is_closed:
             try:
@@ -380,7 +382,7 @@ class Log:
             self.discard()
 
     def discard(self) -> None:
-        """Let go of the files as they are: it is deleted, or its disk has failed. Idempotent; waits for nothing."""
+        """Close the files as they are: the log is deleted, or its disk has failed. Idempotent; waits for nothing."""
         self._state.close()
 
     def take_offline(self, error: OSError) -> None:

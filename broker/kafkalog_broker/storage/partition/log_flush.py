@@ -1,4 +1,4 @@
-"""What of a log is on disk, and how the rest gets there.
+"""Flushing of one log, and its producer snapshots.
 
 Flushing runs in a thread while the log's writer goes on. `lock` is held for the whole of a flush; nothing that appends
 or reads takes it.
@@ -22,11 +22,11 @@ EVERY_APPEND = 1
 """The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
 
 PRODUCERS_AT_ONCE = 1_000
-"""So many are written into snapshots in 3 ms, a third of what may hold the event loop."""
+"""Producers written into snapshots by the event loop: 3 ms."""
 
 
 class Flushing:
-    """State of one log. recovery_point: everything below is on disk. count, seconds: flushes so far, their time."""
+    """Flush state of one log. recovery_point: everything below is on disk. count, seconds: flushes so far, their time."""
 
     def __init__(self, directory: Path, recovery_point: int) -> None:
         self.recovery_point = recovery_point
@@ -97,7 +97,7 @@ class Flushing:
     # ---- asked
 
     def is_due(self, now_ms: int, flush_messages: int, flush_ms: int, segments: Sequence[LogSegment], end: int) -> bool:
-        """Whether the settings, a rolled segment, or its snapshot, ask for a flush."""
+        """True when the settings, a rolled segment, or its snapshot, ask for a flush."""
         if self._snapshots:
             return True
         if end <= self.recovery_point:
@@ -147,7 +147,7 @@ class Flushing:
         self.seconds += perf_counter() - began
 
     def abandon(self) -> None:
-        """The log is let go of."""
+        """Close removed segments and drop unwritten snapshots: the log is discarded."""
         self._close_removed()
         self._snapshots.clear()
 
@@ -156,11 +156,9 @@ class Flushing:
             self._removed.popleft().abandon()
 
 
-# The producer snapshots of one log: one where each segment begins (ProducerStateManager.takeSnapshot).
-
-
 class ProducerSnapshots:
-    """Takes and removes them; `flushing` writes them."""
+    """Producer snapshots of one log, one where each segment begins (ProducerStateManager.takeSnapshot); `flushing`
+    writes them."""
 
     def __init__(self, directory: Path, producers: ProducerState, flushing: Flushing) -> None:
         self._directory = directory
@@ -189,7 +187,7 @@ class ProducerSnapshots:
         return [snapshot.rename(snapshot.with_name(snapshot.name + names.DELETED_SUFFIX))]
 
     def offsets(self) -> list[int]:
-        """Of those on disk, rising. Raises OSError."""
+        """Offsets of the snapshots on disk, rising. Raises OSError."""
         suffix = names.PRODUCER_SNAPSHOT_SUFFIX
         stems = (path.name.removesuffix(suffix) for path in self._directory.glob(f"*{suffix}"))
         return sorted(int(stem) for stem in stems if stem.isdecimal())

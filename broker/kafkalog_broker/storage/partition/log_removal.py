@@ -28,7 +28,7 @@ UNLIMITED = -1
 
 
 class Reason(Enum):
-    """Why segments go; the value is what the broker's log says."""
+    """Reason of a deletion; the value is its text in the broker's log."""
 
     LOG_START_OFFSET = "it lies below the log start offset"
     SIZE = "the log is larger than retention.bytes"

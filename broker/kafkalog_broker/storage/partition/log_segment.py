@@ -1,4 +1,4 @@
-"""One segment of a log as the broker holds it: its files, what is known of them, and where in it an offset lies.
+"""Segment of a log as the broker holds it: its files, cached facts of them, and positions of offsets.
 
 Only the active segment has a writer, and only while it is being written. Reading goes through handles of its own, so
 that it may happen in another thread than writing.
@@ -47,8 +47,8 @@ follow hold none."""
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the process, or the host, only has too many files open at the moment: what was to be opened is as good as
-    it was, and may be asked for again."""
+    """True when the process, or the host, only has too many files open at the moment: what was to be opened is as good
+    as it was, and may be asked for again."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -169,7 +169,7 @@ class ActiveSegment(SegmentWriter):
 
 
 class LogSegment:
-    """A segment.
+    """Segment; open for writing while `writer` is set.
 
     `end`: (bytes of whole batches, the offset after them), which readers may see: one tuple, so that another thread
     never sees the one without the other. `created_ms`: when this broker made or loaded it. `jitter_ms`: taken off
@@ -219,7 +219,7 @@ class LogSegment:
         self.writer: ActiveSegment | None = None
         self.transaction_writer: TransactionIndexWriter | None = None
         self.found_by_time: dict[tuple[int, int, int], Any] = {}
-        """What log_time has found in batches of this segment."""
+        """Answers of look-ups by time in batches of this segment."""
         self._max_timestamp: tuple[int, int] | None = None
         self._transactions: list[AbortedTransaction] | None = None
 
@@ -465,9 +465,6 @@ class LogSegment:
         entries = os.fstat(handle.fd).st_size // ENTRY_SIZE if writer is None else writer.offset_index.entries
         found = search_file(handle.fd, entries, target, field)
         return found if found < self.size else 0
-
-
-# Cut the files of a segment (LogSegment.truncateTo).
 
 
 def cut_segment(segment: LogSegment, position: int, offset: int) -> None:

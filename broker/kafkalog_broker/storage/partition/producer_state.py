@@ -1,7 +1,7 @@
-"""What a log knows of its producers: the last five batches of each, and which transactions are open.
+"""Producer state of one log: the last five batches of each producer, and the open transactions.
 
-Kafka's ProducerStateManager and ProducerAppendInfo. Plain data: files are read and written by
-whoever owns the log's directory (`entries` and `load` speak in rows of a producer snapshot).
+Kafka's ProducerStateManager, ProducerStateEntry and ProducerAppendInfo. ProducerState itself reads and writes no files
+(`entries` and `load` speak in rows of a producer snapshot); `replay` and `producers_at` rebuild it from a log.
 
 An append goes in two steps, so that nothing changes before the bytes are in the log: `check_append` finds duplicates
 and refuses what is out of order, `appended` takes the batch in.
@@ -9,18 +9,27 @@ and refuses what is out of order, `appended` takes the batch in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.layout import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, ControlType
-from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
-from kafkalog_spark.format.transaction_index import AbortedTransaction
+import numpy as np
+import numpy.typing as npt
 
-# What is known of one producer that writes to a partition: its last five batches, its transaction, its row in a
-# snapshot (ProducerStateEntry).
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
+from kafkalog_spark.format import layout, names
+from kafkalog_spark.format.atomic_file import descriptor
+from kafkalog_spark.format.batch_header import BatchHeader, transaction_end
+from kafkalog_spark.format.layout import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, ControlType, H
+from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry, read_producer_snapshot
+from kafkalog_spark.format.transaction_index import AbortedTransaction
+from kafkalog_spark.log.read.header_windows import Window, header_windows
+from kafkalog_spark.store.local_store import DescriptorFile
+
+_log = logging.getLogger(__name__)
 
 BATCHES_KEPT = 5
 """A producer has at most five requests in flight (max.in.flight.requests.per.connection): a duplicate is among them.
@@ -30,7 +39,7 @@ NO_COORDINATOR_EPOCH = -1
 
 
 class KnownBatch(NamedTuple):
-    """One of a producer's last batches. timestamp: ms, its largest."""
+    """Batch that a producer wrote lately. timestamp: ms, its largest."""
 
     last_sequence: int
     last_offset: int
@@ -47,7 +56,7 @@ class KnownBatch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What a control record that ends a transaction says.
+    """Content of a control record that ends a transaction.
 
     transaction_version: what its coordinator asks for, which is not in the log. From 2 on (KIP-890) a marker has a
     higher epoch than the transaction it ends.
@@ -59,15 +68,15 @@ class Marker(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """What a producer wrote last. last_data_offset: -1 when only a marker is known."""
+    """Last offset and epoch of a producer. last_data_offset: -1 when only a marker is known."""
 
     last_data_offset: int
     producer_epoch: int
 
 
 class Producer(NamedTuple):
-    """One producer id. `epoch` and `coordinator_epoch` are -1 while unknown; `last_timestamp` in ms; `batches`: the
-    last ones, oldest first.
+    """State of a producer id. `epoch` and `coordinator_epoch` are -1 while unknown; `last_timestamp` in ms; `batches`:
+    the last ones, oldest first.
 
     It never changes: each batch takes another one's place, so that a list of them is a picture of one moment that a
     thread may write to disk. And it is small, since anybody can invent producer ids: 0.4 kB each, all in all.
@@ -235,7 +244,7 @@ class ProducerState:
         return ProducerPicture(list(self._producers.values()), self._java_table)
 
     def last_records(self) -> dict[int, LastRecord]:
-        """What each producer wrote last, by its id (UnifiedLog.lastRecordsOfActiveProducers)."""
+        """The last record of each producer, by its id (UnifiedLog.lastRecordsOfActiveProducers)."""
         return {
             producer.id: LastRecord(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
             for producer in self._producers.values()
@@ -279,7 +288,7 @@ class ProducerState:
         return None
 
     def appended(self, batch: BatchHeader, marker: Marker | None = None) -> AbortedTransaction | None:
-        """Take in a batch that is in the log now; the transaction that it aborts, for the transaction index."""
+        """Apply a batch that is in the log now; the transaction that it aborts, for the transaction index."""
         self.end_offset = batch.last_offset + 1
         if batch.producer_id < 0 or (batch.is_control and marker is None):
             return None
@@ -318,7 +327,7 @@ class ProducerState:
     # ---- transactions
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has written to this partition since it began its transaction, with that epoch."""
+        """True when the producer has written to this partition since it began its transaction, with that epoch."""
         producer = self._producers.get(producer_id)
         return producer is not None and producer.transaction_first_offset != NO_TRANSACTION and producer.epoch == epoch
 
@@ -330,7 +339,7 @@ class ProducerState:
         return min([*self._open, *(ended.first_offset for ended in self._ended)])
 
     def forget_ended(self, high_watermark: int) -> None:
-        """What ended below the high watermark is stable."""
+        """Forget transactions that ended below the high watermark: they are stable."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended.marker_offset >= high_watermark]
 
@@ -360,7 +369,7 @@ class ProducerState:
         return self.picture().entries()
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int) -> None:
-        """Become what a snapshot taken at `end_offset` says."""
+        """Replace the state by a snapshot taken at `end_offset`."""
         self.clear(end_offset)
         for entry in entries:
             batch = KnownBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
@@ -442,3 +451,91 @@ def _check_marker(known: Producer, batch: BatchHeader, marker: Marker) -> None:
             f"a marker of coordinator epoch {marker.coordinator_epoch} for producer id {batch.producer_id}, the "
             f"latest is {known.coordinator_epoch}",
         )
+
+
+def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
+    """Take a window's batches into `state`; the transactions they abort, for the transaction index.
+
+    Of a producer's batches outside of transactions only the last five matter, so only these are looked at one by one.
+    """
+    aborted = []
+    for row in _rows_that_matter(window.table).tolist():
+        header = window.header(row)
+        marker = read_marker(window.batch(row)) if header.is_control and header.record_count > 0 else None
+        ended = state.appended(header, marker)
+        if ended is not None:
+            aborted.append(ended)
+    if len(window.table):
+        state.end_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
+    return aborted
+
+
+def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
+    """The first control batch whose record cannot be read (row, why): recovery cuts there (InvalidRecordException)."""
+    table = window.table
+    of_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    for row in np.flatnonzero(of_control & (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.COUNT] > 0)).tolist():
+        try:
+            read_marker(window.batch(row))
+        except CorruptBatch as error:
+            return row, error.at(position=int(table[row, H.POSITION]))
+    return None
+
+
+def read_marker(batch: memoryview) -> Marker | None:
+    """Marker in the control batch; None when it ends no transaction. Raises CorruptBatch when its record is too
+    short."""
+    ended = transaction_end(batch)
+    return None if ended is None else Marker(*ended)
+
+
+def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    ids = table[:, H.PRODUCER_ID]
+    of_producers = ids >= 0
+    if not of_producers.any():
+        return np.empty(0, np.int64)
+    of_transactions = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+    plain = of_producers & ((table[:, H.ATTRIBUTES] & of_transactions) == 0)
+    rows = np.flatnonzero(plain)
+    # Sorted by producer, then by position: the fifth last of each producer is the one five places before the next's.
+    by_producer = rows[np.argsort(ids[rows], kind="stable")]
+    is_last = np.ones(len(by_producer), bool)
+    is_last[:-BATCHES_KEPT] = ids[by_producer[:-BATCHES_KEPT]] != ids[by_producer[BATCHES_KEPT:]]
+    return np.sort(np.concatenate((np.flatnonzero(of_producers & ~plain), by_producer[is_last])))
+
+
+def producers_at(
+    directory: Path, offset: int, snapshots: Iterable[int], segments: Sequence[tuple[int, int]]
+) -> ProducerState:
+    """The state at `offset`, where a batch begins or a gap is, from a snapshot and the batches after it
+    (UnifiedLog.rebuildProducerState). Changes nothing; any thread, while the log below does
+    not change.
+
+    snapshots: the offsets of those in the directory; those below the log's beginning do not count, as when it is
+    loaded. segments: (base offset, bytes) of the log up to `offset`. Raises CorruptBatch, UnsupportedFormat, OSError.
+    """
+    state = ProducerState()
+    for candidate in sorted((known for known in snapshots if segments[0][0] <= known <= offset), reverse=True):
+        path = directory / (names.segment_name(candidate) + names.PRODUCER_SNAPSHOT_SUFFIX)
+        try:
+            state.load(read_producer_snapshot(path), candidate)
+            break
+        except (CorruptLog, UnsupportedFormat) as error:
+            _log.warning("%s; an older one is taken", error)
+    else:
+        state.clear(0)
+    since = state.end_offset
+    ends = [*(base for base, _ in segments[1:]), offset]
+    for (base, size), end in zip(segments, ends, strict=True):
+        if end > since:
+            _take_in(state, directory / (names.segment_name(base) + names.LOG_SUFFIX), size, since)
+    state.end_offset = offset
+    return state
+
+
+def _take_in(state: ProducerState, path: Path, size: int, since: int) -> None:
+    with descriptor(path) as fd:
+        for window, wrong in header_windows(DescriptorFile(fd), size):
+            replay(state, Window(window.table[window.table[:, H.LAST_OFFSET] >= since], window.data, window.start))
+            if wrong is not None:
+                raise wrong.at(path=str(path))

@@ -12,23 +12,22 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
-from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, replay
-from kafkalog_broker.storage.partition.producer_state import ProducerState
+from kafkalog_broker.storage.partition.producer_state import ProducerState, first_bad_marker, replay
 from kafkalog_broker.storage.recovery.segment_split import split_segment
-from kafkalog_broker.storage.recovery.startup_files import StartupFiles, tidy
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, replace_file
 from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.offset_index import load_offset_index
+from kafkalog_spark.format.partition_metadata import UNFINISHED
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
 from kafkalog_spark.log.read.discovery import log_files
@@ -38,10 +37,101 @@ from kafkalog_spark.log.write.segment_recovery import (
     OffsetOverflow,
     RecoveredSegment,
     end_of_closed_segment,
+    headers_from,
     recover_segment,
     walk_segment,
 )
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
+
+# First, before anything is read, the files of the directory are put in order.
+#
+# An interrupted deletion, cleaning or split leaves files with a suffix. Which of them are the log is decided in
+# `names.live_segments`; here the directory is made to hold exactly those, under their plain names. A crash in the
+# middle of this leaves a directory that gives the same log again: what is not the log goes before anything gets its
+# name, and `.cleaned` files, whose presence marks `.swap` files as unfinished, go last.
+
+
+@dataclass(frozen=True, slots=True)
+class StartupFiles:
+    """Plan for a directory, in this order: remove files, rename (old name, new name). Then the log is `base_offsets`."""
+
+    removals: tuple[str, ...]
+    renames: tuple[tuple[str, str], ...]
+    base_offsets: tuple[int, ...]
+    snapshots: tuple[int, ...]
+    """Offsets of the producer snapshots."""
+    complete: frozenset[int]
+    """Base offsets of the segments that have both indexes; those of the others are to be made again."""
+    transactional: frozenset[int]
+    """Base offsets of the segments that have a transaction index."""
+
+
+def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> StartupFiles:
+    """Plan for the listing of a partition directory. `next_offset`: as in names.live_segments."""
+    listing = list(listing)
+    live = names.live_segments(listing, next_offset)
+    kept = {
+        name
+        for segment in live
+        for name in (segment.log, segment.offset_index, segment.time_index, segment.transaction_index)
+        if name is not None
+    }
+    swapped = [name for name in kept if name.endswith(names.SWAP_SUFFIX)]
+    removed: list[tuple[int, str]] = []
+    for name in listing:
+        if name in kept:
+            continue
+        file = names.parse_segment_file(name)
+        if file is None:
+            if name in UNFINISHED:
+                removed.append((1, name))
+            continue
+        if file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX and file.transient_suffix is None:
+            continue
+        removed.append((_REMOVAL_ORDER.get(file.transient_suffix or "", 1), name))
+    return StartupFiles(
+        tuple(name for _, name in sorted(removed)),
+        tuple((name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(swapped, key=_log_first)),
+        tuple(segment.base_offset for segment in live),
+        tuple(offset for offset, _ in names.producer_snapshots(listing)),
+        frozenset(segment.base_offset for segment in live if segment.offset_index and segment.time_index),
+        frozenset(segment.base_offset for segment in live if segment.transaction_index),
+    )
+
+
+_REMOVAL_ORDER = {names.SWAP_SUFFIX: 0, names.CLEANED_SUFFIX: 2}
+"""Everything else is removed in between."""
+
+
+def _log_first(name: str) -> tuple[str, bool]:
+    """A .log takes its .swap indexes until they lose the suffix, too; the other way round they would be orphans."""
+    base_offset, _, suffixes = name.partition(".")
+    return base_offset, not suffixes.startswith(names.LOG_SUFFIX[1:])
+
+
+def tidy(directory: Path) -> StartupFiles:
+    """Look at a partition directory and make it hold its log only; what was done. Raises OSError."""
+    plan = plan_startup(os.listdir(directory), lambda name: next_offset_of(directory / name))
+    for name in plan.removals:
+        (directory / name).unlink()
+    for old, new in plan.renames:
+        os.rename(directory / old, directory / new)
+    return plan
+
+
+def next_offset_of(path: Path) -> int:
+    """The offset after the last whole batch in a .log file; its base offset when there is none. Reads all headers."""
+    file_name = names.parse_segment_file(path.name)
+    assert file_name is not None
+    next_offset = file_name.base_offset
+    with descriptor(path) as fd:
+        try:
+            for header in headers_from(fd, 0, os.fstat(fd).st_size):
+                next_offset = header.last_offset + 1
+        except (CorruptBatch, UnsupportedFormat):
+            pass  # recovery will say what it is; the log goes on up to here
+    return next_offset
+
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +140,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """What is known of a log before its directory is read.
+    """Facts of a log that are known before its directory is read.
 
     clean: the broker was shut down cleanly. recovery_point, log_start_offset: what the checkpoints say, 0 without.
     """
@@ -283,7 +373,8 @@ class _Loader:
                 self._snapshot(known)
 
     def _walk(self, from_offset: int, to_offset: int) -> None:
-        """Take the batches of offsets [from_offset, to_offset) in. Damage in a flushed segment is not cut off here."""
+        """Apply the batches of offsets [from_offset, to_offset) to the producer state. Damage in a flushed segment is
+        not cut off here."""
         if from_offset >= to_offset:
             return
         first = _floor(self._bases, from_offset)
@@ -306,8 +397,8 @@ class _Loader:
             self._snapshots = sorted([*self._snapshots, offset])
 
     def _remove_snapshots_before_gaps(self) -> None:
-        """Of producers in a snapshot below the first segment nobody knows what they wrote between: the sequence that
-        they go on with would be refused. A producer that is not known may begin with any."""
+        """Remove snapshots before gaps: of producers in one below the first segment nobody knows what they wrote
+        between: the sequence that they go on with would be refused. A producer that is not known may begin with any."""
         for known in [known for known in self._snapshots if known < min(self._bases, default=0)]:
             path = self._path(known, names.PRODUCER_SNAPSHOT_SUFFIX)
             _log.warning("%s is removed: the log begins at %d, and what came between is gone", path, self._bases[0])
@@ -330,11 +421,9 @@ def _floor(bases: list[int], offset: int) -> int:
     return max((base for base in bases if base <= offset), default=bases[0] if bases else 0)
 
 
-# How far loading is, added up over the threads that recover.
-
-
 class LoadProgress(NamedTuple):
-    """Bytes: of the segments that recovery has to scan; nothing of it after a clean shutdown."""
+    """Progress of loading, all threads together. Bytes: of the segments that recovery has to scan; nothing of it after
+    a clean shutdown."""
 
     logs_done: int
     logs_total: int
@@ -343,7 +432,7 @@ class LoadProgress(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """Of the bytes; of the logs where there is nothing to scan."""
+        """Share of the bytes; of the logs where there is nothing to scan."""
         done, total = (self.bytes_done, self.bytes_total) if self.bytes_total else (self.logs_done, self.logs_total)
         # A log that is cut has bytes that are never scanned, and one that grew while it was listed has more.
         return min(100 * done // total, 100) if total else 100

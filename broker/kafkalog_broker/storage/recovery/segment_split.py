@@ -27,7 +27,7 @@ _COPIED = 1 << 20  # bytes at once
 
 
 def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) -> list[int]:
-    """Put segments without overflow into the place of one that nobody uses; their base offsets. Raises OSError."""
+    """Replace a segment that is not in use by segments without overflow; their base offsets. Raises OSError."""
     pieces = write_pieces(directory, base_offset, index_interval_bytes)
     for piece in reversed(pieces):  # while the lowest is `.cleaned`, the others do not count
         piece.to_swap()

@@ -14,7 +14,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching import down_conversion as conversion_window
 from kafkalog_broker.fetching.down_conversion import Asked
-from kafkalog_broker.storage.append.message_set_fields import R, S
+from kafkalog_broker.storage.append.kernel_fields import SetFact, SetRule
 from kafkalog_spark.format import layout
 from tests.log.helpers.guarded import guarded, guarded_bytes
 from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
@@ -56,10 +56,10 @@ def converted_up(data: bytes, magic: int) -> None:
 
     said = []
     for at_start in (False, True):
-        rules, facts = np.zeros(len(R), np.int64), np.zeros(len(S), np.int64)
-        rules[R.MAGIC] = magic
-        rules[R.MOST_BYTES] = rules[R.HIGHEST] = 1 << 40
-        rules[R.MOST_RECORDS] = 1000
+        rules, facts = np.zeros(len(SetRule), np.int64), np.zeros(len(SetFact), np.int64)
+        rules[SetRule.MAGIC] = magic
+        rules[SetRule.MOST_BYTES] = rules[SetRule.HIGHEST] = 1 << 40
+        rules[SetRule.MOST_RECORDS] = 1000
         out = guarded(max(len(data), 1), np.uint8)
         payload = guarded_bytes(data, at_start=at_start)
         fault = records_of_messages(payload, 0, len(data), rules, CRC32_TABLE, facts, out)

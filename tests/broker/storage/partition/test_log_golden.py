@@ -20,7 +20,7 @@ import pytest
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.producer_replay import read_marker
+from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs

@@ -1,0 +1,92 @@
+"""Layouts of the arrays that the kernels of record_walk and message_sets share with their callers. Loads no Numba."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class WalkFact(IntEnum):
+    """Result of a walk over records: int64[len(WalkFact)]."""
+
+    COUNT = 0  # records that are whole and well-formed
+    AT = 1  # position after them
+    MAX_TIMESTAMP = 2  # ms, -1 when no record has one
+    MAX_INDEX = 3  # of the first record with it, -1
+    LOW = 4  # smallest timestamp of the records that have one
+    HIGH = 5  # largest
+    IN_SEQUENCE = 6  # 1: offset deltas are 0, 1, 2 ...
+    NULL_KEYS = 7
+
+
+class Refusal(IntEnum):
+    """Rule that a record breaks (LogValidator.validateRecord)."""
+
+    NO_KEY = 1  # in a compacted topic
+    APPEND_TIME_SET = 2  # by a producer
+    TIMESTAMP = 3  # out of bounds
+
+
+class Rules(IntEnum):
+    """Rules for records, given to the kernel: int64[len(Rules)]."""
+
+    LOWEST = 0  # timestamp, ms
+    HIGHEST = 1
+    NEEDS_KEYS = 2  # 0 or 1
+    APPEND_TIME_SET = 3  # 0 or 1
+    REFUSED_TIMESTAMPS = 4  # out: how many records break another rule than NO_KEY
+
+
+class Found(IntEnum):
+    """Result of find_timestamp: int64[len(Found)]."""
+
+    TIMESTAMP = 0  # ms
+    DELTA = 1  # of the offset
+
+
+class Broken(IntEnum):
+    """Columns of the records that break a rule: int64[n, len(Broken)]."""
+
+    PLACE = 0  # in the batch
+    RULE = 1  # a Refusal
+    TIMESTAMP = 2  # ms
+
+
+class SetFact(IntEnum):
+    """Result of a walk over a message set v0 or v1: int64[len(SetFact)]."""
+
+    COUNT = 0  # messages; the one at which a fault was found is the next
+    FILLED = 1  # bytes of `out`
+    BASE_TIMESTAMP = 2  # ms, of the first one; -1
+    MAX_TIMESTAMP = 3  # ms, -1 where none has one
+    LAST_OFFSET = 4  # of the last message, as it stands there
+    NULL_KEYS = 5  # messages without a key, where they need one
+    BAD_TIMESTAMPS = 6  # messages whose timestamp is out of bounds
+    END = 7  # position after the last message that was taken
+
+
+class SetRule(IntEnum):
+    """Rules for a message set v0 or v1: int64[len(SetRule)]."""
+
+    MAGIC = 0  # that every message has
+    IS_INNER = 1  # 1: it was in a wrapper
+    MOST_BYTES = 2  # of one message
+    MOST_RECORDS = 3
+    NEEDS_KEYS = 4  # 0 or 1
+    LOWEST = 5  # timestamp, ms
+    HIGHEST = 6
+
+
+class SetFault(IntEnum):
+    """Fault of a message set."""
+
+    NONE = 0
+    NEGATIVE_SIZE = 1
+    SMALL_SIZE = 2
+    UNKNOWN_MAGIC = 3
+    OTHER_MAGIC = 4
+    TOO_LARGE = 5
+    CRC = 6
+    COMPRESSED = 7
+    FIELDS = 8
+    APPEND_TIME_SET = 9
+    TOO_MANY = 10
