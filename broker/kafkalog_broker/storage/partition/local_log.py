@@ -248,7 +248,7 @@ class LocalLog:
         return self.segments[-1]
 
     def is_time_to_roll(self, batch: BatchHeader, now_ms: int) -> bool:
-        """True when `batch` goes into a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
+        """True when `batch` needs a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
         segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
         due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)

@@ -35,8 +35,7 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, co
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _new = tuple.__new__
-"""Makes the three tuples of an append without their classes' constructors, which are 8 % of its time; `_replace` in place
-of the header's is 15 % more."""
+"""Makes the three tuples of an append without the constructors of their classes, which are 8 % of its time."""
 _HANDLES = FileHandles()  # one bound for all logs of a process
 _JITTER = random.Random()  # one for all: each is 2.5 kB
 
@@ -321,7 +320,7 @@ class Log:
         return self._local.log_start_offset
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
-        """Drop segments by retention; their files, renamed `.deleted`, that may be removed after file.delete.delay.ms."""
+        """Drop segments by retention; their files, renamed `.deleted`, may be removed after file.delete.delay.ms."""
         return delete_old_segments(self._state, now_ms)
 
     def replace_segments(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment], now_ms: int) -> list[Path]:

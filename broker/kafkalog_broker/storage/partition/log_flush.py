@@ -26,7 +26,7 @@ PRODUCERS_AT_ONCE = 1_000
 
 
 class Flushing:
-    """Flush state of one log. recovery_point: everything below is on disk. count, seconds: flushes so far, their time."""
+    """Flush state of a log. recovery_point: everything below is on disk. count, seconds: flushes, their time."""
 
     def __init__(self, directory: Path, recovery_point: int) -> None:
         self.recovery_point = recovery_point

@@ -53,7 +53,7 @@ from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 @dataclass(frozen=True, slots=True)
 class StartupFiles:
-    """Plan for a directory, in this order: remove files, rename (old name, new name). Then the log is `base_offsets`."""
+    """Plan for a directory: first remove files, then rename (old name, new name). Then the log is `base_offsets`."""
 
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
