@@ -17,8 +17,8 @@ class Unit(IntEnum):
     TIMESTAMP = 6
 
 
-class Request(IntEnum):
-    """Request for messages: int64[len(Request)]."""
+class ConversionRule(IntEnum):
+    """Rules for the messages to make: int64[len(ConversionRule)]."""
 
     MAGIC = 0  # 0 or 1
     FROM_OFFSET = 1  # messages below are left out
@@ -40,7 +40,7 @@ class Cursor(IntEnum):
     NEEDED = 8  # bytes of the message for which there was no room
 
 
-class Outcome(IntEnum):
+class ConversionStatus(IntEnum):
     """Why a kernel came back."""
 
     DONE = 0

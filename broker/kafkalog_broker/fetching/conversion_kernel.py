@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from kafkalog_broker.fetching.conversion_fields import Cursor, Outcome, Request, Unit
+from kafkalog_broker.fetching.conversion_fields import ConversionRule, ConversionStatus, Cursor, Unit
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.primitives import copy_bytes, crc_of, kernel_for, read_i32, read_i64, write_i32, write_i64
@@ -37,17 +37,17 @@ def _written(  # type: ignore[no-untyped-def]
     payload, key_at, key_size, value_at, value_size, offset, timestamp, append_time, wanted, cursor, crc32_table, out
 ):
     """Append one message to `out`; False when there is no room for it."""
-    magic = wanted[Request.MAGIC]
+    magic = wanted[ConversionRule.MAGIC]
     fixed = np.int64(_SMALLEST_V1) if magic == 1 else np.int64(_SMALLEST_V0)
     size = fixed + max(key_size, np.int64(0)) + max(value_size, np.int64(0))
     at = cursor[Cursor.FILLED]
-    if at + size > wanted[Request.ROOM]:
+    if at + size > wanted[ConversionRule.ROOM]:
         cursor[Cursor.NEEDED] = size
         return False
     if cursor[Cursor.COUNT] == 0:
         cursor[Cursor.FIRST_OFFSET] = offset
         cursor[Cursor.LARGEST_TIMESTAMP] = layout.NO_TIMESTAMP
-    write_i64(out, at, offset - cursor[Cursor.FIRST_OFFSET] if wanted[Request.RELATIVE] != 0 else offset)
+    write_i64(out, at, offset - cursor[Cursor.FIRST_OFFSET] if wanted[ConversionRule.RELATIVE] != 0 else offset)
     write_i32(out, at + layout.LENGTH_AT, size - layout.LOG_OVERHEAD)
     out[at + layout.MAGIC_AT] = np.uint8(magic)
     out[at + layout.LEGACY_ATTRIBUTES_AT] = np.uint8(0)
@@ -75,7 +75,8 @@ def _written(  # type: ignore[no-untyped-def]
 
 @kernel_for(_I64(_BYTES, _ROWS, _NUMBERS, _NUMBERS, _CRC, _OUT))
 def from_records(payload, units, wanted, cursor, crc32_table, out):  # type: ignore[no-untyped-def]
-    """Append the records of some v2 batches to `out` as messages, from where `cursor` stands; returns an Outcome.
+    """Append the records of some v2 batches to `out` as messages, from where `cursor` stands; returns an
+    ConversionStatus.
 
     units, wanted, cursor: see U, W, C. Headers are left out. `out` has wanted[ROOM] bytes at least.
     """
@@ -89,9 +90,9 @@ def from_records(payload, units, wanted, cursor, crc32_table, out):  # type: ign
             fault, record_end, timestamp_delta, delta, key_at, key_size, value_size = record_fields(payload, at, end)
             if fault != RecordFault.NONE:
                 cursor[Cursor.UNIT], cursor[Cursor.AT], cursor[Cursor.RECORD] = unit, at, index
-                return np.int64(Outcome.MALFORMED)
+                return np.int64(ConversionStatus.MALFORMED)
             offset = units[unit, Unit.BASE_OFFSET] + delta
-            if offset >= wanted[Request.FROM_OFFSET]:
+            if offset >= wanted[ConversionRule.FROM_OFFSET]:
                 timestamp = units[unit, Unit.TIMESTAMP]
                 if append_time == 0:
                     timestamp = units[unit, Unit.BASE_TIMESTAMP] + timestamp_delta
@@ -105,12 +106,12 @@ def from_records(payload, units, wanted, cursor, crc32_table, out):  # type: ign
                     crc32_table, out,
                 ):  # fmt: skip
                     cursor[Cursor.UNIT], cursor[Cursor.AT], cursor[Cursor.RECORD] = unit, at, index
-                    return np.int64(Outcome.FULL)
+                    return np.int64(ConversionStatus.FULL)
             at = record_end
             index += 1
         cursor[Cursor.AT] = -1
     cursor[Cursor.UNIT], cursor[Cursor.AT] = units.shape[0], -1
-    return np.int64(Outcome.DONE)
+    return np.int64(ConversionStatus.DONE)
 
 
 @kernel_for(_I64(_BYTES, _ROWS, _NUMBERS, _NUMBERS, _CRC, _OUT))
@@ -141,15 +142,15 @@ def from_messages(payload, units, wanted, cursor, crc32_table, out):  # type: ig
                 malformed = value_size > at + size - value_at
             if malformed:
                 cursor[Cursor.UNIT], cursor[Cursor.AT] = unit, at
-                return np.int64(Outcome.MALFORMED)
+                return np.int64(ConversionStatus.MALFORMED)
             offset = read_i64(payload, at) + units[unit, Unit.BASE_OFFSET]
-            if offset >= wanted[Request.FROM_OFFSET] and not _written(
+            if offset >= wanted[ConversionRule.FROM_OFFSET] and not _written(
                 payload, key_at, key_size, value_at, value_size, offset, np.int64(layout.NO_TIMESTAMP), np.int64(0),
                 wanted, cursor, crc32_table, out,
             ):  # fmt: skip
                 cursor[Cursor.UNIT], cursor[Cursor.AT] = unit, at
-                return np.int64(Outcome.FULL)
+                return np.int64(ConversionStatus.FULL)
             at += size
         cursor[Cursor.AT] = -1
     cursor[Cursor.UNIT], cursor[Cursor.AT] = units.shape[0], -1
-    return np.int64(Outcome.DONE)
+    return np.int64(ConversionStatus.DONE)

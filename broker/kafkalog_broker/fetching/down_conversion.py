@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.conversion_fields import Cursor, Outcome, Request, Unit
+from kafkalog_broker.fetching.conversion_fields import ConversionRule, ConversionStatus, Cursor, Unit
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
@@ -49,7 +49,7 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 
-class Asked(NamedTuple):
+class ConversionRequest(NamedTuple):
     """Request for one window. until: no batch from there on. room: bytes. What a first message may be that has no room:
     `whole`, or `cut` off at it; else it stays away."""
 
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
     cut: bool
 
 
-class Kind(IntEnum):
+class Conversion(IntEnum):
     HIDDEN = 0
     READABLE = 1  # goes out as it lies there
     RECORDS = 2  # v2, not compressed
@@ -98,16 +98,16 @@ def say_what_is_wrong(data: memoryview, position: int) -> None:
     raise CorruptBatch(crc_text(magic, expected, computed_crc(data[position : position + size], magic)))
 
 
-def kinds_of(table: I64, reader: LogReader, asked: Asked, up_to: int) -> I64:
-    """int64[n]: the Kind of each batch."""
+def kinds_of(table: I64, reader: LogReader, asked: ConversionRequest, up_to: int) -> I64:
+    """int64[n]: the Conversion of each batch."""
     magic, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
     packed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
-    kinds = np.where(magic == 2, Kind.RECORDS, Kind.MESSAGES) + packed
-    kinds[magic <= asked.magic] = Kind.READABLE
+    kinds = np.where(magic == 2, Conversion.RECORDS, Conversion.MESSAGES) + packed
+    kinds[magic <= asked.magic] = Conversion.READABLE
     is_v2 = magic == 2
-    kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Kind.HIDDEN
+    kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedRanges(reader.aborted_between(asked.offset, up_to)).hides(table)] = Kind.HIDDEN
+        kinds[AbortedRanges(reader.aborted_between(asked.offset, up_to)).hides(table)] = Conversion.HIDDEN
     found: I64 = kinds.astype(np.int64)
     return found
 
@@ -180,7 +180,7 @@ class Converted(NamedTuple):
     is_full: bool
 
 
-def convert(reader: LogReader, asked: Asked) -> Converted:
+def convert(reader: LogReader, asked: ConversionRequest) -> Converted:
     """The window at `asked.offset`. Raises BrokerError where there is nothing in front of what is wrong: that of
     LogReader.find_range, corrupt_message, message_too_large, unsupported_compression_type. Loads Numba."""
     end_s = perf_counter() + AT_ONCE_S
@@ -198,7 +198,7 @@ def convert(reader: LogReader, asked: Asked) -> Converted:
         table = headers_of(data)
         kinds = kinds_of(table, reader, asked, found.next_offset)
         for first, last in runs(kinds):
-            kind = Kind(int(kinds[first]))
+            kind = Conversion(int(kinds[first]))
             for begin, end in ((first, last),) if kind not in _PACKED else pairwise(range(first, last + 1)):
                 _ADD[kind](out, data, table[begin:end], kind)
                 if out.is_full:
@@ -219,7 +219,7 @@ def convert(reader: LogReader, asked: Asked) -> Converted:
 class _Out:
     """Output of a window so far."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: ConversionRequest) -> None:
         self.asked = asked
         self.pieces: list[Any] = []
         self.size = 0
@@ -245,11 +245,11 @@ class _Out:
         return Converted(self.pieces, self.size, next_offset, self.is_full)
 
 
-def _hidden(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
+def _hidden(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
     """Control batches and aborted records."""
 
 
-def _readable(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
+def _readable(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
     start = int(rows[0, H.POSITION])
     ends = np.cumsum(rows[:, H.SIZE])
     fitting = int(np.searchsorted(ends, out.left, side="right"))
@@ -260,10 +260,10 @@ def _readable(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
         out.add_too_large(data[position : position + size])
 
 
-def _plain(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
+def _plain(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
     """Batches and messages that are not compressed, all in one call."""
     units = _units(rows)
-    if kind == Kind.MESSAGES:
+    if kind == Conversion.MESSAGES:
         units[:, Unit.START], units[:, Unit.BASE_OFFSET] = rows[:, H.POSITION], 0
     magic, payload = out.asked.magic, as_array(data)
     bytes_there, messages = int(rows[:, H.SIZE].sum()), int(np.maximum(units[:, Unit.COUNT], 0).sum())
@@ -277,9 +277,9 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
             out.add_too_large(target[:filled].data)
         elif filled:
             out.add(target[:filled].data)
-        if outcome == Outcome.MALFORMED:
+        if outcome == ConversionStatus.MALFORMED:
             raise CorruptBatch("a record is malformed")
-        if outcome == Outcome.DONE or out.is_full:
+        if outcome == ConversionStatus.DONE or out.is_full:
             return
         if out.pieces or filled or not (out.asked.whole or out.asked.cut):
             out.is_full = True
@@ -287,7 +287,7 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
         room = int(cursor[Cursor.NEEDED])
 
 
-def _packed(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
+def _packed(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
     """Convert a compressed batch or wrapper into wrappers of what there is room for."""
     from kafkalog_spark.log.decode.batch_contents import open_wrapper  # with Numba: not when a broker starts
 
@@ -299,7 +299,7 @@ def _packed(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
             ErrorCode.unsupported_compression_type, "zstd batches are not converted for clients that do not know zstd"
         )
     units = _units(rows)
-    if kind == Kind.PACKED_MESSAGES:
+    if kind == Conversion.PACKED_MESSAGES:
         scratch = Scratch(READ_BYTES, most=MAX_DECOMPRESSED)
         opened = open_wrapper(batch, 1, int(row[H.ATTRIBUTES]), int(row[H.LAST_OFFSET]), scratch, MAX_DECOMPRESSED)
         payload = scratch.read_only()
@@ -312,7 +312,7 @@ def _packed(out: _Out, data: memoryview, rows: I64, kind: Kind) -> None:
     _pack_again(out, kind, codec, payload, units)
 
 
-def _pack_again(out: _Out, kind: Kind, codec: int, payload: U8, units: I64) -> None:
+def _pack_again(out: _Out, kind: Conversion, codec: int, payload: U8, units: I64) -> None:
     magic, cursor = out.asked.magic, _cursor()
     append_time, timestamp = bool(units[0, Unit.APPEND_TIME]), int(units[0, Unit.TIMESTAMP])
     chunk = _chunk(out.left)
@@ -322,9 +322,9 @@ def _pack_again(out: _Out, kind: Kind, codec: int, payload: U8, units: I64) -> N
         cursor[Cursor.FILLED] = cursor[Cursor.COUNT] = 0
         outcome = _run(kind, payload, units, _wanted(magic, out.asked.offset, int(magic == 1), chunk), cursor, target)
         filled, count = int(cursor[Cursor.FILLED]), int(cursor[Cursor.COUNT])
-        if outcome == Outcome.MALFORMED:
+        if outcome == ConversionStatus.MALFORMED:
             raise CorruptBatch("a record is malformed")
-        if not count and outcome == Outcome.FULL:  # one message that is larger
+        if not count and outcome == ConversionStatus.FULL:  # one message that is larger
             chunk = int(cursor[Cursor.NEEDED])
             target = np.empty(chunk, np.uint8)
             continue
@@ -341,7 +341,7 @@ def _pack_again(out: _Out, kind: Kind, codec: int, payload: U8, units: I64) -> N
         else:
             chunk, cursor = filled // 2, before
             continue
-        if outcome == Outcome.DONE or out.is_full:
+        if outcome == ConversionStatus.DONE or out.is_full:
             return
         if out.left <= OVERHEAD:
             out.is_full = True
@@ -374,8 +374,13 @@ def _cursor() -> I64:
 
 
 def _wanted(magic: int, from_offset: int, relative: int, room: int) -> I64:
-    wanted = np.empty(len(Request), np.int64)
-    wanted[Request.MAGIC], wanted[Request.FROM_OFFSET], wanted[Request.RELATIVE], wanted[Request.ROOM] = (
+    wanted = np.empty(len(ConversionRule), np.int64)
+    (
+        wanted[ConversionRule.MAGIC],
+        wanted[ConversionRule.FROM_OFFSET],
+        wanted[ConversionRule.RELATIVE],
+        wanted[ConversionRule.ROOM],
+    ) = (
         magic,
         from_offset,
         relative,
@@ -384,7 +389,7 @@ def _wanted(magic: int, from_offset: int, relative: int, room: int) -> I64:
     return wanted
 
 
-def _run(kind: Kind, payload: U8, units: I64, wanted: I64, cursor: I64, target: U8) -> int:
+def _run(kind: Conversion, payload: U8, units: I64, wanted: I64, cursor: I64, target: U8) -> int:
     from kafkalog_broker.fetching import conversion_kernel
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
@@ -396,15 +401,15 @@ def _as_broker_error(error: KafkalogError) -> BrokerError:
     return error if isinstance(error, BrokerError) else BrokerError(ErrorCode.corrupt_message, error.what)
 
 
-_OF_RECORDS = frozenset((Kind.RECORDS, Kind.PACKED_RECORDS))
-_PACKED = frozenset((Kind.PACKED_RECORDS, Kind.PACKED_MESSAGES))
+_OF_RECORDS = frozenset((Conversion.RECORDS, Conversion.PACKED_RECORDS))
+_PACKED = frozenset((Conversion.PACKED_RECORDS, Conversion.PACKED_MESSAGES))
 _ADD = {
-    Kind.HIDDEN: _hidden,
-    Kind.READABLE: _readable,
-    Kind.RECORDS: _plain,
-    Kind.PACKED_RECORDS: _packed,
-    Kind.MESSAGES: _plain,
-    Kind.PACKED_MESSAGES: _packed,
+    Conversion.HIDDEN: _hidden,
+    Conversion.READABLE: _readable,
+    Conversion.RECORDS: _plain,
+    Conversion.PACKED_RECORDS: _packed,
+    Conversion.MESSAGES: _plain,
+    Conversion.PACKED_MESSAGES: _packed,
 }
 
 
@@ -493,7 +498,7 @@ class _Reading:
             cut = self._is_hard and not pieces and (room == asked.max_bytes or not self.size)
             try:
                 found: Converted = await self._run(
-                    convert, log.reader, Asked(offset, until, self._magic, max(room, 0), whole, cut)
+                    convert, log.reader, ConversionRequest(offset, until, self._magic, max(room, 0), whole, cut)
                 )
             except BrokerError:
                 if not pieces:

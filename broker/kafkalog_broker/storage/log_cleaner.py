@@ -17,6 +17,7 @@ from pathlib import Path
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.storage.compaction.cleanable import Cleanable, CleanerSegment, LogFacts, Policy, cleanable
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
     CleaningAborted,
@@ -25,7 +26,6 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     OwnerThread,
     Throttler,
 )
-from kafkalog_broker.storage.compaction.dirty_part import Cleanable, LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, is_the_directorys
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment, is_passing
@@ -128,7 +128,7 @@ class CleanerManager:
             segments,
             LogFacts(
                 [
-                    SegmentFacts(
+                    CleanerSegment(
                         segment.base_offset,
                         segment.size,
                         lambda segment=segment: segment.largest_timestamp,  # type: ignore[misc]
@@ -177,7 +177,9 @@ class CleanerManager:
         if len(files) < 2:
             return False
         policy = policy_of(config)._replace(min_lag_ms=0)
-        segments = [SegmentFacts(base, facts.st_size, lambda: NO_TIMESTAMP, lambda: 1) for base, facts in files.items()]
+        segments = [
+            CleanerSegment(base, facts.st_size, lambda: NO_TIMESTAMP, lambda: 1) for base, facts in files.items()
+        ]
         end = segments[-1].base_offset
         checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
         facts = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), MAX_INT64, end, checkpoint)

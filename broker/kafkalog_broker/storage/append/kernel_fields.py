@@ -36,8 +36,8 @@ class Rules(IntEnum):
     REFUSED_TIMESTAMPS = 4  # out: how many records break another rule than NO_KEY
 
 
-class Found(IntEnum):
-    """Result of find_timestamp: int64[len(Found)]."""
+class FoundTimestamp(IntEnum):
+    """Result of find_timestamp: int64[len(FoundTimestamp)]."""
 
     TIMESTAMP = 0  # ms
     DELTA = 1  # of the offset

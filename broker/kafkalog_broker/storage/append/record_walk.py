@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.kernel_fields import Broken, Found, Refusal, Rules, WalkFact
+from kafkalog_broker.storage.append.kernel_fields import Broken, FoundTimestamp, Refusal, Rules, WalkFact
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_records
@@ -181,13 +181,13 @@ def find_timestamp(
         return None
 
     def compiled(kernel: Any) -> tuple[int, int] | None:
-        found = np.empty(len(Found), np.int64)
+        found = np.empty(len(FoundTimestamp), np.int64)
         status = kernel.find_timestamp(
             _array(payload), 0, len(payload), count, base_timestamp, wanted, lowest_delta, found
         )
         if status < 0:
             raise CorruptBatch("a record is malformed")
-        return (int(found[Found.TIMESTAMP]), int(found[Found.DELTA])) if status else None
+        return (int(found[FoundTimestamp.TIMESTAMP]), int(found[FoundTimestamp.DELTA])) if status else None
 
     return _walked(count, plain, compiled)
 

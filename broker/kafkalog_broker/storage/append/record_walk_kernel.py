@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import Broken, Found, Refusal, Rules, WalkFact
+from kafkalog_broker.storage.append.kernel_fields import Broken, FoundTimestamp, Refusal, Rules, WalkFact
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, varint, varint32
@@ -72,7 +72,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
 def find_timestamp(payload, start, end, count, base_timestamp, wanted, lowest_delta, found):  # type: ignore[no-untyped-def]
     """The first record with a timestamp >= `wanted` and an offset delta >= lowest_delta.
 
-    found: see Found. Returns 1 when there is one, 0 when not, -1 for broken records.
+    found: see FoundTimestamp. Returns 1 when there is one, 0 when not, -1 for broken records.
     """
     at = start
     for _ in range(count):
@@ -80,8 +80,8 @@ def find_timestamp(payload, start, end, count, base_timestamp, wanted, lowest_de
         if fault != RecordFault.NONE:
             return np.int64(-1)
         if base_timestamp + timestamp_delta >= wanted and delta >= lowest_delta:
-            found[Found.TIMESTAMP] = base_timestamp + timestamp_delta
-            found[Found.DELTA] = delta
+            found[FoundTimestamp.TIMESTAMP] = base_timestamp + timestamp_delta
+            found[FoundTimestamp.DELTA] = delta
             return np.int64(1)
         at = record_end
     return np.int64(0)

@@ -16,18 +16,18 @@ import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
     CRC_TABLE,
-    A,
+    CleanLimit,
+    CleanOutcome,
+    CleanResult,
     CleanStatus,
-    Outcome,
-    R,
+    CleanUnit,
     Rule,
-    U,
     choose_messages,
     clean_batches,
     copy_messages,
 )
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.partition.cleaned_segment import Piece
+from kafkalog_broker.storage.partition.cleaned_segment import RetainedBatches
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, H
@@ -49,7 +49,7 @@ class MessageFilter:
         self._scratch = scratch
         self._keep = np.empty(1 << 10, np.uint8)
 
-    def pieces(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[Piece]:
+    def pieces(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         """The remainder of the rows [first, last) of a window, all messages or all wrappers of one format. Raises
         CorruptBatch, UnsupportedFormat."""
         if not window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC:
@@ -58,7 +58,7 @@ class MessageFilter:
         for row in range(first, last):
             yield from self._wrapper(window, row, keeps_tombstones)
 
-    def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[Piece]:
+    def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         """Messages that stand alone; each is a batch of its own."""
         table = window.table[first:last]
         start, magic, payload = int(window.starts[first]), int(table[0, H.MAGIC]), window.payload
@@ -69,9 +69,9 @@ class MessageFilter:
         stays = self._keep[:seen] != 0
         out = np.empty(end - start, np.uint8)
         filled_to = int(copy_messages(payload, start, end, magic, 0, 0, self._keep, out, 0)[0])
-        yield Piece(out.data[:filled_to], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
+        yield RetainedBatches(out.data[:filled_to], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
 
-    def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[Piece]:
+    def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         """A compressed message set: whole, or with fewer messages in it."""
         header = window.table[row]
         wrapper = opened(window, row, self._scratch)
@@ -82,7 +82,7 @@ class MessageFilter:
             return
         if kept == seen:
             batches = header[[H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]].reshape(1, 3)
-            yield Piece(window.batch(row), batches)
+            yield RetainedBatches(window.batch(row), batches)
             return
         out = np.empty(wrapper.end, np.uint8)
         filled_to, _, last_offset, largest = copy_messages(
@@ -91,7 +91,7 @@ class MessageFilter:
         if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
             largest = int(header[H.MAX_TIMESTAMP])
         data = _wrapped(header, wrapper, out.data[:filled_to], int(last_offset), int(largest))
-        yield Piece(data, np.array([[len(data), last_offset, largest]], np.int64))
+        yield RetainedBatches(data, np.array([[len(data), last_offset, largest]], np.int64))
 
     def _chosen(
         self,
@@ -162,17 +162,17 @@ class BatchFilter:
 
     def __init__(self, keys: OffsetMap, now_ms: int, horizon_ms: int) -> None:
         self._table, self._secret = keys.table
-        self._limits = np.zeros(len(A), np.int64)
-        self._limits[A.LATEST] = keys.latest_offset
-        self._limits[A.NOW] = now_ms
-        self._limits[A.HORIZON] = min(horizon_ms, layout.MAX_INT64)
+        self._limits = np.zeros(len(CleanLimit), np.int64)
+        self._limits[CleanLimit.LATEST] = keys.latest_offset
+        self._limits[CleanLimit.NOW] = now_ms
+        self._limits[CleanLimit.HORIZON] = min(horizon_ms, layout.MAX_INT64)
         self._out = np.empty(_OUT_SIZE, np.uint8)
         self._keep = np.empty(1 << 10, np.uint8)
         self._decompressor = Decompressor()
         self.unreadable: tuple[int, int | None] = (0, None)
         self._messages = MessageFilter(keys, self._decompressor.scratch)
 
-    def pieces(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[Piece]:
+    def pieces(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[RetainedBatches]:
         """The remainder of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
         for first, last in runs(kinds_of(window.table)):
             compressed = bool(window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
@@ -185,16 +185,16 @@ class BatchFilter:
 
     # ---- v2
 
-    def _plain(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
+    def _plain(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[RetainedBatches]:
         kept = ~verdict.drop[first:last]
         starts, ends = window.records(first, last)
         units = _units(window, verdict, np.flatnonzero(kept) + first)
         for _, results in self._run(window, window.payload, starts[kept], ends[kept], units, copy_whole=True):
-            stays = results[results[:, R.OUTCOME] != Outcome.DROPPED]
-            batches = stays[:, [R.OUT_SIZE, R.LAST_OFFSET, R.MAX_TIMESTAMP]]
-            yield Piece(self._out.data[: int(self._limits[A.OUT_AT])], batches)
+            stays = results[results[:, CleanResult.OUTCOME] != CleanOutcome.DROPPED]
+            batches = stays[:, [CleanResult.OUT_SIZE, CleanResult.LAST_OFFSET, CleanResult.MAX_TIMESTAMP]]
+            yield RetainedBatches(self._out.data[: int(self._limits[CleanLimit.OUT_AT])], batches)
 
-    def _compressed(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[Piece]:
+    def _compressed(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[RetainedBatches]:
         wanted = ~verdict.drop & (verdict.rule != Rule.NONE)
         starts, ends = window.records(first, last)
         table = window.table[first:last]
@@ -210,24 +210,24 @@ class BatchFilter:
             ):
                 yield self._packed(window, rows[begun : begun + len(results)], results)
 
-    def _packed(self, window: Window, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> Piece:
+    def _packed(self, window: Window, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> RetainedBatches:
         """Batches as they were, and those that have changed, compressed again."""
         pieces: list[bytes | memoryview] = []
         batches: list[tuple[int, int, int]] = []
         for row, (outcome, at, size, last_offset, max_timestamp, _) in zip(
             rows.tolist(), results.tolist(), strict=True
         ):
-            if outcome == Outcome.DROPPED:
+            if outcome == CleanOutcome.DROPPED:
                 continue
             data: bytes | memoryview = self._out.data[at : at + size]
-            if outcome in (Outcome.WHOLE, Outcome.UNREADABLE):
+            if outcome in (CleanOutcome.WHOLE, CleanOutcome.UNREADABLE):
                 data = window.batch(row)
-            elif outcome == Outcome.REWRITTEN:
+            elif outcome == CleanOutcome.REWRITTEN:
                 codec = int(window.table[row, H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC
                 data = self._pack(self._out.data[at : at + size], codec)
             pieces.append(data)
             batches.append((len(data), last_offset, max_timestamp))
-        return Piece(b"".join(pieces), np.array(batches, np.int64).reshape(-1, 3))
+        return RetainedBatches(b"".join(pieces), np.array(batches, np.int64).reshape(-1, 3))
 
     def _pack(self, batch: memoryview, codec: int) -> bytes:
         """With the codec's default level, whatever the topic's is, as Kafka's cleaner does."""
@@ -257,35 +257,38 @@ class BatchFilter:
         if not len(units):
             return
         # No batch has more records than bytes for them, whatever its header says; the kernel finds that out.
-        most = np.minimum(units[:, U.COUNT], (ends - starts) // layout.MIN_RECORD_SIZE)
+        most = np.minimum(units[:, CleanUnit.COUNT], (ends - starts) // layout.MIN_RECORD_SIZE)
         self._make_room_for(int(most.max(initial=0)))
         limits = self._limits
-        limits[A.COPY_WHOLE] = copy_whole
-        limits[A.UNIT] = 0
-        results = np.empty((len(units), len(R)), np.int64)
+        limits[CleanLimit.COPY_WHOLE] = copy_whole
+        limits[CleanLimit.UNIT] = 0
+        results = np.empty((len(units), len(CleanResult)), np.int64)
         while True:
-            begun = int(limits[A.UNIT])
-            limits[A.OUT_AT] = 0
+            begun = int(limits[CleanLimit.UNIT])
+            limits[CleanLimit.OUT_AT] = 0
             status = clean_batches(
                 window.payload, payload, starts, ends, units, self._table, self._secret, self._keep, limits, self._out,
                 results, CRC_TABLE,
             )  # fmt: skip
-            done = int(limits[A.UNIT])
+            done = int(limits[CleanLimit.UNIT])
             if done > begun:
                 self._count_unreadable(units[begun:done], results[begun:done])
                 yield begun, results[begun:done]
             if status == CleanStatus.DONE:
                 break
-            if limits[A.NEEDED] > self._out.size:
-                self._out = np.empty(int(limits[A.NEEDED]), np.uint8)
+            if limits[CleanLimit.NEEDED] > self._out.size:
+                self._out = np.empty(int(limits[CleanLimit.NEEDED]), np.uint8)
         if self._out.size > _OUT_SIZE:
             self._out = np.empty(_OUT_SIZE, np.uint8)
 
     def _count_unreadable(self, units: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> None:
-        rows = np.flatnonzero(results[:, R.OUTCOME] == Outcome.UNREADABLE)
+        rows = np.flatnonzero(results[:, CleanResult.OUTCOME] == CleanOutcome.UNREADABLE)
         if len(rows):
             count, first = self.unreadable
-            self.unreadable = (count + len(rows), int(units[rows[0], U.BASE_OFFSET]) if first is None else first)
+            self.unreadable = (
+                count + len(rows),
+                int(units[rows[0], CleanUnit.BASE_OFFSET]) if first is None else first,
+            )
 
     def _make_room_for(self, records: int) -> None:
         if records > self._keep.size:
@@ -294,19 +297,19 @@ class BatchFilter:
 
 def _units(window: Window, verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     table = window.table[rows]
-    units = np.empty((len(table), len(U)), np.int64)
+    units = np.empty((len(table), len(CleanUnit)), np.int64)
     for column, source in (
-        (U.BASE_OFFSET, H.BASE_OFFSET),
-        (U.LAST_OFFSET, H.LAST_OFFSET),
-        (U.COUNT, H.COUNT),
-        (U.BASE_TIMESTAMP, H.BASE_TIMESTAMP),
-        (U.MAX_TIMESTAMP, H.MAX_TIMESTAMP),
-        (U.ATTRIBUTES, H.ATTRIBUTES),
-        (U.SIZE, H.SIZE),
+        (CleanUnit.BASE_OFFSET, H.BASE_OFFSET),
+        (CleanUnit.LAST_OFFSET, H.LAST_OFFSET),
+        (CleanUnit.COUNT, H.COUNT),
+        (CleanUnit.BASE_TIMESTAMP, H.BASE_TIMESTAMP),
+        (CleanUnit.MAX_TIMESTAMP, H.MAX_TIMESTAMP),
+        (CleanUnit.ATTRIBUTES, H.ATTRIBUTES),
+        (CleanUnit.SIZE, H.SIZE),
     ):
         units[:, column] = table[:, source]
-    units[:, U.HEADER_AT] = window.starts[rows]
-    units[:, U.RULE] = verdict.rule[rows]
-    units[:, U.KEEP_EMPTY] = verdict.keep_empty[rows]
-    units[:, U.ENDED_EMPTY] = verdict.ended_empty[rows]
+    units[:, CleanUnit.HEADER_AT] = window.starts[rows]
+    units[:, CleanUnit.RULE] = verdict.rule[rows]
+    units[:, CleanUnit.KEEP_EMPTY] = verdict.keep_empty[rows]
+    units[:, CleanUnit.ENDED_EMPTY] = verdict.ended_empty[rows]
     return units

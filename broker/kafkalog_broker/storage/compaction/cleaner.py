@@ -16,18 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, opened
+from kafkalog_broker.storage.compaction.cleanable import (
+    CleanedTransactions,
+    KnownProducers,
+    SourceSize,
+    group_segments,
+)
 from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
     CleaningAborted,
     CleaningHost,
     CleaningRequest,
-)
-from kafkalog_broker.storage.compaction.dirty_part import (
-    CleanedTransactions,
-    KnownProducers,
-    SourceSize,
-    group_segments,
 )
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment

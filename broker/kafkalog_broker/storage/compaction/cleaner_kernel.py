@@ -1,4 +1,4 @@
-"""Which records of a batch survive compaction, and the batch without the others: compiled, one call for many batches.
+"""Kernels of compaction: records of batches that survive, and batches without the others; one call for many batches.
 
 The rules are those of Cleaner.shouldRetainRecord and MemoryRecords.filterTo. Importing this loads Numba.
 """
@@ -29,8 +29,8 @@ from kafkalog_spark.kernels.primitives import (
 from kafkalog_spark.kernels.rows import Status, record_fields, well_formed
 
 
-class U(IntEnum):
-    """Columns of `units`, int64[n, len(U)]: what is to be done with a v2 batch."""
+class CleanUnit(IntEnum):
+    """Columns of `units`, int64[n, len(CleanUnit)]: the work on a v2 batch."""
 
     BASE_OFFSET = 0
     LAST_OFFSET = 1
@@ -46,15 +46,15 @@ class U(IntEnum):
 
 
 class Rule(IntEnum):
-    """Which records of a batch stay."""
+    """Rule by which records of a batch stay."""
 
     BY_KEY = 0  # the latest of each key
     ALL = 1  # control records
     NONE = 2
 
 
-class A(IntEnum):
-    """Entries of `limits`, int64[len(A)], what all batches have in common. Timestamps in ms."""
+class CleanLimit(IntEnum):
+    """Entries of `limits`, int64[len(CleanLimit)]: common to all batches. Timestamps in ms."""
 
     LATEST = 0  # records above this offset stay: the map does not know their keys
     NOW = 1
@@ -65,8 +65,8 @@ class A(IntEnum):
     COPY_WHOLE = 6  # 1: a batch that stays as it is, is copied to `out`
 
 
-class R(IntEnum):
-    """Columns of `results`, int64[n, len(R)], what became of a batch."""
+class CleanResult(IntEnum):
+    """Columns of `results`, int64[n, len(CleanResult)]: the outcome of a batch."""
 
     OUTCOME = 0
     OUT_AT = 1  # byte of `out` where the batch begins; meaningless for DROPPED
@@ -76,8 +76,8 @@ class R(IntEnum):
     KEPT = 5  # records
 
 
-class Outcome(IntEnum):
-    """Outcome for one batch."""
+class CleanOutcome(IntEnum):
+    """CleanOutcome for one batch."""
 
     DROPPED = 0
     WHOLE = 1  # as it was, byte for byte
@@ -104,15 +104,15 @@ _KEPT = layout.ATTRIBUTE_LOG_APPEND_TIME | layout.ATTRIBUTE_TRANSACTIONAL | layo
 def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # type: ignore[no-untyped-def]
     """Flag in `keep` which records of a batch stay. Returns (whether they are well-formed, how many stay, whether one
     of those is a tombstone)."""
-    base_offset, count, rule = unit[U.BASE_OFFSET], unit[U.COUNT], unit[U.RULE]
-    latest = limits[A.LATEST]
-    has_horizon = unit[U.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
-    keeps_tombstones = has_horizon == 0 or limits[A.NOW] < unit[U.BASE_TIMESTAMP]
+    base_offset, count, rule = unit[CleanUnit.BASE_OFFSET], unit[CleanUnit.COUNT], unit[CleanUnit.RULE]
+    latest = limits[CleanLimit.LATEST]
+    has_horizon = unit[CleanUnit.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
+    keeps_tombstones = has_horizon == 0 or limits[CleanLimit.NOW] < unit[CleanUnit.BASE_TIMESTAMP]
     kept: Any = np.int64(0)
     tombstones = False
     if rule == Rule.NONE:
         return True, kept, tombstones
-    if count > keep.size or not well_formed(payload, start, end, count, unit[U.LAST_OFFSET] - base_offset):
+    if count > keep.size or not well_formed(payload, start, end, count, unit[CleanUnit.LAST_OFFSET] - base_offset):
         return False, kept, tombstones
     at: Any = np.int64(start)
     for record in range(count):
@@ -138,19 +138,21 @@ def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # 
 def _write_records(payload, start, end, unit, keep, horizon, out, at_out):  # type: ignore[no-untyped-def]
     """Write the records that `keep` flags to out[at_out:], relative to a new base timestamp: `horizon` (ms), or where
     it is -1 the first record's. Returns (position after them, that base timestamp, largest timestamp)."""
-    log_append = unit[U.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME
+    log_append = unit[CleanUnit.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME
     base_known = horizon >= 0
-    base_timestamp = horizon if base_known else unit[U.BASE_TIMESTAMP]
+    base_timestamp = horizon if base_known else unit[CleanUnit.BASE_TIMESTAMP]
     largest = np.int64(layout.NO_TIMESTAMP)
     at: Any = np.int64(start)
-    for record in range(unit[U.COUNT]):
+    for record in range(unit[CleanUnit.COUNT]):
         size, body = varint32(payload, at, end)
         at = body + size
         if keep[record] == 0:
             continue
         timestamp_delta, cur = varint(payload, body + 1, at)
         delta, cur = varint32(payload, cur, at)
-        timestamp = unit[U.MAX_TIMESTAMP] if log_append != 0 else unit[U.BASE_TIMESTAMP] + timestamp_delta
+        timestamp = (
+            unit[CleanUnit.MAX_TIMESTAMP] if log_append != 0 else unit[CleanUnit.BASE_TIMESTAMP] + timestamp_delta
+        )
         if not base_known:
             base_timestamp = timestamp
             base_known = True  # type: ignore[assignment]
@@ -201,55 +203,59 @@ def clean_batches(  # type: ignore[no-untyped-def]
     malformed records stays as it is (UNREADABLE): the keys that it may hold are not known.
     Returns a CleanStatus; with NEED_ROOM the batches before limits[UNIT] are done.
     """
-    new_horizon, copy_whole = limits[A.HORIZON], limits[A.COPY_WHOLE] != 0
-    at_out: Any = np.int64(limits[A.OUT_AT])
-    for i in range(limits[A.UNIT], starts.size):
+    new_horizon, copy_whole = limits[CleanLimit.HORIZON], limits[CleanLimit.COPY_WHOLE] != 0
+    at_out: Any = np.int64(limits[CleanLimit.OUT_AT])
+    for i in range(limits[CleanLimit.UNIT], starts.size):
         unit, row = units[i], results[i]
         start, end = starts[i], ends[i]
-        has_horizon = unit[U.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
+        has_horizon = unit[CleanUnit.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
         readable, kept, tombstones = _choose_records(payload, start, end, unit, table, secret, keep, limits)
-        sets_horizon = kept > 0 and (tombstones or unit[U.ENDED_EMPTY] != 0) and has_horizon == 0
-        row[R.OUT_AT], row[R.LAST_OFFSET] = at_out, unit[U.LAST_OFFSET]
-        row[R.MAX_TIMESTAMP], row[R.KEPT] = unit[U.MAX_TIMESTAMP], kept
-        if not readable or (kept > 0 and kept == unit[U.COUNT] and not sets_horizon):
-            row[R.OUTCOME] = np.int64(Outcome.WHOLE) if readable else np.int64(Outcome.UNREADABLE)
-            row[R.OUT_SIZE] = unit[U.SIZE]
+        sets_horizon = kept > 0 and (tombstones or unit[CleanUnit.ENDED_EMPTY] != 0) and has_horizon == 0
+        row[CleanResult.OUT_AT], row[CleanResult.LAST_OFFSET] = at_out, unit[CleanUnit.LAST_OFFSET]
+        row[CleanResult.MAX_TIMESTAMP], row[CleanResult.KEPT] = unit[CleanUnit.MAX_TIMESTAMP], kept
+        if not readable or (kept > 0 and kept == unit[CleanUnit.COUNT] and not sets_horizon):
+            row[CleanResult.OUTCOME] = np.int64(CleanOutcome.WHOLE) if readable else np.int64(CleanOutcome.UNREADABLE)
+            row[CleanResult.OUT_SIZE] = unit[CleanUnit.SIZE]
             if copy_whole:
-                if unit[U.SIZE] > out.size - at_out:
-                    limits[A.OUT_AT], limits[A.NEEDED], limits[A.UNIT] = at_out, unit[U.SIZE], i
+                if unit[CleanUnit.SIZE] > out.size - at_out:
+                    limits[CleanLimit.OUT_AT], limits[CleanLimit.NEEDED], limits[CleanLimit.UNIT] = (
+                        at_out,
+                        unit[CleanUnit.SIZE],
+                        i,
+                    )
                     return np.int64(CleanStatus.NEED_ROOM)
-                copy_bytes(out, at_out, source, unit[U.HEADER_AT], unit[U.SIZE])
-                at_out += unit[U.SIZE]
+                copy_bytes(out, at_out, source, unit[CleanUnit.HEADER_AT], unit[CleanUnit.SIZE])
+                at_out += unit[CleanUnit.SIZE]
             continue
-        if kept == 0 and unit[U.KEEP_EMPTY] == 0:
-            row[R.OUTCOME], row[R.OUT_SIZE] = Outcome.DROPPED, 0
+        if kept == 0 and unit[CleanUnit.KEEP_EMPTY] == 0:
+            row[CleanResult.OUTCOME], row[CleanResult.OUT_SIZE] = CleanOutcome.DROPPED, 0
             continue
         room = layout.BATCH_OVERHEAD if kept == 0 else layout.BATCH_OVERHEAD + end - start + kept * GROWTH
         if room > out.size - at_out:
-            limits[A.OUT_AT], limits[A.NEEDED], limits[A.UNIT] = at_out, room, i
+            limits[CleanLimit.OUT_AT], limits[CleanLimit.NEEDED], limits[CleanLimit.UNIT] = at_out, room, i
             return np.int64(CleanStatus.NEED_ROOM)
         first: Any = np.int64(at_out)
-        copy_bytes(out, first, source, unit[U.HEADER_AT], np.int64(layout.BATCH_OVERHEAD))
+        copy_bytes(out, first, source, unit[CleanUnit.HEADER_AT], np.int64(layout.BATCH_OVERHEAD))
         at_out += layout.BATCH_OVERHEAD
-        attributes = unit[U.ATTRIBUTES] & _KEPT
+        attributes = unit[CleanUnit.ATTRIBUTES] & _KEPT
         if kept == 0:
-            row[R.OUTCOME] = Outcome.EMPTIED
+            row[CleanResult.OUTCOME] = CleanOutcome.EMPTIED
             base_timestamp = np.int64(layout.NO_TIMESTAMP)
         else:
-            row[R.OUTCOME] = Outcome.REWRITTEN
+            row[CleanResult.OUTCOME] = CleanOutcome.REWRITTEN
             horizon = np.int64(-1)
             if sets_horizon:
                 horizon = new_horizon
             elif has_horizon != 0:
-                horizon = unit[U.BASE_TIMESTAMP]
+                horizon = unit[CleanUnit.BASE_TIMESTAMP]
             at_out, base_timestamp, largest = _write_records(payload, start, end, unit, keep, horizon, out, at_out)
             if attributes & layout.ATTRIBUTE_LOG_APPEND_TIME == 0:
-                row[R.MAX_TIMESTAMP] = largest
+                row[CleanResult.MAX_TIMESTAMP] = largest
             if horizon >= 0:
                 attributes |= layout.ATTRIBUTE_DELETE_HORIZON
-        _put_header(out, first, at_out, attributes, base_timestamp, row[R.MAX_TIMESTAMP], kept, crc_table)
-        row[R.OUT_SIZE] = at_out - first
-    limits[A.OUT_AT], limits[A.UNIT] = at_out, starts.size
+        _put_header(out, first, at_out, attributes, base_timestamp, row[CleanResult.MAX_TIMESTAMP], kept, crc_table)
+        row[CleanResult.OUT_SIZE] = at_out - first
+    limits[CleanLimit.OUT_AT], limits[CleanLimit.UNIT] = at_out, starts.size
     return np.int64(CleanStatus.DONE)
 
 

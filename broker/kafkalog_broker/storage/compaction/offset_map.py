@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from kafkalog_broker.config.broker_config import CLEANER_MAP_ENTRY_BYTES
 from kafkalog_broker.storage.compaction.offset_map_kernel import (
+    MapState,
     MapStatus,
-    S,
     map_messages,
     map_records,
 )
@@ -58,16 +58,16 @@ class OffsetMap:
         self._state = np.array([0, self._most, _NOTHING], np.int64)
 
     def __len__(self) -> int:
-        return int(self._state[S.ENTRIES])
+        return int(self._state[MapState.ENTRIES])
 
     @property
     def latest_offset(self) -> int:
         """Every key of a record at or below it is in the map; -1 while there is none."""
-        return int(self._state[S.LATEST])
+        return int(self._state[MapState.LATEST])
 
     def advance(self, offset: int) -> None:
         """There is no record with a key between `latest_offset` and `offset`."""
-        self._state[S.LATEST] = offset
+        self._state[MapState.LATEST] = offset
 
     @property
     def utilization(self) -> float:

@@ -16,16 +16,16 @@ from kafkalog_spark.kernels.primitives import JIT, read_i32, read_i64
 from kafkalog_spark.kernels.rows import record_fields, well_formed
 
 
-class S(IntEnum):
-    """Entries of the map's state, int64[len(S)]."""
+class MapState(IntEnum):
+    """Entries of the map's state, int64[len(MapState)]."""
 
     ENTRIES = 0  # keys in the table
     MOST = 1  # keys that it may hold
     LATEST = 2  # every key of a record up to this offset is in the table
 
 
-class E(IntEnum):
-    """Columns of the table, uint64[slots, len(E)]: an entry."""
+class MapSlot(IntEnum):
+    """Columns of the table, uint64[slots, len(MapSlot)]: an entry."""
 
     LOW = 0  # the key's hash
     HIGH = 1
@@ -39,8 +39,8 @@ class Secret(IntEnum):
     K1 = 1
 
 
-class B(IntEnum):
-    """Columns of map_records' `units`, int64[n, len(B)]: a v2 batch."""
+class MapUnit(IntEnum):
+    """Columns of map_records' `units`, int64[n, len(MapUnit)]: a v2 batch."""
 
     BASE_OFFSET = 0
     LAST_OFFSET = 1
@@ -123,9 +123,9 @@ def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
     slots = table.shape[0]
     slot = np.int64(low % np.uint64(slots))
     while True:
-        if table[slot, E.NEXT] == 0:
+        if table[slot, MapSlot.NEXT] == 0:
             return slot
-        if table[slot, E.LOW] == low and table[slot, E.HIGH] == high:
+        if table[slot, MapSlot.LOW] == low and table[slot, MapSlot.HIGH] == high:
             return slot
         slot += 1
         if slot == slots:
@@ -136,22 +136,22 @@ def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
 def latest_offset(table, secret, data, at, size):  # type: ignore[no-untyped-def]
     """The offset that the map has for the key data[at:at + size]; -1 when it is not in the map."""
     low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
-    return np.int64(table[_slot_of(table, low, high), E.NEXT]) - 1
+    return np.int64(table[_slot_of(table, low, high), MapSlot.NEXT]) - 1
 
 
 @njit
 def _put(table, secret, state, data, at, size, offset):  # type: ignore[no-untyped-def]
     """False when there is no room: no key goes into a full map, whether it is there already or not (as in Kafka)."""
-    if state[S.ENTRIES] >= state[S.MOST]:
+    if state[MapState.ENTRIES] >= state[MapState.MOST]:
         return False
     low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
     slot = _slot_of(table, low, high)
-    if table[slot, E.NEXT] == 0:
-        table[slot, E.LOW] = low
-        table[slot, E.HIGH] = high
-        state[S.ENTRIES] += 1
-    table[slot, E.NEXT] = np.uint64(offset + 1)
-    state[S.LATEST] = offset
+    if table[slot, MapSlot.NEXT] == 0:
+        table[slot, MapSlot.LOW] = low
+        table[slot, MapSlot.HIGH] = high
+        state[MapState.ENTRIES] += 1
+    table[slot, MapSlot.NEXT] = np.uint64(offset + 1)
+    state[MapState.LATEST] = offset
     return True
 
 
@@ -167,12 +167,16 @@ _I64 = types.int64
 def map_records(payload, starts, ends, units, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
     """Put the keys of the records of some v2 batches into the map, those below `from_offset` left out.
 
-    Batch i's uncompressed records lie in payload[starts[i]:ends[i]]. units: int64[n, len(B)]. Returns DONE or FULL.
+    Uncompressed records of batch i: payload[starts[i]:ends[i]]. units: int64[n, len(MapUnit)]. Returns DONE or FULL.
 
     A batch whose records are malformed adds no key: nobody can read them, so they replace nothing that can be read.
     """
     for unit in range(starts.size):
-        base_offset, last_offset, count = units[unit, B.BASE_OFFSET], units[unit, B.LAST_OFFSET], units[unit, B.COUNT]
+        base_offset, last_offset, count = (
+            units[unit, MapUnit.BASE_OFFSET],
+            units[unit, MapUnit.LAST_OFFSET],
+            units[unit, MapUnit.COUNT],
+        )
         start, end = starts[unit], ends[unit]
         if count > 0 and well_formed(payload, start, end, count, last_offset - base_offset):
             at = start
@@ -186,7 +190,7 @@ def map_records(payload, starts, ends, units, from_offset, table, secret, state)
                 ):
                     return np.int64(MapStatus.FULL)
         if last_offset >= from_offset:
-            state[S.LATEST] = last_offset
+            state[MapState.LATEST] = last_offset
     return np.int64(MapStatus.DONE)
 
 
@@ -209,6 +213,6 @@ def map_messages(payload, start, end, magic, add, from_offset, table, secret, st
         if offset >= from_offset:
             if key_size >= 0 and not _put(table, secret, state, payload, at + key_field + 4, key_size, offset):
                 return np.int64(MapStatus.FULL)
-            state[S.LATEST] = offset
+            state[MapState.LATEST] = offset
         at += size
     return np.int64(MapStatus.DONE)

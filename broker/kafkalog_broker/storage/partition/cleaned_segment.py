@@ -26,7 +26,7 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, format_t
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 
 
-class Piece(NamedTuple):
+class RetainedBatches(NamedTuple):
     """Bytes that stay, good until the next one is asked for; the batches in them, int64[n, 3]: size, last offset,
     largest timestamp (ms) of each."""
 

@@ -35,7 +35,7 @@ class Reason(Enum):
     TIME = "it is older than retention.ms"
 
 
-class SegmentFacts(NamedTuple):
+class RetentionSegment(NamedTuple):
     """Input of `decide` for one segment.
 
     largest_timestamp: ms; of a segment whose records have none, the .log file's time of modification (LogSegment).
@@ -73,7 +73,7 @@ class Deletion:
 
 
 def decide(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[RetentionSegment],
     policy: RetentionPolicy,
     *,
     log_start_offset: int,
@@ -173,7 +173,10 @@ def delete_old_segments(state: LogState, now_ms: int) -> list[Path]:
     local, config = state.local, state.local.config
     try:
         deletion = decide(
-            [SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp) for segment in local.segments],
+            [
+                RetentionSegment(segment.base_offset, segment.size, segment.largest_timestamp)
+                for segment in local.segments
+            ],
             RetentionPolicy(config.retention_ms, config.retention_bytes, config.is_deleted),
             log_start_offset=local.log_start_offset,
             high_watermark=state.high_watermark,

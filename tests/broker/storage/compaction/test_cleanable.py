@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.storage.compaction.dirty_part import (
+from kafkalog_broker.storage.compaction.cleanable import (
+    CleanerSegment,
     LogFacts,
     Policy,
-    SegmentFacts,
     SourceSize,
     cleanable,
     group_segments,
@@ -17,7 +17,7 @@ NEVER = 2**63 - 1
 
 
 def segment(base, size=100, largest=0, first=0):
-    return SegmentFacts(base, size, lambda: largest, lambda: first)
+    return CleanerSegment(base, size, lambda: largest, lambda: first)
 
 
 def log(*segments, start=0, end=1000, stable=1000, checkpoint=None):

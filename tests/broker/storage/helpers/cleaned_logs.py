@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.compaction.cleanable import CleanerSegment, LogFacts, Policy, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningHost, CleaningRequest
-from kafkalog_broker.storage.compaction.dirty_part import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log
@@ -74,7 +74,7 @@ def request(log: Log, now_ms=NOW, first_dirty: int | None = None) -> CleaningReq
     part = cleanable(
         LogFacts(
             [
-                SegmentFacts(s.base_offset, s.size, partial(getattr, s, "largest_timestamp"), s.first_timestamp)
+                CleanerSegment(s.base_offset, s.size, partial(getattr, s, "largest_timestamp"), s.first_timestamp)
                 for s in segments
             ],
             log.log_start_offset,

@@ -13,7 +13,7 @@ import numpy as np
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching import down_conversion as conversion_window
-from kafkalog_broker.fetching.down_conversion import Asked
+from kafkalog_broker.fetching.down_conversion import ConversionRequest
 from kafkalog_broker.storage.append.kernel_fields import SetFact, SetRule
 from kafkalog_spark.format import layout
 from tests.log.helpers.guarded import guarded, guarded_bytes
@@ -81,7 +81,9 @@ def converted_down(data: bytes, draw: random.Random) -> None:
     whole = draw.random() < 0.5
     for magic in (0, 1):
         try:
-            made = down_conversion.convert(reader, Asked(draw.randrange(9), 1 << 40, magic, room, whole, not whole))
+            made = down_conversion.convert(
+                reader, ConversionRequest(draw.randrange(9), 1 << 40, magic, room, whole, not whole)
+            )
         except BrokerError:
             continue
         assert made.size == sum(map(len, made.pieces))

@@ -6,9 +6,9 @@ import shutil
 import uuid
 from pathlib import Path
 
+from kafkalog_broker.storage.compaction.cleanable import CleanerSegment, LogFacts, Policy, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
-from kafkalog_broker.storage.compaction.dirty_part import LogFacts, Policy, SegmentFacts, cleanable
 from kafkalog_broker.storage.partition.loaded_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
@@ -61,7 +61,7 @@ def compacted(topic: str, before: Path, after: Path, work: Path, segment_bytes: 
     log = Log(LogIdentity(topic, 0, uuid.UUID(int=1)), config, loaded, now_ms)
     first_dirty = checkpoint(before, topic)
     facts = [
-        SegmentFacts(segment.base_offset, segment.size, lambda: NO_TIMESTAMP, lambda: NO_TIMESTAMP)
+        CleanerSegment(segment.base_offset, segment.size, lambda: NO_TIMESTAMP, lambda: NO_TIMESTAMP)
         for segment in log.segments
     ]
     part = cleanable(

@@ -5,11 +5,15 @@ import random
 
 import pytest
 
-from kafkalog_broker.storage.partition.log_removal import UNLIMITED, Reason, RetentionPolicy, SegmentFacts, decide
+from kafkalog_broker.storage.partition.log_removal import UNLIMITED, Reason, RetentionPolicy, RetentionSegment, decide
 
 DAY = 24 * 3600 * 1000
 NOW = 100 * DAY
-THREE = [SegmentFacts(0, 100, NOW - 3 * DAY), SegmentFacts(10, 100, NOW - 2 * DAY), SegmentFacts(20, 50, NOW)]
+THREE = [
+    RetentionSegment(0, 100, NOW - 3 * DAY),
+    RetentionSegment(10, 100, NOW - 2 * DAY),
+    RetentionSegment(20, 50, NOW),
+]
 KEEP = RetentionPolicy(UNLIMITED, UNLIMITED)
 
 
@@ -51,7 +55,7 @@ def test_a_segment_goes_when_its_largest_timestamp_is_older_than_retention_ms(ag
 
 
 def test_a_younger_segment_keeps_the_older_ones_behind_it():
-    segments = [THREE[0], SegmentFacts(10, 100, NOW), SegmentFacts(20, 50, NOW - 9 * DAY)]
+    segments = [THREE[0], RetentionSegment(10, 100, NOW), RetentionSegment(20, 50, NOW - 9 * DAY)]
     assert decided(segments, RetentionPolicy(DAY, UNLIMITED)).count == 1
 
 
@@ -61,7 +65,7 @@ def test_when_all_segments_go_an_empty_one_is_made_first():
 
 
 def test_an_empty_active_segment_is_never_deleted():
-    segments = [*THREE[:2], SegmentFacts(20, 0, NOW - 9 * DAY)]
+    segments = [*THREE[:2], RetentionSegment(20, 0, NOW - 9 * DAY)]
     deletion = decided(segments, RetentionPolicy(DAY, 0), end=20)
     assert (deletion.count, deletion.roll_first, deletion.log_start_offset) == (2, False, 20)
     assert not decided(segments[2:], RetentionPolicy(DAY, 0), end=20)
@@ -81,7 +85,7 @@ def test_random_logs_never_lose_a_segment_behind_one_that_stays():
     rng = random.Random(4)
     for _ in range(2000):
         bases = list(itertools.accumulate(rng.randint(1, 5) for _ in range(rng.randint(1, 6))))
-        segments = [SegmentFacts(base, rng.randint(0, 3), NOW - rng.randint(-2, 5)) for base in bases]
+        segments = [RetentionSegment(base, rng.randint(0, 3), NOW - rng.randint(-2, 5)) for base in bases]
         end = bases[-1] + rng.randint(0, 4)
         hw, start = rng.randint(bases[0], end), rng.randint(bases[0], end)
         policy = RetentionPolicy(rng.randint(-1, 6), rng.randint(-1, 9), rng.random() < 0.8)

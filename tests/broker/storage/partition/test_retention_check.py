@@ -10,7 +10,7 @@ from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, v
 
 
 def facts(log):
-    return [log_removal.SegmentFacts(s.base_offset, s.size, s.largest_timestamp) for s in log.segments]
+    return [log_removal.RetentionSegment(s.base_offset, s.size, s.largest_timestamp) for s in log.segments]
 
 
 @pytest.mark.parametrize("seed", range(40))

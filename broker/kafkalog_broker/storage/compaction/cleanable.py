@@ -24,7 +24,7 @@ NEVER_MS = 2**63 - 1
 """The value of max.compaction.lag.ms that sets no limit."""
 
 
-class SegmentFacts(NamedTuple):
+class CleanerSegment(NamedTuple):
     """Input for one segment. largest_timestamp, first_timestamp: ms, called only where a lag is configured."""
 
     base_offset: int
@@ -37,7 +37,7 @@ class LogFacts(NamedTuple):
     """Input for one log. segments: by base offset, the last one is the active one. checkpoint: up to where it was
     cleaned the last time, None when it never was."""
 
-    segments: Sequence[SegmentFacts]
+    segments: Sequence[CleanerSegment]
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int
@@ -112,14 +112,14 @@ def _first_dirty(log: LogFacts) -> tuple[int, bool]:
     return log.log_start_offset, True
 
 
-def _inactive_from(segments: Sequence[SegmentFacts], offset: int) -> Sequence[SegmentFacts]:
+def _inactive_from(segments: Sequence[CleanerSegment], offset: int) -> Sequence[CleanerSegment]:
     """The segment that holds `offset`, and those after it; never the active one."""
     if offset >= segments[-1].base_offset:
         return ()
     return segments[max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0) : -1]
 
 
-def _overdue_ms(dirty: Sequence[SegmentFacts], max_lag_ms: int, now_ms: int) -> int:
+def _overdue_ms(dirty: Sequence[CleanerSegment], max_lag_ms: int, now_ms: int) -> int:
     if max_lag_ms >= NEVER_MS:
         return 0
     timestamps = [timestamp for segment in dirty if (timestamp := segment.first_timestamp()) > 0]
