@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md, as they stand there: pytest collects the functions that they define."""
+"""The examples of docs/testing.md and examples/test_with_a_broker.py: pytest collects the functions they define."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from kafkalog_broker.pytest_plugin import kafkalog_broker  # noqa: F401 - also w
 
 pytestmark = pytest.mark.end_to_end
 
-PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8").split("## Examples")[1], re.DOTALL)
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "testing.md"
+FILE = ROOT / "examples" / "test_with_a_broker.py"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8").split("## An example")[1], re.DOTALL)
 
 for number, example in enumerate(EXAMPLES):
     exec(compile(example, f"{PAGE}, example {number + 1}", "exec"), globals())
+exec(compile(FILE.read_text(encoding="utf-8"), str(FILE), "exec"), globals())
 
 
 def test_there_are_five_examples_at_least() -> None:
-    assert sum(name.startswith("test_") for name in globals()) >= 6
+    assert sum(name.startswith("test_") for name in globals()) >= 7

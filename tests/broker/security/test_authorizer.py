@@ -240,15 +240,15 @@ def test_properties() -> None:
 
 
 def rights_page() -> list[str]:
-    """The rows of the table in docs/security.md."""
-    rows = []
+    """The rows of the table in docs/security.md: APIs that ask for the same rights share one."""
+    apis: dict[tuple[str, ...], list[str]] = {}
     for key in sorted(api.load_all()):
         rights = RIGHTS[key]
         whole = () if callable(rights.whole) else rights.whole
-        cells = [" and ".join(map(in_words, whole)), in_words(rights.each) if rights.each else "", rights.note]
+        cells = (" and ".join(map(in_words, whole)), in_words(rights.each) if rights.each else "", rights.note)
         if any(cells):
-            rows.append(f"| {api_name(key)} | {' | '.join(cells)} |")
-    return rows
+            apis.setdefault(cells, []).append(api_name(key))
+    return [f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in apis.items()]
 
 
 def in_words(right: Right) -> str:
