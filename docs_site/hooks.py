@@ -17,7 +17,11 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).parent.parent
-TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/broker/suites/README.md")
+FORMAT = "kafkalog_spark/format"
+TEXTS = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/broker/suites/README.md"),
+    *(f"{FORMAT}/{page.name}" for page in sorted((ROOT / FORMAT).glob("*.md"))),
+)
 FOLDERS = ("examples", "notebooks", "benchmarks/results")
 LANGUAGES = {".py": "python", ".json": "json"}
 

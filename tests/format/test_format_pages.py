@@ -1,4 +1,4 @@
-"""docs/format: every example is what a real Kafka wrote, and our parsers read in it what its table says."""
+"""Pages of kafkalog_spark/format: examples are what a real Kafka wrote, and our parsers read what their tables say."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafkalog_spark.format.time_index import parse_time_index
 from kafkalog_spark.format.transaction_index import parse_transaction_index
 from tests.golden_data import GOLDEN
 
-PAGES = Path(__file__).parents[2] / "docs" / "format"
+PAGES = Path(__file__).parents[2] / "kafkalog_spark" / "format"
 _INTEGERS = {"int8": ">b", "int16": ">h", "int32": ">i", "uint32": ">I", "int64": ">q"}
 _HEX = re.compile(r"```hex (?P<path>\S+) (?P<at>\d+)\n(?P<lines>.*?)```\n\n(?P<table>(?:\|[^\n]*\n)+)", re.DOTALL)
 _TEXT = re.compile(r"```text (?P<path>\S+)\n(?P<text>.*?)```", re.DOTALL)
