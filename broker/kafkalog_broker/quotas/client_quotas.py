@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha512
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 # Whom a quota is for, and which of several quotas holds for a client (Kafka's ClientQuotaManager).
 
@@ -63,33 +64,6 @@ def candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Holder]]:
         yield Entity(of_user), (user, None)
     for of_client in (client_id, DEFAULT):
         yield Entity(None, of_client), (None, client_id)
-
-
-# What is remembered of many, a bounded number: those that were used last.
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-class LeastRecent(Generic[K, V]):
-    """A table that makes what is not in it, and then forgets the one of `bound` that was not used for longest."""
-
-    def __init__(self, bound: int, make: Callable[[], V]) -> None:
-        self._bound, self._make = bound, make
-        self._kept: OrderedDict[K, V] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __getitem__(self, key: K) -> V:
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-            return found
-        if len(self._kept) >= self._bound:
-            self._kept.popitem(last=False)
-        made = self._kept[key] = self._make()
-        return made
 
 
 # How much in which time: Kafka's Rate over samples, its TokenBucket, and the throttle times that follow from them.
@@ -222,14 +196,10 @@ class ClientQuotas:
         self.in_use: frozenset[str] = frozenset()
         """The quotas that somebody has."""
         self._having: Counter[str] = Counter()  # entities, by quota
-        self._held: OrderedDict[tuple[str, Client], tuple[Holder, float] | None] = OrderedDict()
-        self._limited: OrderedDict[tuple[str, str | None], bool] = OrderedDict()
-        self._rates, self._user_rates, self._ip_rates = (
-            LeastRecent[tuple[str, Holder], Rate](KNOWN, lambda: Rate(windows)) for _ in range(3)
-        )
-        self._buckets, self._user_buckets = (
-            LeastRecent[Holder, TokenBucket](KNOWN, lambda: TokenBucket(mutation_windows)) for _ in range(2)
-        )
+        keep = lru_cache(KNOWN)
+        self._limit_of, self._any_limit_of = keep(self._find), keep(self._any_limit)
+        self._rates, self._user_rates, self._ip_rates = (keep(lambda key, holder: Rate(windows)) for _ in range(3))
+        self._buckets, self._user_buckets = (keep(lambda holder: TokenBucket(mutation_windows)) for _ in range(2))
         self.throttled: Counter[str] = Counter()
         self.throttle_ms: Counter[str] = Counter()
 
@@ -249,31 +219,23 @@ class ClientQuotas:
 
     def _changed(self) -> None:
         self.in_use = frozenset(key for key, number in self._having.items() if number)
-        self._held.clear()
-        self._limited.clear()
+        self._limit_of.cache_clear()
+        self._any_limit_of.cache_clear()
 
     def limits(self, principal: str, client_id: str | None) -> bool:
-        """Whether any quota holds for a client: one look-up for who was seen before, as most clients have none."""
-        known = self._limited.get((principal, client_id))
-        if known is None:
-            client = Client.of(principal, client_id)
-            known = any(self._find(key, client) is not None for key in self.in_use)
-            if len(client.client_id) <= LONGEST:
-                if len(self._limited) >= KNOWN:
-                    self._limited.popitem(last=False)
-                self._limited[principal, client_id] = known
-        return known
+        """True if any quota holds for a client: one look-up for clients that were seen before, as most have none."""
+        is_short = client_id is None or len(client_id) <= LONGEST
+        return (self._any_limit_of if is_short else self._any_limit)(principal, client_id)
+
+    def _any_limit(self, principal: str, client_id: str | None) -> bool:
+        client = Client.of(principal, client_id)
+        return any(self._find(key, client) is not None for key in self.in_use)
 
     def limit(self, key: str, client: Client) -> tuple[Holder, float] | None:
-        """Who shares the quota that holds for a client, and what it allows; None: there is none."""
+        """Holder and value of the quota that holds for a client; None without one."""
         if key not in self.in_use:
             return None
-        known = (key, client if len(client.client_id) <= LONGEST else Client(client.user, _brief(client.client_id)))
-        if known not in self._held:
-            if len(self._held) >= KNOWN:
-                self._held.popitem(last=False)
-            self._held[known] = self._find(key, client)
-        return self._held[known]
+        return (self._limit_of if len(client.client_id) <= LONGEST else self._find)(key, client)
 
     def _find(self, key: str, client: Client) -> tuple[Holder, float] | None:
         for entity, holder in candidates(client.user, client.client_id):
@@ -317,7 +279,7 @@ class ClientQuotas:
         return None if found is None else int(found[1] * (self._windows.count - 1) * self._windows.ms / 1000)
 
     def _rate(self, key: str, holder: Holder) -> Rate:
-        return (self._user_rates if holder[1] is None else self._rates)[key, holder]
+        return (self._user_rates if holder[1] is None else self._rates)(key, holder)
 
     # ---- changes of topics
 
@@ -345,7 +307,7 @@ class ClientQuotas:
         return self._noted(MUTATION, wait_ms)
 
     def _bucket(self, holder: Holder) -> TokenBucket:
-        return (self._user_buckets if holder[1] is None else self._buckets)[holder]
+        return (self._user_buckets if holder[1] is None else self._buckets)(holder)
 
     # ---- connections
 
@@ -354,7 +316,7 @@ class ClientQuotas:
         limit = self._ip_limit(ip)
         if limit is None:
             return 0
-        now_ms, rate = self._now_ms(), self._ip_rates[CONNECTION, (ip, None)]
+        now_ms, rate = self._now_ms(), self._ip_rates(CONNECTION, (ip, None))
         rate.record(1, now_ms)
         wait_ms = min(rate.throttle_ms(limit, now_ms), self._windows.ms)
         if wait_ms:

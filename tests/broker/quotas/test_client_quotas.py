@@ -163,7 +163,8 @@ def test_clients_that_make_up_ids_cost_a_bounded_memory(clock: ManualClock, monk
         quotas.record(PRODUCER, client, 1)
         quotas.mutate(client, 1)
         clock.advance(2000)
-        assert max(len(quotas._rates), len(quotas._held), len(quotas._buckets)) <= 10
+        caches = quotas._rates, quotas._limit_of, quotas._buckets
+        assert max(cache.cache_info().currsize for cache in caches) <= 10
 
 
 def test_no_made_up_id_makes_the_broker_forget_who_owes(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +190,10 @@ def test_long_client_ids_are_not_kept(clock: ManualClock) -> None:
     quotas = quotas_of(clock, {Entity(None, name + "1"): {PRODUCER: 100.0}, Entity(None, DEFAULT): {PRODUCER: 1000.0}})
     waits = [quotas.record(PRODUCER, Client("u", name + last), 20_000) for last in "123"]
     assert waits == [190_000, 10_000, 10_000], "they are told apart"
-    kept = [*quotas._held, *quotas._rates._kept, *(found[0] for found in quotas._held.values() if found)]
-    assert len(kept) == 9
-    assert max(map(len, map(repr, kept))) < 300
+    assert quotas._limit_of.cache_info().currsize == 0
+    holders = [quotas.limit(PRODUCER, Client("u", name + last)) for last in "123"]
+    assert quotas._rates.cache_info().currsize == len(set(holders)) == 3, "by holder"
+    assert max(map(len, map(repr, holders))) < 300
 
 
 def test_whom_any_quota_holds_for(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +211,7 @@ def test_whom_any_quota_holds_for(clock: ManualClock, monkeypatch: pytest.Monkey
     for number in range(10):
         assert not quotas.limits("User:bob", f"{number}")
         assert not quotas.limits("User:bob", f"{number}" * 1000)
-    assert len(quotas._limited) == 3
+    assert quotas._any_limit_of.cache_info().currsize == 3
 
 
 def test_a_change_is_that_of_one_entity(clock: ManualClock) -> None:
