@@ -1,4 +1,4 @@
-"""What handlers get: the parts of a running broker. `server.Server` makes them, starts and stops them.
+"""Parts of a running broker, as handlers see them. `server.Server` makes them, starts and stops them.
 
 Nothing below the handlers knows this class: each part is given what it needs.
 """
@@ -116,7 +116,7 @@ class Broker:
         self.converting = asyncio.Semaphore(CONVERTED_AT_ONCE)
         self.changes = ChangesUnderWay()
         self.described: tuple[BrokerConfig, dict[Any, bytes]] = (config, {})
-        """What DescribeConfigs keeps for as long as a configuration holds."""
+        """Cache of DescribeConfigs for as long as a configuration holds."""
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
         """Dynamic properties have changed: new connections go by them at once, and logs, in steps."""
@@ -126,11 +126,11 @@ class Broker:
     # ---- shortcuts for handlers
 
     async def run_blocking(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """As Workers.run_blocking."""
+        """Run a blocking call, as Workers.run_blocking."""
         return await self.workers.run_blocking(function, *arguments, **named)
 
     async def run_computing(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """As Workers.run_computing."""
+        """Run a computation, as Workers.run_computing."""
         return await self.workers.run_computing(function, *arguments, **named)
 
     def log(self, topic: str, partition: int) -> Log:
@@ -149,11 +149,11 @@ class Broker:
             )
 
     async def flush_if_due(self, log: Log) -> None:
-        """As DueFlushes.if_due."""
+        """Flush a log, as DueFlushes.if_due."""
         await self.flushes.if_due(log)
 
     async def flush_offsets(self, group_id: str) -> None:
-        """As `flush_if_due`, for what was just committed to a group's partition of __consumer_offsets."""
+        """Flush a group's partition of __consumer_offsets, as `flush_if_due`."""
         if OFFSETS_TOPIC in self.topics:
             await self.flushes.if_due(self.offsets_topic.log(self.groups.partition_for(group_id)))
 

@@ -95,7 +95,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def configuration(arguments: argparse.Namespace) -> BrokerConfig:
-    """What file, overrides and defaults make together. Raises ConfigError."""
+    """Configuration of file, overrides and defaults. Raises ConfigError."""
     overrides = parse_overrides(arguments.override)
     if arguments.log_dir is not None:
         overrides["log.dirs"] = arguments.log_dir

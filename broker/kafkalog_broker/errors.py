@@ -18,7 +18,7 @@ __all__ = ["BrokerError", "ErrorCode", "MalformedRequest", "UnsupportedVersion"]
 
 
 class BrokerError(KafkalogError):
-    """What went wrong, with the code that a Kafka client gets for it.
+    """Error of a request, with the code that a Kafka client gets for it.
 
     `what` says what happened, what was expected and what came instead. The place attributes of KafkalogError
     (topic_partition, path, position, offset) may be given or filled in later by `at`.

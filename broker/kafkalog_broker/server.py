@@ -156,7 +156,7 @@ class Server(Broker):
         started.callback(setattr, self, "_is_started", False)
 
     def _requests_served(self, started: AsyncExitStack) -> Dispatch:
-        """What serves requests, and counts them where metrics are on."""
+        """The dispatch of requests, which counts them where metrics are on."""
         self.apis.use(registry())
         if self.authorizer is not None:
             self.apis.wrap(Layer.ACCESS, partial(guarded, self.authorizer))
@@ -348,7 +348,7 @@ class Server(Broker):
             _logger.exception("a periodic task failed and is tried again")
 
     async def _do_in_turns(self) -> None:
-        """What else is due, and may be more than one step of the loop."""
+        """Other periodic work, which may take more than one step of the loop."""
         try:
             await in_turns(self.share_coordinator.due())
         except Exception:

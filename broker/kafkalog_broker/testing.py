@@ -60,7 +60,7 @@ class BrokerDied(RuntimeError):
 
 
 class RunningBroker:
-    """One broker process. `properties`: Kafka's names; `log_dir`: its log directory, which outlives the broker.
+    """Broker process. `properties`: Kafka's names; `log_dir`: its log directory, which outlives the broker.
 
     `log.dirs` among the properties gives it several; then `log_dir` only says where its log file lies. `security`: who
     may connect; without it everybody. `control`: `faults` and `clock` may be used. `metrics`: it serves metrics.
@@ -83,14 +83,14 @@ class RunningBroker:
         """Where its metrics are, with `metrics`."""
         self._channel = Channel()
         self.faults, self.clock = Faults(self._channel), RemoteClock(self._channel)
-        """What goes wrong, and what time it is."""
+        """Faults and clock of the broker."""
         self.log_dir = Path(log_dir)
         self.log_file = self.log_dir.with_name(self.log_dir.name + ".broker.log")
         self.properties = dict(properties or {})
         self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", 0
         self.ports: dict[str, int] = {}
-        """Of its listeners, by name."""
+        """Addresses of the listeners, by name."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -104,7 +104,7 @@ class RunningBroker:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def log(self) -> str:
-        """What the broker logged so far, over all its starts."""
+        """The broker's log so far, over all its starts."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def start(self, properties: Mapping[str, object] | None = None) -> str:
@@ -200,8 +200,8 @@ class RunningBroker:
                 raise RuntimeError(f"topic {name}: {result.error_code.name}: {result.error_message}")
 
     def create_acls(self, *acls: Iterable[Acl]) -> None:
-        """What `allow` and `deny` make, through the CreateAcls API. Raises RuntimeError with the broker's words when it
-        refuses."""
+        """Create ACLs for `allow` and `deny`, through the CreateAcls API. Raises RuntimeError with the broker's words
+        when it refuses."""
         from kafkalog_broker.protocol.client_codec import create_acls_request
 
         wanted = [(*acl.pattern, *acl[1:]) for some in acls for acl in some]
@@ -316,7 +316,7 @@ def _authorizer() -> dict[str, str]:
 
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:
-    """What stands before the first line break, or before the end; "" when neither comes in time."""
+    """Text up to the first line break or the end; "" when neither comes in time."""
     lines: list[bytes] = []
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()

@@ -77,7 +77,6 @@ class FsspecStore:
         return f"/{key}" if self.scheme in HADOOP_SCHEMES or not self.authority else f"{self.authority}/{key}"
 
     def list(self, directory: str, after: str = "") -> Listing:
-        """See Store."""
         files = self._files
         place = self._place(directory)
         asked(directory, lambda: files.invalidate_cache(place))
@@ -95,7 +94,7 @@ class FsspecStore:
         return found
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        """See Store. The version is compared when it is opened; what is cut later is noticed by its size."""
+        """Open a file. The version is compared when it is opened; what is cut later is noticed by its size."""
         files = self._files
         info = self._info(files, path)
         if info["type"] == "directory":
@@ -120,7 +119,6 @@ class FsspecStore:
         return ObjectFile(now.size, fetch, changed=changed)
 
     def read_all(self, path: str, most: int) -> bytes:
-        """See Store."""
         files = self._files
         size = self._info(files, path)["size"] or 0
         return self._range(files, path, 0, min(size, most))
@@ -132,7 +130,6 @@ class FsspecStore:
         return data
 
     def exists(self, directory: str) -> bool:
-        """See Store."""
         try:
             return bool(self._info(self._files, directory)["type"] == "directory")
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What reading asks of a place where files lie: list a directory, read ranges of a file. Nothing else.
+"""Interface of stores: list a directory, read ranges of a file.
 
 Places are named by a path: an absolute one, or `scheme://bucket/key`. Both are put together and taken apart with
 os.path.join, dirname and basename.
@@ -19,20 +19,20 @@ from kafkalog_spark.errors import OptionError
 
 
 class FileFacts(NamedTuple):
-    """What a listing says of a file. size: bytes. version: another one whenever the bytes are others (an ETag)."""
+    """Size of a file in bytes, and its version, which changes when the content changes (an ETag)."""
 
     size: int
     version: str
 
 
 class Listing(Protocol):
-    """What lies in a directory."""
+    """Content of a directory."""
 
     names: list[str]
-    """Of files and directories in it, in no order."""
+    """Names of files and directories in it, in no order."""
 
     def is_directory(self, name: str) -> bool:
-        """Of one of the names; False for one that has gone."""
+        """True if the name is a directory; False for one that has gone."""
 
     @property
     def files(self) -> Mapping[str, FileFacts]:
@@ -57,7 +57,7 @@ class OpenFile(RangeReader, Protocol):
     """Bytes it had when it was opened; what was appended since is not read."""
 
     def has_changed(self) -> bool:
-        """Whether it has been written to, cut, replaced or removed since it was opened."""
+        """True if it has been written to, cut, replaced or removed since it was opened."""
 
     def expect(self, position: int, until: int) -> None:
         """[position, until) is going to be read from its beginning on: an object store fetches ahead. Bytes outside can
@@ -71,10 +71,10 @@ class Store(Protocol):
     """Lists and reads. Small when pickled, and equal to another one that reads the same with the same credentials."""
 
     remote: bool
-    """Whether each call is a request over a network: then they are few, in parallel, and known facts are passed on."""
+    """True if each call is a request over a network: then they are few, in parallel, and known facts are passed on."""
 
     def list(self, directory: str, after: str = "") -> Listing:
-        """What lies in a directory; of an object store, files whose names come after `after`, and all directories after
+        """Content of a directory; of an object store, files whose names come after `after`, and all directories after
         it. Raises FileNotFoundError (an object store: nothing begins with that prefix), NotADirectoryError, OSError."""
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
@@ -86,7 +86,7 @@ class Store(Protocol):
         FileNotFoundError, OSError."""
 
     def exists(self, directory: str) -> bool:
-        """Whether the directory is there. Raises OSError where that cannot be known."""
+        """True if the directory is there. Raises OSError where that cannot be known."""
 
 
 # Paths as users write them, and as they are compared, listed and passed on here.
@@ -107,7 +107,7 @@ _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", 
 
 
 class Place(NamedTuple):
-    """A path taken apart. scheme: `` for a local one, whose bucket is empty too; key: without a leading slash, or the
+    """Parts of a path. scheme: `` for a local one, whose bucket is empty too; key: without a leading slash, or the
     local path. bucket: of Azure `container@account.dfs.core.windows.net`, of HDFS `host:port`."""
 
     scheme: str
@@ -146,10 +146,10 @@ def path_of(place: Place) -> str:
 
 
 def normalised(path: str) -> str:
-    """As `place_of`, as text: the same text for the same place. Raises OptionError."""
+    """Normalised text of a path: the same text for the same place. Raises OptionError."""
     return path_of(place_of(path))
 
 
 def is_local(path: str) -> bool:
-    """Whether the path lies in a file system of this machine: a plain path, or `file:`."""
+    """True if the path lies in a file system of this machine: a plain path, or `file:`."""
     return _URL.fullmatch(_FILE.sub("", path, count=1)) is None

@@ -30,7 +30,7 @@ _LISTINGS = 100
 
 
 def settled_listing(directory: str) -> list[str]:
-    """As os.listdir, and taken again until two in a row agree, where files may be being renamed. Raises OSError.
+    """Names in a directory; listed again until two listings agree where files may be being renamed. Raises OSError.
 
     `.deleted` files, whose coming and going tells nothing, may be missing.
     """
@@ -61,7 +61,6 @@ class DescriptorFile:
         self._fd = fd
 
     def read(self, position: int, size: int) -> bytes:
-        """See OpenFile."""
         data = os.pread(self._fd, size, position)
         while 0 < len(data) < size:
             more = os.pread(self._fd, size - len(data), position + len(data))
@@ -71,7 +70,6 @@ class DescriptorFile:
         return data
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """See OpenFile."""
         filled = 0
         while filled < len(target):
             count = os.preadv(self._fd, [target[filled:]], position + filled)
@@ -91,7 +89,6 @@ class LocalFile(DescriptorFile):
         self.size = self._opened.st_size
 
     def has_changed(self) -> bool:
-        """See OpenFile."""
         try:
             now = os.stat(self._path)
         except OSError:
@@ -105,7 +102,6 @@ class LocalFile(DescriptorFile):
         """The system reads ahead by itself."""
 
     def close(self) -> None:
-        """See OpenFile."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -121,7 +117,6 @@ class LocalListing:
         self.names = names
 
     def is_directory(self, name: str) -> bool:
-        """See Listing."""
         return os.path.isdir(os.path.join(self._directory, name))
 
 
@@ -140,20 +135,16 @@ class LocalStore:
         return "LocalStore()"
 
     def list(self, directory: str, after: str = "") -> Listing:
-        """See Store."""
         names = settled_listing(directory)
         return LocalListing(directory, [name for name in names if name > after] if after else names)
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        """See Store."""
         return LocalFile(path)
 
     def read_all(self, path: str, most: int) -> bytes:
-        """See Store."""
         return read_whole(path, most)
 
     def exists(self, directory: str) -> bool:
-        """See Store."""
         return os.path.exists(directory)
 
 

@@ -1,4 +1,4 @@
-"""One bucket as this process reaches it: the library's client, requests with their tries, what was counted.
+"""Client of a bucket: requests with retries, and their counts.
 
 The library (obstore) is imported when the first request is made. Clients are shared by all stores of a process that
 are equal, so that tasks of one worker go on with open connections.
@@ -43,7 +43,7 @@ take less than two seconds, and a user who mistyped should not wait for minutes.
 
 @dataclass
 class Retrying:
-    """One request, tried until it works, cannot work, or there is no time left."""
+    """Retry state of one request."""
 
     policy: RetryPolicy
     known: bool
@@ -93,7 +93,7 @@ def vendor_of(scheme: str) -> str:
 
 
 def settings_of(scheme: str, bucket: str, options: StorageOptions) -> ClientSettings:
-    """What the options say for this bucket. Raises OptionError."""
+    """Client settings of a bucket. Raises OptionError."""
     if scheme in S3_SCHEMES:
         return options.for_s3(bucket)
     return options.for_others(GCS_NAMES if scheme in GCS_SCHEMES else AZURE_NAMES)
@@ -232,7 +232,7 @@ class RequestCounts(NamedTuple):
 
     @property
     def requests(self) -> int:
-        """Of all kinds."""
+        """Requests of all kinds."""
         return self.list + self.get + self.head + self.put + self.delete
 
     def __sub__(self, other: RequestCounts) -> RequestCounts:
@@ -248,7 +248,7 @@ class RequestCounts(NamedTuple):
 
 
 class RequestTally:
-    """Counts that threads add to."""
+    """Thread-safe counter of requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -261,7 +261,7 @@ class RequestTally:
             self._counts = self._counts.plus(more)
 
     def counts(self) -> RequestCounts:
-        """What was counted until now."""
+        """The counts until now."""
         with self._lock:
             return self._counts
 
@@ -272,7 +272,7 @@ Wait = Callable[[float], bool]
 
 
 class TryFailed(Exception):
-    """What a request came back with is wrong, though the library does not say so."""
+    """Failure of a request that the library does not report."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.sentence)
@@ -280,7 +280,7 @@ class TryFailed(Exception):
 
 
 class ObjectClient:
-    """Threads share it. Not to be pickled: `client_for` finds it again in another process."""
+    """Client of one bucket, shared by threads. Not to be pickled: `client_for` finds it again in another process."""
 
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
         self.tally = RequestTally()
@@ -357,7 +357,7 @@ def client_for(scheme: str, bucket: str, options: StorageOptions) -> ObjectClien
 
 
 def all_counts() -> RequestCounts:
-    """Of all clients of this process together."""
+    """Counts of all clients of this process."""
     with _lock:
         total = RequestCounts()
         for client in _clients.values():

@@ -1,4 +1,4 @@
-"""What a store's answer means: one plain sentence, the kind of OSError, and whether trying again may help.
+"""Errors of stores: a plain sentence, the OSError, and whether a retry may help.
 
 The library's own texts are never shown: they hold what the server sent back, which for a wrong signature includes the
 key's id and what was signed.
@@ -20,8 +20,8 @@ _KIND = re.compile(r"kind: (Connect|Request|Timeout|Interrupted|Decode|Unknown)\
 
 @dataclass(frozen=True)
 class Failure:
-    """One try that failed. errno: of the OSError it becomes. transient: trying again may help. answered: a server did
-    answer, so the endpoint is not wrong."""
+    """Failed try of a request. errno: of the OSError it becomes. transient: trying again may help. answered: a server
+    did answer, so the endpoint is not wrong."""
 
     errno: int
     sentence: str
@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Asked:
-    """Whom a request went to, as it may be shown: bucket, and endpoint as host and port ('' for the vendor's own)."""
+    """Destination of a request, as it may be shown: bucket, and endpoint as host and port ('' for the vendor's own)."""
 
     bucket: str
     endpoint: str = ""
@@ -44,7 +44,7 @@ class Asked:
 
     @property
     def words(self) -> dict[str, str]:
-        """What the sentences below are filled in with."""
+        """Words that fill in the sentences below."""
         keys, region, allowed = _ADVICE[self.vendor]
         place = self.endpoint or "the store"
         return {"bucket": self.bucket, "place": place, "keys": keys, "region": region, "allowed": allowed}
@@ -150,7 +150,7 @@ REPLACED = Failure(errno.ENOENT, _REPLACED)
 
 
 def failure_of(error: BaseException, asked: Asked) -> Failure:
-    """What an exception of the library means. Only its class and the marks in its text that are in the tables here are
+    """Failure of an exception of the library. Only its class and the marks in its text that are in the tables here are
     looked at."""
     text = str(error)
     status_mark, kind_mark = _STATUS.search(text), _KIND.search(text)
@@ -174,7 +174,7 @@ def failure_of(error: BaseException, asked: Asked) -> Failure:
 
 
 def object_is_missing(error: BaseException) -> bool:
-    """Whether the object is not there, and not its bucket or the user."""
+    """True if the object is not there, and not its bucket or the user."""
     text = str(error)
     return isinstance(error, FileNotFoundError) and _code(text) in ("", "NoSuchKey", "BlobNotFound")
 
@@ -186,7 +186,7 @@ def _code(text: str) -> str:
 
 
 def _of_credentials(text: str) -> bool:
-    """Whether it was the request for credentials that failed: it goes to another server than all others."""
+    """True if it was the request for credentials that failed: it goes to another server than all others."""
     return "Error performing" in text and any(
         mark in text for mark in ("/latest/api/token", "/latest/meta-data/", "computeMetadata", "/metadata/identity")
     )
@@ -220,7 +220,7 @@ T = TypeVar("T")
 
 
 def asked(path: str, call: Callable[[], T]) -> T:
-    """What `call` returns. Raises FileNotFoundError, PermissionError, OSError, each with a sentence and `path`."""
+    """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with a sentence and `path`."""
     try:
         return call()
     except Exception as error:  # noqa: BLE001 - any class may come out of a file system of fsspec

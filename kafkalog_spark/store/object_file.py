@@ -25,7 +25,7 @@ T = TypeVar("T")
 WORKER_BYTES = 256 << 20
 """Bytes fetched ahead, or being fetched, of all files of a process: a worker may take 300 MB, and decodes too."""
 FILE_BYTES = 32 << 20
-"""The same, of one file: the block that is read, the one before it, and two ahead."""
+"""Such bytes of one file: the block that is read, the one before it, and two ahead."""
 THREADS = 16
 """Four files of a task with four requests each: a request waits for the network, not for a core."""
 
@@ -103,7 +103,7 @@ fetched, which is as fast as a request of its own."""
 BLOCK = 8 << 20
 """Bytes of a block fetched ahead."""
 FIRST_BLOCK = 2 << 20
-"""Of the first one: its rows should be seen soon. The next ones double."""
+"""Bytes of the first one: its rows should be seen soon. The next ones double."""
 IN_FLIGHT = 2
 """Blocks fetched ahead of the one that is read."""
 KEPT = 8 << 20
@@ -197,7 +197,7 @@ class ObjectFile:
         return max(end - position, 0)
 
     def has_changed(self) -> bool:
-        """Whether it has been replaced or removed since it was opened: a request."""
+        """True if it has been replaced or removed since it was opened: a request."""
         return self._changed()
 
     def expect(self, position: int, until: int) -> None:

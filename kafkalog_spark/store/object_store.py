@@ -1,4 +1,4 @@
-"""Buckets: S3 and what speaks its protocol, Google Cloud Storage, Azure. The Store that reads them."""
+"""Store of buckets: S3 and its protocol elsewhere, Google Cloud Storage, Azure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = 1000
 
 
 class ObjectListing:
-    """What lies in a directory, by the answer of the store."""
+    """Listing of a directory, by the answer of the store."""
 
     def __init__(self, files: Mapping[str, FileFacts], directories: Iterable[str]) -> None:
         self.files = files
@@ -34,7 +34,7 @@ class ObjectListing:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """One bucket, read with these options. bucket: of Azure `container@account.dfs.core.windows.net`."""
+    """Bucket, read with these options. bucket: of Azure `container@account.dfs.core.windows.net`."""
 
     scheme: str
     bucket: str
@@ -51,9 +51,9 @@ class ObjectStore:
         return self.client.tally.counts()
 
     def list(self, directory: str, after: str = "") -> Listing:
-        """See Store. With `after` all levels below are listed from there on, because the library lists either from a
-        key on or one level alone: cheap for a partition, which has no directories. It may be empty then, without an
-        error.
+        """Content of a directory. With `after` all levels below are listed from there on, because the library lists
+        either from a key on or one level alone: cheap for a partition, which has no directories. It may be empty then,
+        without an error.
 
         One request for 1,000 names. Raises FileNotFoundError, NotADirectoryError, PermissionError, OSError.
         """
@@ -97,7 +97,7 @@ class ObjectStore:
         return True
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        """See Store. Without facts a HEAD finds them. Raises FileNotFoundError, IsADirectoryError, OSError."""
+        """Open an object. Without facts a HEAD finds them. Raises FileNotFoundError, IsADirectoryError, OSError."""
         key = place_of(path).key
         if facts is None:
             facts = self._facts(key, path)
@@ -106,8 +106,8 @@ class ObjectStore:
         return ObjectFile(facts.size, fetch, changed=partial(self.has_changed, path, facts), closed=closing.set)
 
     def ranges(self, path: str, facts: FileFacts, *, wait: Wait | None = None) -> FetchBlock:
-        """What fetches the bytes [begin, end) of one version of an object, in one GET: for ObjectFile, and for whoever
-        makes blocks of another file of them. wait: see ObjectClient.ask."""
+        """Function that fetches the bytes [begin, end) of one version of an object, in one GET: for ObjectFile, and for
+        whoever makes blocks of another file of them. wait: see ObjectClient.ask."""
         key = place_of(path).key
         client = self.client
 
@@ -119,7 +119,7 @@ class ObjectStore:
         return fetch
 
     def has_changed(self, path: str, facts: FileFacts) -> bool:
-        """Whether the object is another one than `facts` say, or gone. One HEAD. Raises OSError."""
+        """True if the object is another one than `facts` say, or gone. One HEAD. Raises OSError."""
         try:
             now = self._head(place_of(path).key, path)
         except FileNotFoundError:
@@ -142,7 +142,7 @@ class ObjectStore:
         return _facts_of(found)
 
     def read_all(self, path: str, most: int) -> bytes:
-        """See Store. One GET. Raises FileNotFoundError, OSError."""
+        """The first bytes of an object. One GET. Raises FileNotFoundError, OSError."""
         key = place_of(path).key
         client = self.client
         data = client.ask(path, partial(_get_first, key=key, most=most), get=1)
@@ -150,14 +150,14 @@ class ObjectStore:
         return data
 
     def exists(self, directory: str) -> bool:
-        """See Store. One LIST; a bucket's top is there when the bucket is. Raises OSError."""
+        """True if the directory is there. One LIST; a bucket's top is there when the bucket is. Raises OSError."""
         key = place_of(directory).key
         found = self.client.ask(directory, lambda store: next(store.list(key, chunk_size=1), None), list=1)
         return bool(found) or not key
 
 
 def _facts_of(meta: Any) -> FileFacts:
-    """What the library says of an object. A store without ETags has the time of modification, like a weak one: in
+    """Facts of an object by the library. A store without ETags has the time of modification, like a weak one: in
     seconds, as the header of a GET has no more, and a listing may. Azure's listings have ETags without their quotes."""
     etag = meta["e_tag"]
     if not etag:
@@ -168,7 +168,7 @@ def _facts_of(meta: Any) -> FileFacts:
 
 
 def _are_of(facts: FileFacts, now: FileFacts) -> bool:
-    """Whether `facts` are of the version that is there now; without a version by the size."""
+    """True if `facts` are of the version that is there now; without a version by the size."""
     return facts.size == now.size and facts.version in ("", now.version)
 
 

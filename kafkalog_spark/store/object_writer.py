@@ -1,4 +1,4 @@
-"""Writing to a bucket: whole objects, whole or not at all, and one that only the first writer makes."""
+"""Writes to a bucket: whole objects, conditional puts, uploads in parts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ObjectWriter:
 
 
 _DELETED_AT_ONCE = 1000
-"""What S3 takes in one request."""
+"""Keys that S3 takes in one request."""
 
 
 def _put(library: Any, *, key: str, data: Buffer, large: bool) -> None:
@@ -95,7 +95,7 @@ def _put(library: Any, *, key: str, data: Buffer, large: bool) -> None:
 
 
 def _create(library: Any, key: str, data: Buffer) -> bool | None:
-    """Whether it was made; None when there is one. Raises TryFailed, and what the library raises."""
+    """True if it was made; None when there is one. Raises TryFailed, and what the library raises."""
     from obstore.exceptions import AlreadyExistsError
 
     try:

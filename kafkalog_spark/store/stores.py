@@ -1,4 +1,4 @@
-"""Which store a path lies in."""
+"""Stores of paths."""
 
 from __future__ import annotations
 

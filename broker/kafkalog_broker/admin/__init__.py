@@ -1,1 +1,1 @@
-"""What admin clients ask for and change: topics, partitions, configuration. Stands on storage and config."""
+"""Requests of admin clients: topics, partitions, configuration. Stands on storage and config."""

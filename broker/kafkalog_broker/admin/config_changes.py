@@ -72,7 +72,7 @@ class Plan:
 async def plan(
     broker: Broker, kind: ConfigResourceType, name: str, changes: Iterable[Change], turn: Turn, *, replace: bool
 ) -> Plan:
-    """What the resource's overrides become. `replace`: all that is not set is removed (AlterConfigs).
+    """The resource's new overrides. `replace`: all that is not set is removed (AlterConfigs).
 
     Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST.
     """

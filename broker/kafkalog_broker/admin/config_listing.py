@@ -75,7 +75,7 @@ Synonym = tuple[str, str | None, int]
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One property of one resource. `synonyms`: where the value can come from, the one that counts first."""
+    """Property of a resource. `synonyms`: the sources of its value, the one that counts first."""
 
     name: str
     value: str | None
@@ -142,7 +142,7 @@ def client_metrics_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
-    """What was set for all brokers while they run; nothing else is common to all."""
+    """Dynamic properties of all brokers; nothing else is common to all."""
     return [
         _entry(
             BROKER_PROPERTIES[name],
@@ -212,7 +212,7 @@ def _entry(
 # Who may describe and alter the configuration of a resource.
 
 _RESOURCES = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
-"""What is none of these belongs to the cluster."""
+"""Resource types besides the cluster's."""
 
 
 def check_altering(request: Request, kind: ConfigResourceType, name: str) -> None:

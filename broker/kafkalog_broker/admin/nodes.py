@@ -9,7 +9,7 @@ from kafkalog_broker.protocol.metadata_response import NodeEndpoint
 
 
 def cluster_operations(request: Request) -> int:
-    """What the sender may do with the cluster, as bits; 0 for whoever may not describe it."""
+    """Operations that the sender may do with the cluster, as bits; 0 if it may not describe it."""
     if not request.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return request.operations(ResourceType.CLUSTER, CLUSTER_NAME)

@@ -1,4 +1,4 @@
-"""What the answers of many APIs have in common."""
+"""Helpers of the responses of many APIs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def authorizer_of(broker: Broker) -> Authorizer:
 
 
 def needs_text(request: Request, code: ErrorCode) -> str | None:
-    """What is said with a request that was refused as a whole. (Kafka prints its own object in it.)"""
+    """Message of a request that was refused as a whole. (Kafka prints its own object in it.)"""
     if code is ErrorCode.cluster_authorization_failed:
         right = RIGHTS[request.api_key].of(request)[0]
         return f"The request needs {right.operation.name} permission."

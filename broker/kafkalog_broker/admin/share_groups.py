@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: acknowledgements read from requests, checked and carried out."""
+"""Acknowledgements of ShareFetch and ShareAcknowledge: read from requests, checked and carried out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_member_id(member_id: str | None) -> None:
 
 
 class Said(NamedTuple):
-    """What became of the acknowledgements of one partition."""
+    """Outcome of the acknowledgements of a partition."""
 
     error: ErrorCode = ErrorCode.none
     message: str | None = None
@@ -156,7 +156,7 @@ async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Ma
 async def alter_offsets(
     broker: Broker, group_id: str, wanted: Offsets, turn: Turn
 ) -> dict[tuple[UUID | None, int], BrokerError]:
-    """What could not be set, and why. Raises BrokerError."""
+    """Errors of the partitions that could not be set. Raises BrokerError."""
     await ensure_state_topic(broker)
     shard = broker.share_groups.shard(group_id)
     if group_id not in shard.groups:
@@ -183,7 +183,7 @@ async def alter_offsets(
 async def delete_offsets(
     broker: Broker, group_id: str, topics: Mapping[UUID, str], turn: Turn
 ) -> dict[UUID, BrokerError | None]:
-    """What became of each topic that had state. Raises BrokerError."""
+    """Outcome of each topic that had state. Raises BrokerError."""
     shard = broker.share_groups.shard(group_id)
     found = shard.begin_deleting(group_id, list(topics))
     broker.deliveries.forget_group(group_id)
@@ -250,7 +250,7 @@ class ShareParts:
         self._broker.share_coordinator.shutdown()
 
     def settings_of(self, group_id: str) -> GroupSettings:
-        """What holds for a share group now."""
+        """Present settings of a share group."""
         return GroupSettings.of(self._broker.config, self._broker.dynamic_configs.of_group(group_id))
 
     def _partitions_of(self, topic_id: UUID) -> int | None:

@@ -33,7 +33,7 @@ BrokerError where that is beyond a quota: what became of the topic."""
 
 
 def _free(partitions: int) -> None:
-    """What changes at the broker's own wish, or where there are no quotas."""
+    """Charge of changes that are free: the broker's own, and all where there are no quotas."""
 
 
 async def create_topic(broker: Broker, new: NewTopic) -> Topic:
@@ -239,7 +239,7 @@ def _make_places(broker: Broker, wanted: Sequence[NewLogs]) -> NewPartitions:
 
 
 def _as_answer(error: Exception, what: str) -> BrokerError:
-    """What a client is answered for `error`: UNKNOWN_SERVER_ERROR, and a traceback in the log, for a fault of ours."""
+    """Error code of `error` for the client: UNKNOWN_SERVER_ERROR, and a traceback in the log, for a fault of ours."""
     if isinstance(error, BrokerError):
         return error
     _log.error("%s: %s: %s", what, type(error).__name__, error, exc_info=error)

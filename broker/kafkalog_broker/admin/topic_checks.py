@@ -1,4 +1,4 @@
-"""What a topic may be made of, and enlarged to. Checks follow ReplicationControlManager, and errors have its words."""
+"""Checks of topics to be created and enlarged. They follow ReplicationControlManager, and errors have its words."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def alter_configs(request: Request, broker: Broker) -> Any:
 async def altered(
     request: Request, broker: Broker, changes_of: Callable[[Any], list[Change]], *, replace: bool
 ) -> tuple[Any, ...]:
-    """What became of each resource, as both APIs answer it. changes_of, replace: see alter_each."""
+    """Outcome of each resource, as both APIs answer it. changes_of, replace: see alter_each."""
     asked = request.entity
     outcomes = await alter_each(
         broker, asked.resources, changes_of, replace=replace, validate_only=asked.validate_only,

@@ -22,7 +22,7 @@ _refused = LogRate(_logger)
 
 _LONGEST_DIRECTORY = 255
 _FUTURE_SUFFIX = len(".") + 32 + len("-future")
-"""What Kafka adds to the name of the directory that a partition is moved to."""
+"""Suffix of Kafka's for the name of the directory that a partition is moved to."""
 
 
 @api(34, 1, 2)

@@ -61,7 +61,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 
 async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
-    """As create_topics, and nothing is made."""
+    """Check the topics as create_topics does, without creating any."""
     turn, configs_of = Turn(), LogConfigs(broker)
     outcomes: list[Outcome] = []
     async for new in turn.spread(wanted):
@@ -92,7 +92,7 @@ def _new_topic(topic: Any) -> NewTopic:
 
 
 class _Answers:
-    """What the answer says of each topic. Configuration that topics share is one object in it."""
+    """Results for each topic. Configuration that topics share is one object in it."""
 
     def __init__(self, request: Request, broker: Broker | None) -> None:
         self._request, self._module = request, response_module(request)

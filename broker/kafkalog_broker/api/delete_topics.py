@@ -60,7 +60,7 @@ def _may_describe(request: Request, name: str) -> bool:
 
 
 def _may_be_compared(request: Request, name: str) -> bool:
-    """Whether the sender may be told that a name and an id are of one topic."""
+    """True if the sender may be told that a name and an id are of one topic."""
     return request.refused(name, quiet=True) is ErrorCode.none and _may_describe(request, name)
 
 

@@ -34,8 +34,8 @@ UNKNOWN_KIND = (
     "incompatible broker. See the broker logs for more details."
 )
 MAX_RESPONSE_BYTES = 64 << 20
-"""What an answer may grow to; resources beyond are refused with POLICY_VIOLATION. A topic takes 3 kB, with synonyms and
-documentation 20 kB."""
+"""Bytes that a response may grow to; resources beyond are refused with POLICY_VIOLATION. A topic takes 3 kB, with
+synonyms and documentation 20 kB."""
 
 
 Keys = frozenset[str]

@@ -44,7 +44,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 async def asked_offsets(
     request: Request, broker: Broker, turn: Turn, *, by_id: bool = False
 ) -> tuple[list[CommittedPartition], list[ErrorCode]]:
-    """What is to be committed, and for each partition of the request why it is not: NONE for those that are."""
+    """Offsets to commit, and for each partition of the request the error: NONE for those."""
     wanted, codes = [], []
     for_unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
     async for asked in turn.spread(request.entity.topics):

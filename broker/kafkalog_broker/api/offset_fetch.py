@@ -133,7 +133,7 @@ def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted
 
 
 async def _wanted(topics: Sequence[Any], *, by_id: bool, turn: Turn) -> Wanted:
-    """What is asked for, with all that is repeated."""
+    """Groups of the request, with all that is repeated."""
     wanted: Wanted = {}
     async for topic in turn.spread(topics):
         named = wanted.setdefault(topic.topic_id if by_id else topic.name, array("i"))
@@ -157,7 +157,7 @@ def _plain(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
 
 
 def _or_unknown(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
-    """As ZooKeeper, which had no node for it, made brokers answer."""
+    """Error of brokers with ZooKeeper, which had no node for it."""
     for one in _plain(offsets):
         nothing = one.offset == NO_OFFSET and one.error_code == ErrorCode.none
         yield one._replace(error_code=ErrorCode.unknown_topic_or_partition) if nothing else one

@@ -139,7 +139,7 @@ def _client(request: Request) -> Client:
 
 
 def _worth_saying(session: ShareSession, answers: Answers) -> Answers:
-    """Of a session's later answers: what has records, an error, or was not said before."""
+    """Filters a session's later responses: partitions with records, an error, or a change."""
     told: Answers = {}
     for key, given in answers.items():
         place = key.topic_id, key.partition

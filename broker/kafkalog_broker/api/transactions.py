@@ -24,7 +24,7 @@ from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, Transact
 _HEAD = struct.Struct(">h")
 _FIELDS = struct.Struct(">iqqh")  # timeout, start, producer id, producer epoch
 _NO_FIELDS = _FIELDS.pack(0, 0, 0, 0)
-"""What Kafka sends with an error: its defaults."""
+"""Fields of an error: Kafka's defaults."""
 
 
 @api(65, 0, 0)

@@ -68,7 +68,7 @@ def _require(holds: bool, name: str, what: str) -> None:
 
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
 CLEANER_MAP_ENTRY_BYTES = 24
-"""What a key takes in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
+"""Bytes of a key in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
 """
 
 MIN_ISR = "min.insync.replicas"
@@ -230,7 +230,7 @@ class BrokerConfig:
         return cls._build(static, {}, {})
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> Self:
-        """The same start, other dynamic layers. Raises as `from_properties`."""
+        """The configuration with other dynamic layers. Raises as `from_properties`."""
         return self._build(self.static, dynamic_default, dynamic_broker)
 
     @classmethod
@@ -341,7 +341,7 @@ def served_properties() -> frozenset[str]:
 
 
 def is_served(name: str) -> bool:
-    """Whether this broker acts on the property; a listener's own too."""
+    """True if this broker acts on the property; a listener's own too."""
     return name in served_properties() or name in AUTHORIZER_PROPERTIES or listener_property(name) is not None
 
 

@@ -1,4 +1,5 @@
-"""What a configuration property is: name, type, default, allowed values, importance, what it does (Kafka's ConfigDef).
+"""Definition of a configuration property: name, type, default, allowed values, importance, what it does (Kafka's
+ConfigDef).
 
 A property's value is text, as in server.properties and in the AlterConfigs APIs. `parse` makes a Python value of it
 (int, float, bool, str or tuple of str), `text_of` the text that DescribeConfigs gives back. The messages in errors are
@@ -57,7 +58,7 @@ class Source(enum.IntEnum):
 
 
 class Update(enum.Enum):
-    """Whether a broker property may change while the broker runs, and for which brokers."""
+    """True if a broker property may change while the broker runs, and for which brokers."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -93,7 +94,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of these words; of a list, every item. `fold`: upper and lower case are the same."""
+    """Allowed words, of each item of a list. `fold`: upper and lower case are the same."""
 
     words: tuple[str, ...]
     fold: bool = False
@@ -153,7 +154,8 @@ _BOUNDS = {
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property. `default`: its text, None: it has none. `internal`: accepted, described only where it is set."""
+    """Definition of a property. `default`: its text, None: it has none. `internal`: accepted, described only where it
+    is set."""
 
     name: str
     type: PropertyType

@@ -28,7 +28,7 @@ VERSION = 0
 _log = logging.getLogger(__name__)
 Layer = dict[str, str]
 Named = dict[str, Layer]
-"""What was set, by the name of the resource."""
+"""Properties that were set, by the name of the resource."""
 
 
 class DynamicConfigs:
@@ -42,10 +42,10 @@ class DynamicConfigs:
         self.default: Layer = {}
         self.broker: Layer = {}
         self.of: dict[str, Named] = {GROUPS: {}, CLIENT_METRICS: {}}
-        """What was set for groups and for subscriptions to client metrics. A change replaces what a kind has."""
+        """Dynamic properties of groups and of subscriptions to client metrics. A change replaces those of a type."""
 
     def of_group(self, group_id: str) -> Layer:
-        """What was set for a group; empty for most."""
+        """Properties of a group; empty for most."""
         return self.of[GROUPS].get(group_id, {})
 
     def load(self) -> None:

@@ -178,12 +178,12 @@ CLIENT_METRICS_PROPERTIES: Mapping[str, Property] = {
 
 
 def client_metrics_value(name: str, overrides: Mapping[str, str]) -> Value:
-    """What a property of a subscription means; what a list has twice counts once. Raises ConfigError."""
+    """Parsed property of a subscription; repeated items of a list count once. Raises ConfigError."""
     entry = CLIENT_METRICS_PROPERTIES[name]
     value = entry.parse(overrides.get(name, entry.default))
     return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
 
 
 def client_metrics_text(name: str, overrides: Mapping[str, str]) -> str | None:
-    """The same as it is described."""
+    """Property of a subscription as text, for descriptions."""
     return format_value(client_metrics_value(name, overrides))

@@ -97,7 +97,7 @@ def served_listeners(
 def advertised(
     served: tuple[Listener, ...], named: tuple[Listener, ...], controller_names: Iterable[str] = ()
 ) -> tuple[Listener, ...]:
-    """What clients connect to: `named` (advertised.listeners) where given, else where the broker listens; a listener on
+    """Endpoints of clients: `named` (advertised.listeners) where given, else where the broker listens; a listener on
     all interfaces by this machine's name. Raises ConfigError for a name that is not served or an address that nobody
     can connect to."""
     controller = {name.upper() for name in controller_names}
@@ -152,7 +152,7 @@ LISTENER_PROPERTIES = frozenset(
         "ssl.truststore.password", "ssl.truststore.type", *OAUTH_PROPERTIES,
     }
 )  # fmt: skip
-"""What a listener's settings are made of."""
+"""Sources of a listener's settings."""
 
 MECHANISM_PROPERTIES = frozenset({JAAS, HANDLER, MAX_REAUTH, *OAUTH_PROPERTIES})
 """Those that have the name of a mechanism in front: `plain.sasl.jaas.config`."""
@@ -188,7 +188,7 @@ class ListenerProperties:
     layers: tuple[Mapping[str, str], ...]
 
     def own(self, name: str) -> str | None:
-        """What was set for this listener alone, as text."""
+        """Properties of this listener alone, as text."""
         key = f"{LISTENER_PREFIX}{self.listener.lower()}.{name}"
         return next((layer[key] for layer in self.layers if key in layer), None)
 

@@ -75,7 +75,7 @@ class LogConfig:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether retention by time and size applies."""
+        """True if retention by time and size applies."""
         return "delete" in self.cleanup_policy
 
     @property
@@ -113,7 +113,7 @@ def served_topic_properties() -> frozenset[str]:
 def topic_sources(
     broker_config: BrokerConfig, topic_overrides: Mapping[str, str], name: str
 ) -> list[tuple[str, str | None, Source]]:
-    """As BrokerConfig.sources, for a topic property: the topic's own value, then those of its broker property."""
+    """Sources of a topic property: the topic's own value, then those of its broker property."""
     found: list[tuple[str, str | None, Source]] = []
     if name in topic_overrides:
         found.append((name, topic_overrides[name], Source.TOPIC))

@@ -1,4 +1,4 @@
-"""What several of the broker's properties, each from the uppermost layer that has it, make together.
+"""Settings that several of the broker's properties make together, each from the uppermost layer that has it.
 
 Layers are mappings of property to text, the upper one first.
 """
@@ -46,7 +46,7 @@ _NOT_LISTED = {"log.roll.jitter.ms", "log.roll.jitter.hours", "log.dirs", "log.d
 
 
 def note_of_unserved(names: Iterable[str], served: Set[str]) -> str:
-    """What a log line about a change adds where properties in it have no effect."""
+    """Addition to a log line about a change where properties in it have no effect."""
     unserved = sorted(set(names) - served)
     return f"; without effect in this broker: {', '.join(unserved)}" if unserved else ""
 
@@ -142,7 +142,7 @@ class AuthorizerSettings:
 
 
 PARTS = ("listener.security.protocol.map", "controller.listener.names", "broker.id", CLASS)
-"""What attributes of BrokerConfig are made of besides the properties they are named after (`combined_properties`,
+"""Properties behind attributes of BrokerConfig besides the properties they are named after (`combined_properties`,
 `BrokerConfig.from_properties`)."""
 
 

@@ -1,4 +1,4 @@
-"""What Kafka's sasl.* properties say about one listener: text to values."""
+"""Settings of Kafka's sasl.* properties for a listener: text to values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _OPTION = "unsecuredValidator"
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Of tokens that are signed with a key of `jwks_url` (http, https or file); where that is None, of unsecured ones.
+    """Settings of tokens that are signed with a key of `jwks_url` (http, https or file); where that is None, of
+    unsecured ones.
 
     audiences: one of them must be in the token, none: the token must name none. Claims are named as in the token.
     scopes: all must be in an unsecured token. refresh_ms: how often the keys are read again.

@@ -1,4 +1,4 @@
-"""What Kafka's ssl.* properties say about one listener: text to values, and which of them contradict each other."""
+"""Settings of Kafka's ssl.* properties for a listener: text to values, and contradictions among them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TlsSettings:
 
 
 def _keystore(value: Callable[[str], Value]) -> Store | None:
-    """As DefaultSslEngineFactory.createKeystore, whose words these are."""
+    """Key store settings, checked as by DefaultSslEngineFactory.createKeystore, whose words these are."""
     kind, location = _type("ssl.keystore.type", value), _text(value("ssl.keystore.location"))
     password, key_password = _text(value("ssl.keystore.password")), _text(value("ssl.key.password"))
     key, chain = _text(value("ssl.keystore.key")), _text(value("ssl.keystore.certificate.chain"))
@@ -111,7 +111,7 @@ def _keystore(value: Callable[[str], Value]) -> Store | None:
 
 
 def _truststore(value: Callable[[str], Value]) -> Store | None:
-    """As DefaultSslEngineFactory.createTruststore."""
+    """Trust store settings, checked as by DefaultSslEngineFactory.createTruststore."""
     kind, location = _type("ssl.truststore.type", value), _text(value("ssl.truststore.location"))
     password, pem = _text(value("ssl.truststore.password")), _text(value("ssl.truststore.certificates"))
     name = "ssl.truststore.certificates"

@@ -1,1 +1,1 @@
-"""What a broker tells of itself, as Prometheus text over HTTP."""
+"""Metrics of the broker as Prometheus text over HTTP."""

@@ -1,4 +1,4 @@
-"""Metrics that clients pushed, kept for the page: the last value of each series, or the sum of what was added.
+"""Metrics that clients pushed, for the page: the last value of each series, or the sum of its deltas.
 
 Everything in a push is made up by a client, so how much is kept of it is bounded. Without the package protobuf, pushes
 are counted and not read.
@@ -27,14 +27,14 @@ MAX_NAME = 200
 """Characters of a client's id and of a metric's name; longer ones are left out. Kafka's are below 100."""
 
 MAX_ATTRIBUTES = 500
-"""The same of all attributes of a series: names of topics are among them."""
+"""Characters of all attributes of a series: names of topics are among them."""
 
 _logger = logging.getLogger(__name__)
 Series = dict[tuple[str, str], float]
 
 
 class ClientMetrics:
-    """By instance of a client, its id and its series."""
+    """Metrics that clients pushed: id and series of each client instance."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers

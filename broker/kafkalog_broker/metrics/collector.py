@@ -1,4 +1,4 @@
-"""The state of a broker as samples. It takes its turns like any long request: 5,000 partitions hold nobody up."""
+"""State of a broker as samples, collected in turns like any long request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from kafkalog_broker.transactions.transaction_metadata import TransactionState
 
 
 class Collector:
-    """ready: None when the broker is, else why not; before it is, only requests and connections are in the text."""
+    """Collector of the samples of a scrape. ready: None when the broker is, else why not; before, requests and
+    connections only."""
 
     def __init__(
         self,

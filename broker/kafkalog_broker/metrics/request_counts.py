@@ -1,4 +1,4 @@
-"""What every request adds to the metrics: 0.3 us, so plain numbers; nobody but the event loop changes them."""
+"""Counts of requests for the metrics: 0.3 us a request, so plain numbers, changed by the event loop alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEYS = 256
 
 
 class ApiCounts:
-    """Of one API. buckets: answered requests by the first of BUCKETS_S that is not below their latency, not added up.
+    """Counts of an API. buckets: answered requests by the first of BUCKETS_S not below their latency, not cumulative.
     Seconds and bytes are sums."""
 
     __slots__ = ("buckets", "closed", "request_bytes", "response_bytes", "seconds")
@@ -45,7 +45,7 @@ class ApiCounts:
 
 
 class RequestCounts:
-    """By API key. What has no API is counted together: clients make it up."""
+    """Counts by API key. Unknown keys, which clients make up, are counted together."""
 
     def __init__(self) -> None:
         self.known: list[ApiCounts | None] = [None] * _KEYS
@@ -53,7 +53,7 @@ class RequestCounts:
         self._unknown = ApiCounts()
 
     def of(self, frame: Frame) -> ApiCounts:
-        """Those of a request's API, whatever it is."""
+        """Counts of a request's API."""
         key = int.from_bytes(frame[:2], "big") if len(frame) > 1 else _KEYS
         if key >= _KEYS or key not in registry():
             return self._unknown
@@ -70,7 +70,7 @@ class RequestCounts:
 
 
 def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
-    """`serve`, which counts what goes through it."""
+    """`serve` with its requests and responses counted."""
 
     known, of_any, bounds, first_bound = counts.known, counts.of, BUCKETS_S, BUCKETS_S[0]
 
@@ -112,7 +112,7 @@ def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
 
 
 def noting_errors(traffic: Traffic, api: Api) -> Api:
-    """The same API, whose handler tells `traffic` of the errors in its answers."""
+    """The API with a handler that counts the errors of its responses in `traffic`."""
     if api.key in HOT:
         return api
     key, handle, whole = api.key, api.handled, api.on_error

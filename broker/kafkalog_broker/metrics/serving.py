@@ -1,4 +1,4 @@
-"""The metrics of one broker: its requests counted, and the page served. Loaded only where metrics are asked for."""
+"""HTTP server of a broker's metrics. Loaded only where metrics are asked for."""
 
 from __future__ import annotations
 

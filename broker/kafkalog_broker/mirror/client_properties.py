@@ -112,7 +112,7 @@ PROPERTIES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def client_settings(texts: Iterable[str]) -> ClientSettings:
-    """Of `name=value` texts. Raises OptionError, which never quotes a value of a password."""
+    """Properties of `name=value` texts. Raises OptionError, which never quotes a value of a password."""
     fields: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")

@@ -63,8 +63,8 @@ def parse_topics(option: str, text: str) -> re.Pattern[str]:
 
 
 def settings_of(properties: Iterable[str]) -> ClientSettings:
-    """Of -X NAME=VALUE; values env:NAME are taken from the environment. Raises OptionError, also for files of
-    certificates that cannot be read."""
+    """Properties of -X NAME=VALUE; values env:NAME are taken from the environment. Raises OptionError, also for files
+    of certificates that cannot be read."""
     settings = client_settings(map(_from_environment, properties))
     settings.tls_context()
     return settings
@@ -83,7 +83,7 @@ def _from_environment(text: str) -> str:
 def serving_options(
     bootstrap: str, topics: str, properties: Iterable[str], max_bytes_per_second: int | None, directories: Iterable[str]
 ) -> MirrorOptions:
-    """Of a broker that mirrors while it serves. Raises OptionError."""
+    """Settings of a broker that mirrors while it serves. Raises OptionError."""
     paths = [Path(directory) for directory in directories]
     if len(paths) != 1:
         raise OptionError(
@@ -107,7 +107,7 @@ TICK_S = 1.0
 
 
 def summary(mirror: Mirror, received_before: int, seconds: float) -> str:
-    """One line: partitions, lag, MB a second, what stands still."""
+    """Progress in a line: partitions, lag, MB a second, partitions that stand still."""
     rate = (mirror.received_bytes - received_before) / max(seconds, 1e-9) / 1e6
     still = sorted(one.name for one in mirror.partitions.values() if one.trouble is not None)
     waiting = f", {len(still)} stand still: {', '.join(still[:3])}{' ...' if len(still) > 3 else ''}" if still else ""
@@ -115,7 +115,7 @@ def summary(mirror: Mirror, received_before: int, seconds: float) -> str:
 
 
 class Progress:
-    """Of one run. stream: where a bar or a line is drawn, if that is a terminal."""
+    """Display of a run. stream: where a bar or a line is drawn, if that is a terminal."""
 
     def __init__(self, mirror: Mirror, *, once: bool, stream: TextIO = sys.stderr) -> None:
         self._mirror = mirror

@@ -22,7 +22,7 @@ _MAX_EPOCH = 2**31 - 1
 
 
 class SessionStep(NamedTuple):
-    """What the next request says. session: (id, epoch)."""
+    """Content of the next request. session: (id, epoch)."""
 
     session: tuple[int, int]
     partitions: Sequence[tuple[Key, FetchFrom]]
@@ -30,7 +30,8 @@ class SessionStep(NamedTuple):
 
 
 class ClientSession:
-    """Of one connection. Without sessions (Fetch below 7, or a server that gives none) every request names all."""
+    """Fetch session of a connection. Without sessions (Fetch below 7, or a server that gives none) every request names
+    all."""
 
     def __init__(self, *, is_served: bool) -> None:
         self._is_served = is_served
@@ -72,7 +73,7 @@ class ClientSession:
 
 
 class Outcome(Enum):
-    """What is to be done."""
+    """Next step of a response."""
 
     APPEND = "append what came"
     PARTED = "the leader's log is another one from some offset on: find it, truncate"
@@ -104,7 +105,7 @@ SESSION_ERRORS = frozenset(
         ErrorCode.fetch_session_topic_id_error,
     }
 )
-"""Of a whole response: begin a new session."""
+"""Error codes of a response that ask for a new session."""
 
 
 def outcome_of_error(number: int) -> Outcome:
@@ -114,7 +115,7 @@ def outcome_of_error(number: int) -> Outcome:
 
 
 def outcome_of(fetched: Fetched) -> Outcome:
-    """What is to be done about a partition's part."""
+    """Next step of a partition's response."""
     found = outcome_of_error(fetched.error)
     return Outcome.PARTED if found is Outcome.APPEND and fetched.diverging is not None else found
 
@@ -271,13 +272,13 @@ def _view(buffer: Buffer) -> memoryview:
 MAX_OFFSET = MAX_INT64 - 1
 """A log that ends at 2^63-1 takes no record any more."""
 MAX_EPOCH = MAX_INT32 - 1
-"""Whoever takes the copy over writes with a higher one, which is an int32 too."""
+"""Largest leader epoch, as a takeover of the copy writes with a higher one, an int32 too."""
 UNKNOWN = -1
 """In place of an offset or an epoch that the source does not know."""
 
 
 class ImpossibleAnswer(KafkalogError):
-    """What the source says of a partition is true of no log."""
+    """The source's offsets of a partition contradict each other."""
 
 
 def check_offset(what: str, offset: int, lowest: int = 0) -> int:

@@ -47,9 +47,9 @@ _LASTED_MS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """What is mirrored, from where, to where. refresh_s: how often to look for new topics and partitions. most: the
-    highest version of APIs that is to be used, for tests. own_internal_topics: a broker keeps its own internal topics
-    in the directory."""
+    """Settings of a mirror: topics, source, target. refresh_s: how often to look for new topics and partitions. most:
+    the highest version of APIs that is to be used, for tests. own_internal_topics: a broker keeps its own internal
+    topics in the directory."""
 
     bootstrap: list[Address]
     directory: Path
@@ -101,7 +101,7 @@ class Mirror:
 
     @property
     def received_bytes(self) -> int:
-        """Of records, since it was started."""
+        """Bytes of records since the start."""
         return self._received_before + sum(fetcher.received_bytes for fetcher in self._fetchers.values())
 
     @property
@@ -202,7 +202,7 @@ class Mirror:
                 asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._stale.set)
 
     def _local_topics(self) -> dict[str, Topic]:
-        """What is here of the source's."""
+        """Local copies of the source's topics."""
         own = self._options.own_internal_topics
         return {name: topic for name, topic in self._topics.topics.items() if not (own and is_internal(name))}
 

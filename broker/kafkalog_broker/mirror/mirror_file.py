@@ -41,7 +41,7 @@ _DETACHED = ".detached"
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """What the file says."""
+    """Content of the file."""
 
     cluster_id: str | None
     own_groups: bool
@@ -89,7 +89,7 @@ def keep_own_groups(directory: Path) -> None:
 
 
 def is_mirror(directory: Path) -> bool:
-    """Whether a mirror goes on in it."""
+    """True if a mirror goes on in it."""
     return (directory / MIRROR_FILE).exists()
 
 
@@ -145,7 +145,7 @@ class TopicPlan:
 
 
 def is_wanted(topic: SourceTopic, pattern: re.Pattern[str], *, internal: bool) -> bool:
-    """Whether the topic is to be mirrored: its whole name matches; internal ones only when they are asked for. What is
+    """True if the topic is to be mirrored: its whole name matches; internal ones only when they are asked for. What is
     internal here the source need not call so. A name too long for any topic is not matched: `plan_topics` says it."""
     if topic.name == CLUSTER_METADATA_TOPIC or not (internal or not (topic.is_internal or is_internal(topic.name))):
         return False
@@ -153,7 +153,7 @@ def is_wanted(topic: SourceTopic, pattern: re.Pattern[str], *, internal: bool) -
 
 
 def is_same(topic: SourceTopic, mine: Topic) -> bool:
-    """Whether the local topic is a copy of this one, as far as ids tell."""
+    """True if the local topic is a copy of this one, as far as ids tell."""
     return topic.id in (_NO_ID, mine.id)
 
 
@@ -209,7 +209,7 @@ class MirroredTopics:
         self.refused: dict[str, str] = {}
 
     async def apply(self, plan: TopicPlan) -> None:
-        """What cannot be done is said; the next metadata try it again. Raises BrokerError when the registry cannot be
+        """Failures are logged, and tried again with the next metadata. Raises BrokerError when the registry cannot be
         written."""
         for topic in plan.anew:
             _log.warning(

@@ -69,7 +69,7 @@ Pending = list[tuple[PartitionMirror, Received]]
 
 
 class NodeFetcher:
-    """One connection, until it ends. partitions: whoever makes it may change what is in it at any time; those whose
+    """Fetches over a connection until it ends. partitions: the owner may change what is in it at any time; those whose
     `owner` this is are fetched. producer_ids: of the directory, which gives none out that came with a batch. ask_again:
     the metadata is old."""
 
@@ -139,7 +139,7 @@ class NodeFetcher:
             await self._connection.aclose()
 
     def _wanted(self) -> tuple[int, dict[Key, PartitionMirror]]:
-        """What to ask for next, and in which version. A cluster has topic ids for all of its topics or for none, but
+        """The next request and its version. A cluster has topic ids for all of its topics or for none, but
         while it is upgraded: then those without wait for theirs, as the metadata will say."""
         mine = {key: one for key, one in self.partitions.items() if one.owner is self and one.is_due()}
         if self._version < TOPIC_IDS:
@@ -206,7 +206,7 @@ class NodeFetcher:
         return pending
 
     async def _append(self, pending: Pending, answer: FetchAnswer | None) -> None:
-        """What came in `answer`, whose memory is used again afterwards."""
+        """Append the batches of `answer`, whose memory is used again afterwards."""
         for mirror, received in pending:
             await self._guarded(mirror, self._append_one(mirror, received))
         if answer is not None:
@@ -221,7 +221,7 @@ class NodeFetcher:
             await mirror.append(received)
 
     async def _guarded(self, mirror: PartitionMirror, work: Awaitable[object]) -> None:
-        """What fails, fails for one partition."""
+        """Handle one partition; a failure is that partition's alone."""
         try:
             await work
         except SourceUnreachable:

@@ -1,4 +1,4 @@
-"""One mirrored partition: its log, how far it has been fetched, and what is wrong with it just now."""
+"""Mirrored partition: its log, fetch position, and present error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _PIECE_BATCHES = 1000
 _PIECE_BYTES = 1 << 20
-"""What is appended in one turn of the event loop: 3 ms of batches, 1 ms of bytes."""
+"""Batches and bytes appended in a turn of the event loop: 3 ms and 1 ms."""
 _AFTER_ERROR_MS = 1_000
 _AFTER_FAILURE_MS = 30_000
 """For how long a partition is left alone: what the source says of it passes; what is wrong with it does not soon."""
@@ -92,7 +92,7 @@ class PartitionMirror:
         self.rewind()
 
     def rewind(self) -> None:
-        """What has come and is not in the log is fetched again."""
+        """Go back to the log's end: what came and was not appended is fetched again."""
         self.next_offset = self.log.log_end_offset
         self._last_epoch = self.follower.last_epoch
 
@@ -100,7 +100,7 @@ class PartitionMirror:
         return FetchFrom(self.topic_id, self.next_offset, max_bytes, self.leader_epoch, self._last_epoch)
 
     def goes_back(self, window: Window) -> bool:
-        """Whether the batches are of an older leader epoch than what came before: no log has such, so they are of
+        """True if the batches are of an older leader epoch than what came before: no log has such, so they are of
         another log than what was copied."""
         first = int(window.table[0, H.LEADER_EPOCH])
         return 0 <= first < self._last_epoch
@@ -154,7 +154,7 @@ class PartitionMirror:
         self.bounds(high_watermark, log_start_offset)
 
     def bounds(self, high_watermark: int, log_start_offset: int) -> None:
-        """What the leader says of its log. Raises BrokerError."""
+        """The leader's start and end of its log. Raises BrokerError."""
         self.source_end = max(high_watermark, self.source_end)
         self.follower.update_high_watermark(high_watermark)
         before = self.log.log_start_offset

@@ -25,7 +25,7 @@ _EVERY_S = 60.0
 
 
 class ServedMirror:
-    """Of one broker. mirror: None until it runs. source: the cluster's addresses, for people."""
+    """Mirror of a broker. mirror: None until it runs. source: the cluster's addresses, for people."""
 
     def __init__(self, options: MirrorOptions) -> None:
         self._options = options

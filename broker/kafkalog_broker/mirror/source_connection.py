@@ -1,4 +1,4 @@
-"""One connection to a node of the source: aiokafka opens it, with TLS and SASL; what goes over it then is ours."""
+"""Connection to a node of the source: aiokafka opens it, with TLS and SASL; frames are sent and read here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAX_ANSWER = 64 << 20
 _READ_AT_ONCE = 64 << 10
 """Bytes of an answer that is read in the event loop: some 3 ms."""
 _MAX_ITERATIONS = 1_000_000
-"""Of SCRAM, as in librdkafka: a second of one processor. Kafka before KRaft had no limit of its own."""
+"""Most iterations of SCRAM, as in librdkafka: a second of one processor. Kafka before KRaft had no limit of its own."""
 
 
 class SourceUnreachable(KafkalogError):
@@ -115,7 +115,7 @@ class SourceConnection:
         return highest if highest >= max(lowest, served[0]) else None
 
     async def call(self, api_key: int, version: int, body: bytes, read: Callable[[memoryview, int], T]) -> T:
-        """What `read` makes of the response's body and the version. Raises SourceUnreachable."""
+        """Result of `read`, which is given the response's body and the version. Raises SourceUnreachable."""
         flexible = is_flexible(api_key, version)
         answer = await self._send(api_key, version, body, flexible=flexible, most=_MAX_ANSWER)
         with self._understood():
@@ -132,7 +132,7 @@ class SourceConnection:
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
-        """Whoever answers nonsense is away as if it did not answer."""
+        """Malformed responses count as unreachable."""
         try:
             yield
         except MalformedRequest as error:

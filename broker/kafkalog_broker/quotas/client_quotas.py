@@ -1,4 +1,4 @@
-"""The quotas of a running broker: which holds for whom, what was done under it, how long to wait. Decisions only."""
+"""Client quotas: which quota holds for a client, the rates recorded under it, and throttle times. Decisions only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Entity(NamedTuple):
         return CLIENT_KEYS if self.ip is None else IP_KEYS
 
     def named(self) -> dict[str, str | None]:
-        """As the protocol has it: type to name, None for the default."""
+        """Type to name, as in the protocol; None for the default."""
         names = zip(TYPES, self, strict=True)
         return {kind: name or None for kind, name in names if name is not None}
 
@@ -47,7 +47,7 @@ TYPES = ("user", "client-id", "ip")
 
 Quotas = Mapping[Entity, Mapping[str, float]]
 Holder = tuple[str | None, str | None]
-"""Who shares what a quota allows: a user, a client id, or a client id of a user."""
+"""Clients that share a quota: those of a user, of a client id, or of a client id of a user."""
 
 
 def entity_of(named: Mapping[str, str | None]) -> Entity:
@@ -72,7 +72,7 @@ def candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Holder]]:
 # figures are held to.
 
 MAX_THROTTLE_MS = 2**31 - 1
-"""What throttle_time_ms can say. Nobody has to wait longer, however small the limit is: 25 days."""
+"""Largest throttle_time_ms, an int32: 25 days. No client has to wait longer."""
 
 
 def _whole_ms(wait_ms: float) -> int:
@@ -89,7 +89,7 @@ class Windows:
 
 
 class Rate:
-    """What was recorded in the last windows, a second. (Kafka's Rate over a WindowedSum.)"""
+    """Recorded values of the last windows, a second. (Kafka's Rate over a WindowedSum.)"""
 
     __slots__ = ("_samples", "_windows")
 
@@ -124,7 +124,7 @@ class Rate:
         return _whole_ms((rate - limit) / limit * over_ms) if rate > limit else 0
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether forgetting it changes nothing."""
+        """True if forgetting it changes nothing."""
         self.measure(now_ms)
         return not self._samples
 
@@ -141,7 +141,7 @@ class TokenBucket:
         self._tokens = 0.0
 
     def tokens(self, limit: float, now_ms: int) -> float:
-        """What there is now; below 0 more was done than allowed."""
+        """Tokens that are left; below 0 more was done than allowed."""
         full = limit * self._windows.count * self._windows.ms / 1000
         if self._at_ms is None:
             self._tokens = full
@@ -177,7 +177,7 @@ def _brief(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Whom a request comes from: the name in its principal, and the client id in its header."""
+    """Sender of a request: the name in its principal, and the client id in its header."""
 
     user: str
     client_id: str
@@ -260,7 +260,7 @@ class ClientQuotas:
         return self._noted(key, wait_ms)
 
     def record_fetch(self, client: Client, size: int) -> int:
-        """As `record` for what is about to be sent; when that has to wait it is not sent, and not counted."""
+        """Record a fetch response that is about to be sent; one that has to wait is not sent, and not counted."""
         wait_ms = self.record(CONSUMER, client, size)
         if wait_ms:
             self.take_back(client, size)
@@ -273,7 +273,7 @@ class ClientQuotas:
             self._rate(CONSUMER, found[0]).record(-size, self._now_ms())
 
     def fetch_bytes(self, client: Client) -> int | None:
-        """What one answer may hold so that it can be sent at all: what is allowed in the windows without the current
+        """Bytes of a response that can be sent at all: those that are allowed in the windows without the current
         one. None: there is no quota."""
         found = self.limit(CONSUMER, client)
         return None if found is None else int(found[1] * (self._windows.count - 1) * self._windows.ms / 1000)
@@ -295,7 +295,7 @@ class ClientQuotas:
         return True
 
     def mutate(self, client: Client, partitions: int) -> None:
-        """As `may_mutate`, for clients that cannot be refused."""
+        """Record a change of a client that cannot be refused."""
         found = self.limit(MUTATION, client)
         if found is not None:
             self._bucket(found[0]).record(partitions, found[1], self._now_ms())

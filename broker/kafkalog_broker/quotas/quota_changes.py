@@ -1,4 +1,4 @@
-"""What AlterClientQuotas makes of the quotas, and what DescribeClientQuotas finds in them.
+"""Changes of quotas by AlterClientQuotas, look-ups of DescribeClientQuotas, and the quotas' file.
 
 As Kafka's ClientQuotaControlManager and ClientQuotasImage, with their messages.
 """
@@ -24,7 +24,7 @@ EXACT, OF_DEFAULT, ANY = 0, 1, 2
 _BITS = {"LONG": 63, "INT": 31}
 _ARTICLES = {63: "a LONG", 31: "an INT"}
 _ALMOST = 1e-6
-"""Whole numbers come as doubles: so far off is still one."""
+"""Largest distance of a double from the whole number that it stands for."""
 
 
 _SORTED_AT_ONCE = 500
@@ -71,8 +71,8 @@ def altered(
 
 
 def checked_entity(named: Iterable[tuple[str, str | None]]) -> Entity:
-    """Of a kind that is named twice the last counts, as in Kafka. Raises BrokerError invalid_request for what is no
-    entity."""
+    """The entity of a request; of a type that is named twice the last counts, as in Kafka. Raises BrokerError
+    invalid_request for what is no entity."""
     found: dict[str, str | None] = {}
     for kind, name in named:
         if kind not in TYPES:

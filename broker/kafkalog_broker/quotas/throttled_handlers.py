@@ -45,7 +45,7 @@ class ChargedRequest(Request):
 
 
 def charged(quotas: ClientQuotas, client: Client, request: Request) -> ChargedRequest:
-    """The same request, which costs its client what it changes."""
+    """The request, charged to its client."""
     same = {field.name: getattr(request, field.name) for field in fields(Request)}
     return ChargedRequest(quotas=quotas, client=client, **same)
 
@@ -58,12 +58,12 @@ _PRODUCE_FLEXIBLE = 9
 
 
 def throttled(quotas: ClientQuotas, api: Api) -> Api:
-    """The same API, under the quotas."""
+    """The API with a handler that keeps to the quotas."""
     return api if api.key in UNTHROTTLED else replace(api, handler=partial(_handle, quotas, api))
 
 
 def _handle(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> Any:
-    """What the handler returns, at once where it does: who has no quota loses nothing by those of others."""
+    """Result of the handler, without a coroutine for clients that have no quota."""
     if quotas.limits(request.connection.principal, request.client_id):
         return _handle_limited(quotas, api, request, broker)
     return api.handler(request, broker)
@@ -115,7 +115,7 @@ class Spent:
 
     @types.coroutine
     def on(self, handled: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """What `handled` returns."""
+        """Result of `handled`."""
         value: Any = None
         error: BaseException | None = None
         while True:

@@ -1,1 +1,1 @@
-"""Who a peer is: certificates, contexts for TLS, names of principals. Nothing here has a socket."""
+"""Authentication of peers: certificates, contexts for TLS, names of principals. Nothing here has a socket."""

@@ -1,4 +1,4 @@
-"""One ACL, and filters that choose some of them. Values and decisions only (StandardAcl, AclBindingFilter)."""
+"""ACLs, and filters of them. Values and decisions only (StandardAcl, AclBindingFilter)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _IMPLYING = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
-"""Whoever is allowed one of these is allowed the first too. A denial implies nothing."""
+"""Operations whose permission implies that of the first. A denial implies nothing."""
 
 
 class Pattern(NamedTuple):
-    """What an ACL is about."""
+    """Resource pattern of an ACL."""
 
     resource: ResourceType
     type: PatternType
@@ -46,7 +46,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def speaks_of(self, host: str, operation: Operation) -> bool:
-        """Whether it decides about that operation from there, for its principal and its pattern."""
+        """True if it decides about that operation from there, for its principal and its pattern."""
         if self.host not in (WILDCARD, host) and normal_host(self.host) != normal_host(host):
             return False
         if self.operation in (Operation.ALL, operation):
@@ -106,7 +106,7 @@ E = TypeVar("E", bound=enum.IntEnum)
 
 
 def acl_of(asked: Any) -> Acl:
-    """Of one creation in a request. Raises BrokerError (INVALID_REQUEST), and UNKNOWN_SERVER_ERROR for what only
+    """The ACL of a creation in a request. Raises BrokerError (INVALID_REQUEST), and UNKNOWN_SERVER_ERROR for what only
     filters have: that refuses the request as a whole."""
     resource, pattern = _of(ResourceType, asked.resource_type), _of(PatternType, asked.resource_pattern_type)
     operation, permission = _of(Operation, asked.operation), _of(Permission, asked.permission_type)
@@ -127,7 +127,7 @@ def acl_of(asked: Any) -> Acl:
 
 
 def filter_of(asked: Any) -> AclFilter:
-    """Of a request to describe, or of one filter of a deletion."""
+    """The filter of a request to describe, or of a deletion."""
     return AclFilter(
         _of(ResourceType, asked.resource_type_filter),
         asked.resource_name_filter,
@@ -148,7 +148,7 @@ def check_deletion(wanted: AclFilter) -> None:
 
 
 def has_zero(*numbers: int) -> bool:
-    """Whether one says UNKNOWN in so many words: Kafka then closes the connection. (Larger ones than there are, it
+    """True if one says UNKNOWN in so many words: Kafka then closes the connection. (Larger ones than there are, it
     takes for UNKNOWN and answers.)"""
     return not all(numbers)
 
@@ -188,7 +188,7 @@ class AclStore:
         return acl in self._all
 
     def load(self, directories: Iterable[Path]) -> None:
-        """As KeptCopies.load. A broker that forgot its ACLs might let everybody in."""
+        """Read the newest copy, as KeptCopies.load. A broker that forgot its ACLs might let everybody in."""
         self._kept = KeptCopies(FILE, directories, parse, dump)
         self.change((), self._kept.load() or ())
 
@@ -203,7 +203,7 @@ class AclStore:
             pass
 
     def changing(self, removed: Iterable[Acl], added: Iterable[Acl]) -> Generator[None, None, None]:
-        """As `change`, in steps: each ACL holds from its step on."""
+        """Change the ACLs in steps: each holds from its step on."""
         for acl in removed:
             if self._all.pop(acl, acl) is None:
                 self._forget(acl)

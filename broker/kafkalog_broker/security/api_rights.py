@@ -37,7 +37,7 @@ Whole = tuple[Right, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What one API asks for. note: what the columns do not say."""
+    """Permissions that an API needs. note: remarks beyond the columns."""
 
     whole: Whole | Callable[[Request], Whole] = ()
     each: Right | None = None

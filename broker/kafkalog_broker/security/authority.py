@@ -67,7 +67,7 @@ def _builder(
 def _with_ids(
     made: x509.CertificateBuilder, own: ec.EllipticCurvePublicKey, issuer: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
-    """What strict clients ask for (OpenSSL's X509_STRICT, Python's default from 3.13 on)."""
+    """Extensions that strict clients ask for (OpenSSL's X509_STRICT, Python's default from 3.13 on)."""
     return made.add_extension(x509.SubjectKeyIdentifier.from_public_key(own), critical=False).add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False
     )

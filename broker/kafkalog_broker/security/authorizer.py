@@ -1,4 +1,4 @@
-"""Who may do what, from ACLs (StandardAuthorizer): a denial takes precedence, then any permission, then the default."""
+"""Authorization by ACLs (StandardAuthorizer): a denial takes precedence, then any permission, then the default."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KNOWN_NAME = 249
 names are rare. Who asks about other things at length fills no memory."""
 
 BEGIN_ANEW = 8 * KNOWN
-"""What is remembered stays that long, in decisions that were not, once there is no room: who asks for all of 20,000
+"""Age of a remembered decision, in decisions that were not, once there is no room: who asks for all of 20,000
 topics again and again is known half of them, where to begin anew at once would mean to know none."""
 
 _AnyName = None
@@ -52,7 +52,7 @@ class Authorizer:
         self._principals: WeakValueDictionary[tuple[str, str], _Decisions] = WeakValueDictionary()
 
     def access(self, request: Request) -> Access:
-        """What the sender of a request may do."""
+        """Permissions of the senders of requests."""
         connection = request.connection
         decisions = connection.decisions
         if decisions is None or decisions.principal != connection.principal:
@@ -64,7 +64,7 @@ class Authorizer:
         return Access(decisions, request, self._denied)
 
     def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """Whether somebody may do that with a resource."""
+        """True if somebody may do that with a resource."""
         if principal in self.settings.super_users:
             return True
         has_acls = allowed = False
@@ -79,7 +79,7 @@ class Authorizer:
         return allowed or (self.settings.allow_everyone and not has_acls)
 
     def decide_for_any(self, principal: str, host: str, operation: Operation, resource: ResourceType) -> bool:
-        """Whether there can be a resource of that type that somebody may do it with (KIP-679). Operations that others
+        """True if there can be a resource of that type that somebody may do it with (KIP-679). Operations that others
         imply do not count, as in Kafka."""
         if self.decide(principal, host, operation, resource, "hardcode"):  # the name that Kafka asks about too
             return True
@@ -98,7 +98,7 @@ class Authorizer:
 
 
 def _is_denied(acl: Acl, denied: set[tuple[PatternType, str]]) -> bool:
-    """Whether a denial covers all that an ACL allows."""
+    """True if a denial covers all that an ACL allows."""
     _, kind, name = acl.pattern
     if kind is PatternType.LITERAL and name == WILDCARD:
         return False
@@ -108,7 +108,7 @@ def _is_denied(acl: Acl, denied: set[tuple[PatternType, str]]) -> bool:
 
 
 class _Decisions:
-    """What was decided about one principal at one address, for all its connections."""
+    """Decisions about a principal at an address, for all its connections."""
 
     __slots__ = ("__weakref__", "_authorizer", "_host", "_known", "_left_out", "_version", "principal")
 
@@ -140,7 +140,7 @@ class _Decisions:
 
 
 class Access:
-    """What the sender of one request may do. The first thing that is denied is one line in the log."""
+    """Permissions of a request's sender. The first denial is logged."""
 
     __slots__ = ("_decisions", "_denied", "_request", "_told")
 
@@ -166,7 +166,7 @@ class Access:
         return False
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """Whether the request may not do its own thing with what it names: the code for it, or `none`."""
+        """True if the request may not do its own thing with what it names: the code for it, or `none`."""
         right = RIGHTS[self._request.api_key].each
         assert right is not None, "the table of rights says that nothing is named"
         return self.refusal(right, name, quiet=quiet)
@@ -201,7 +201,7 @@ def admit(request: Request, authorizer: Authorizer) -> None:
 
 
 def guarded(authorizer: Authorizer, api: Api) -> Api:
-    """The same API, for those who may."""
+    """The API with its handler behind the authorizer."""
     handle = api.handler
 
     def handle_admitted(request: Request, broker: Any) -> Any:

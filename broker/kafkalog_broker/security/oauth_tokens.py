@@ -41,7 +41,7 @@ _KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC"}
 
 
 class Token(NamedTuple):
-    """Whom it names, and when it ends, in ms since 1970."""
+    """Subject of a token, and its end in ms since 1970."""
 
     subject: str
     expires_ms: int
@@ -156,7 +156,7 @@ def _checked(claims: Mapping[str, Any], settings: OAuthSettings, now_ms: int) ->
 
 
 def _scopes(claim: Any) -> list[str]:
-    """Of a list, or of a text with spaces."""
+    """Items of a list, or of a text with spaces."""
     if isinstance(claim, str):
         return claim.split()
     return [scope.strip() for scope in claim] if _is_texts(claim) else []
@@ -208,14 +208,14 @@ UNKNOWN_AGAIN_S = 60.0
 """A key id that is still unknown after keys were read is looked for again after so long, as in Kafka: tokens with
 invented ids must not make the broker ask all the time."""
 UNKNOWN_IDS = 1_000
-"""Of how many such ids that is remembered."""
+"""Number of such ids that are remembered."""
 LOOK_AGAIN_S = 10.0
 """The least time between two readings that unknown ids cause, whatever their number: a new key of the server's is
 known after that at the latest, and who invents ids makes the broker ask six times a minute."""
 
 
 class Tokens:
-    """What the tokens of one listener say. now_ms: since 1970. clock: seconds of a clock that never goes back."""
+    """Validation of the tokens of one listener. now_ms: since 1970. clock: seconds of a clock that never goes back."""
 
     def __init__(self, settings: OAuthSettings, now_ms: Callable[[], int], clock: Callable[[], float]) -> None:
         self.settings = settings
@@ -241,7 +241,7 @@ class Tokens:
 
     @property
     def is_due(self) -> bool:
-        """Whether `load` is to be called."""
+        """True if `load` is to be called."""
         return self.settings.jwks_url is not None and self._clock() >= self._due
 
     def load(self) -> None:
@@ -260,7 +260,7 @@ class Tokens:
         self._due = self._clock() + self.settings.refresh_ms / 1000
 
     def load_if_due(self) -> None:
-        """As `load`; what goes wrong is one line in the log."""
+        """Load the keys, as `load`; an error is logged instead of raised."""
         if self.is_due:
             try:
                 self.load()
@@ -292,7 +292,7 @@ class ListenerTokens:
                 self._of[name] = Tokens(one.sasl.oauth, self._now_ms, self._clock)
 
     def check(self, listener: str, text: str) -> Token:
-        """As Tokens.check."""
+        """Check a token, as Tokens.check."""
         return self._of[listener].check(text)
 
     @property
@@ -322,7 +322,7 @@ MAX_BYTES = 1 << 20
 
 
 def read_jwks(url: str, clock: Callable[[], float]) -> bytes:
-    """What the URL (file, http, https) holds. clock: seconds of a clock that never goes back.
+    """Content of a URL (file, http, https). clock: seconds of a clock that never goes back.
 
     Raises OSError (TimeoutError too) or ValueError, with why.
     """

@@ -39,8 +39,8 @@ _OTHERWISE = ("\\0", "\\C", "(?")
 """Octal numbers, bytes, flag U and Python's named groups: RE2 takes them, and Java otherwise or not at all."""
 
 MOST_CHARACTERS = 2_048
-"""Of a name that rules are applied to. All matches in it are replaced, so the worst pattern takes the square of it, 10
-ms. (The bounds of X.520 are 64 characters of most attributes.)"""
+"""Characters of a name that rules are applied to. All matches in it are replaced, so the worst pattern takes the square
+of it, 10 ms. (The bounds of X.520 are 64 characters of most attributes.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 
 def principal_name(rules: Sequence[Rule], name: str) -> str:
-    """What the first rule that matches makes of a distinguished name. Raises NotAuthenticated."""
+    """Principal of a distinguished name by the first rule that matches. Raises NotAuthenticated."""
     if len(name) > MOST_CHARACTERS and any(rule.pattern is not None for rule in rules):
         raise NotAuthenticated(
             f"a distinguished name of {len(name)} characters, {RULES} is for at most {MOST_CHARACTERS}: {name[:100]}..."

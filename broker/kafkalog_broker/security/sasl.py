@@ -1,4 +1,4 @@
-"""One authentication of one connection: which requests may come in which state, and how long the session lasts.
+"""SASL authentication of a connection: which requests may come in which state, and how long the session lasts.
 
 Decisions only (SaslServerAuthenticator). The mechanisms' own messages are known by `plain` and `scram`.
 """
@@ -42,7 +42,7 @@ class Refused(NotAuthenticated):
 # time as bytes are compared everywhere else.
 
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
-"""What Kafka allows (ScramMechanism, ScramControlManager)."""
+"""Iterations that Kafka allows (ScramMechanism, ScramControlManager)."""
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _SCRAM_FIRST = re.compile(
@@ -53,7 +53,7 @@ _FINAL = re.compile(r"(?P<without_proof>c=(?P<channel>[^,]*),r=(?P<nonce>[^,]+)(
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What the broker keeps: with it an exchange is checked, and no password or proof can be made."""
+    """Stored credential: an exchange is checked with it, and no password or proof can be made."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -62,7 +62,7 @@ class Credential:
 
 
 def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Credential:
-    """Of what AlterUserScramCredentials brings."""
+    """Credential of an AlterUserScramCredentials request."""
     hash_name = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", hash_name)
     stored_key = hashlib.new(hash_name, client_key).digest()
@@ -75,7 +75,7 @@ def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes
 
 
 class ScramServer:
-    """One exchange of two messages. `user` and `done` once it has succeeded."""
+    """SCRAM exchange of two messages. `user` and `done` once it has succeeded."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ _TOKENS = 3
 
 
 class PlainServer:
-    """One exchange of one message. `user` and `done` once it has succeeded."""
+    """PLAIN exchange of one message. `user` and `done` once it has succeeded."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         """users: name to password."""
@@ -205,7 +205,8 @@ _AFTER_AN_ERROR = b"\x01"
 
 
 class OAuthServer:
-    """One exchange: a token, and an answer. `user`, `done` and `expires_ms` (since 1970) once it has succeeded."""
+    """OAUTHBEARER exchange: a token, and an answer. `user`, `done` and `expires_ms` (since 1970) once it has
+    succeeded."""
 
     def __init__(self, check: Callable[[str], Token]) -> None:
         """check: what a token says; raises InvalidToken."""
@@ -249,7 +250,7 @@ def _first(message: bytes) -> tuple[str, str]:
 
 
 def _as_json(error: InvalidToken) -> str:
-    """As Kafka writes it, with its spaces."""
+    """Server error in Kafka's words, with its spaces."""
     if error.scope is None:
         return '{"status":"invalid_token"}'
     return '{"status":"insufficient_scope", "scope":' + json.dumps(error.scope) + "}"
@@ -266,7 +267,7 @@ class State(enum.Enum):
 
 
 class Event(enum.Enum):
-    """What can come."""
+    """States of an exchange, by what may come next."""
 
     API_VERSIONS = "ApiVersions"
     HANDSHAKE = "SaslHandshake"
@@ -293,7 +294,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the broker knows of users. find(mechanism, name): what is kept of a user of SCRAM. check: what a token of
+    """Known users. find(mechanism, name): stored credential of a user of SCRAM. check: the claims of a token of
     OAUTHBEARER says; raises InvalidToken. now_ms: since 1970, for when tokens end."""
 
     find: Callable[[str, str], Credential | None]
@@ -303,7 +304,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who the peer is. `lifetime_ms`: how long until it has to prove it again; None: never; 0: what
+    """Authenticated peer. `lifetime_ms`: how long until it has to prove it again; None: never; 0: what
     was shown has ended, within what clocks may differ by, and no request is taken."""
 
     mechanism: str
@@ -330,7 +331,7 @@ class SaslExchange:
 
     @property
     def wants_tokens(self) -> bool:
-        """Whether a mechanism was chosen and its messages are to come."""
+        """True if a mechanism was chosen and its messages are to come."""
         return self._state is State.TOKENS
 
     def refuse(self, why: str) -> None:
@@ -339,7 +340,7 @@ class SaslExchange:
         self.refused = why
 
     def may(self, event: Event) -> bool:
-        """Whether this may come now."""
+        """True if this may come now."""
         return (self._state, event) in NEXT
 
     def api_versions(self) -> None:

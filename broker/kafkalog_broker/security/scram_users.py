@@ -46,13 +46,13 @@ class ScramUsers:
         return self.users[mechanism].get(name)
 
     def load(self) -> None:
-        """As KeptCopies.load."""
+        """Read the newest copy, as KeptCopies.load."""
         found = self._kept.load()
         if found is not None:
             self.users = found
 
     def save(self, users: Users) -> None:
-        """As KeptCopies.save."""
+        """Write all copies, as KeptCopies.save."""
         self._kept.save(users)
 
     def use(self, users: Users) -> None:
@@ -129,7 +129,7 @@ class Upsertion:
 
 
 def number_of(mechanism: str) -> int:
-    """As the protocol has it."""
+    """Number of a mechanism in the protocol."""
     return SCRAM.index(mechanism) + 1
 
 

@@ -16,18 +16,19 @@ _logger = logging.getLogger(__name__)
 
 
 class Tls:
-    """Of all listeners. `prepared` and `changed_files` read files; `use` is for the event loop's thread."""
+    """TLS contexts of all listeners. `prepared` and `changed_files` read files; `use` is for the event loop's
+    thread."""
 
     def __init__(self) -> None:
         self._listeners: Mapping[str, ListenerTls] = {}
         self._refused: dict[str, FileStates] = {}  # files that were reported as unusable, as they were then
 
     def of(self, listener: str) -> ListenerTls:
-        """What a connection that comes now gets."""
+        """Context of a new connection."""
         return self._listeners[listener]
 
     def prepared(self, security: Mapping[str, ListenerSecurity]) -> dict[str, ListenerTls]:
-        """What the listeners are to have: what did not change is kept. Raises ConfigError, naming the listener."""
+        """New contexts of the listeners; unchanged ones are kept. Raises ConfigError, naming the listener."""
         secured = {name: one.tls for name, one in security.items() if one.tls is not None}
         if not secured:
             return {}
@@ -53,7 +54,7 @@ class Tls:
         self._refused.clear()
 
     def changed_files(self) -> dict[str, ListenerTls] | None:
-        """What `use` is to be given where certificate files have changed, else None. A file that cannot be used, half
+        """Contexts for `use` where certificate files have changed, else None. A file that cannot be used, half
         written perhaps, is logged once, and the certificate that was read before stays."""
         if not self._listeners:
             return None

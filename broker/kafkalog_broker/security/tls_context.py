@@ -89,7 +89,7 @@ def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ..
 
 
 def openssl_name(suite: str) -> str:
-    """What OpenSSL calls a suite: `ECDHE-RSA-AES128-GCM-SHA256` for `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`."""
+    """OpenSSL's name of a suite: `ECDHE-RSA-AES128-GCM-SHA256` for `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`."""
     exchange, separator, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not separator:
         return suite
@@ -112,7 +112,7 @@ FileStates = tuple[tuple[int, int, int] | None, ...]
 
 
 class ListenerTls:
-    """One listener's. Made from files, so not in the event loop's thread. Raises ConfigError."""
+    """TLS context of a listener. Made from files, so not in the event loop's thread. Raises ConfigError."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
@@ -123,7 +123,7 @@ class ListenerTls:
         self.context, self.identity = tls_context(settings)
 
     def principal(self, certificate: bytes | None) -> str:
-        """Whom a peer's certificate, in DER, stands for; ANONYMOUS without one. Raises NotAuthenticated."""
+        """Principal of a peer's certificate, in DER; ANONYMOUS without one. Raises NotAuthenticated."""
         if certificate is None:
             return ANONYMOUS
         return f"User:{principal_name(self.rules, distinguished_name(x509.load_der_x509_certificate(certificate)))}"
@@ -146,7 +146,7 @@ class ListenerTls:
             )
 
     def is_stale(self, settings: TlsSettings) -> bool:
-        """Whether `settings` are others than these, or a file has changed since it was read."""
+        """True if `settings` are others than these, or a file has changed since it was read."""
         return settings != self.settings or self.files != file_states(settings)
 
 

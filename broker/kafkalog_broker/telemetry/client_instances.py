@@ -105,7 +105,7 @@ ASK_ANEW = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression
 
 
 class Receiver(Protocol):
-    """Where metrics go."""
+    """Receiver of pushed metrics."""
 
     async def received(self, instance: ClientInstance, codec: int, payload: bytes) -> None:
         """Raises BrokerError (INVALID_RECORD) for what are no metrics."""
@@ -117,7 +117,7 @@ class Receiver(Protocol):
 
 
 class ClientInstance:
-    """One client. subscriptions: what its subscription was made of; another object means that they have changed."""
+    """Client instance. subscriptions: the sources of its subscription; another object means that they have changed."""
 
     __slots__ = (
         "attributes", "expires_ms", "id", "interval_ms", "is_terminating", "last_error", "last_get_ms", "last_push_ms",
@@ -142,7 +142,7 @@ class ClientInstance:
         self.expires_ms = 0
 
     def may_get(self, now_ms: int) -> bool:
-        """Whether it asks no sooner than an interval after it was last heard of, which then was now, or after an error
+        """True if it asks no sooner than an interval after it was last heard of, which then was now, or after an error
         that makes clients ask anew."""
         if now_ms - max(self.last_get_ms, self.last_push_ms) < self.interval_ms:
             return self.last_error in ASK_ANEW
@@ -150,7 +150,7 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """The same of a push; the first after a get may come at any time, as clients spread theirs."""
+        """True if a push is due; the first after a get may come at any time, as clients spread theirs."""
         if self.last_get_ms <= self.last_push_ms and now_ms - self.last_push_ms < self.interval_ms:
             return False
         self.last_push_ms = now_ms
@@ -251,5 +251,5 @@ def _attributes(instance_id: UUID, request: Request) -> dict[str, str]:
 
 
 def java_uuid(value: UUID) -> str:
-    """As Kafka writes it: base64, without padding."""
+    """A UUID as Kafka writes it: base64, without padding."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -1,1 +1,1 @@
-"""What a test may do to its broker while it runs: faults, and the clock."""
+"""Control of a test's running broker: faults, clock, users."""

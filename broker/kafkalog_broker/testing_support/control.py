@@ -148,7 +148,7 @@ def _of_topics(request: Request, topics: list[Any]) -> Request:
 
 
 def _with_error(answer: Any, request: Request, name: str, code: ErrorCode) -> Any:
-    """What Metadata answered, with an error in place of the partitions of a topic."""
+    """Metadata response with an error in place of the partitions of a topic."""
     body = b"".join(bytes(piece) for piece in encode_response(request, answer))
     entity = decode_response(request.api_key, request.version, body[4:])
     topics = tuple(
@@ -165,7 +165,7 @@ _log = logging.getLogger(__name__)
 
 
 class Controlled(Protocol):
-    """What is needed of `server.Server`."""
+    """Parts of `server.Server` that are controlled."""
 
     clock: Clock
     scheduler: Scheduler
@@ -253,7 +253,7 @@ def deny(
     user: str, *operations: str, topic: str | None = None, group: str | None = None,
     transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
 ) -> list[Acl]:  # fmt: skip
-    """As `allow`: what takes precedence over everything that is allowed."""
+    """Add denials, which take precedence over everything that is allowed."""
     return _made(Permission.DENY, user, operations, _patterns(topic, group, transactional_id, cluster), host)
 
 

@@ -31,7 +31,7 @@ class Drop(Enum):
     BEFORE = "before"
     """Nothing has happened."""
     AFTER = "after"
-    """What was asked for has happened: a client that tries again does it twice."""
+    """The request was carried out: a client that tries again does it twice."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Faults:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether any of them can still happen."""
+        """True if any of them can still happen."""
         return any(not fault.is_over for fault in self.all.values())
 
     def add(self, asked: Mapping[str, Any]) -> int:
@@ -86,7 +86,7 @@ class Faults:
         return self._numbers
 
     def waiting(self, api_key: int, client_id: str | None) -> list[Fault]:
-        """What may happen to a request, as far as its header says."""
+        """Faults that may happen to a request, by its header."""
         return [
             fault
             for fault in self.all.values()
@@ -135,7 +135,7 @@ class Faults:
 
 
 def names_topic(entity: Any, topic: str, topic_id: Any) -> bool:
-    """Whether a request, kio's or Produce's own, names the topic anywhere: by name, or by its id."""
+    """True if a request, kio's or Produce's own, names the topic anywhere: by name, or by its id."""
     if isinstance(entity, str):
         return entity == topic
     if isinstance(entity, list | tuple):

@@ -20,7 +20,8 @@ ANSWER_S = 60.0
 
 
 class Channel:
-    """One exchange at a time. Raises RuntimeError while the broker is not running, ValueError for what it refuses."""
+    """Connection to the control port; one exchange at a time. Raises RuntimeError while the broker is not running,
+    ValueError for what it refuses."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -59,7 +60,7 @@ class Channel:
 
 
 class Fault:
-    """One that was asked for."""
+    """Handle of a fault."""
 
     def __init__(self, channel: Channel, number: int) -> None:
         self._channel, self._number = channel, number
@@ -76,7 +77,7 @@ class Fault:
 
 
 class Faults:
-    """What is to go wrong in the broker. They last until they have happened, are removed, or the broker stops."""
+    """Faults of the broker. They last until they have happened, are removed, or the broker stops."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -148,14 +149,14 @@ def ask(connection: socket.socket, request: Any) -> Any:
 
 
 def exchange(connection: socket.socket, request: Any) -> bytes:
-    """As ask, but gives the answer as bytes, from its header on."""
+    """Ask, and return the response as bytes, from its header on."""
     frame = frame_of(request)
     connection.sendall(struct.pack(">i", len(frame)) + frame)
     return _receive(connection, struct.unpack(">i", _receive(connection, 4))[0])
 
 
 def frame_of(request: Any) -> bytes:
-    """One of kio's request entities with a header, without the size in front."""
+    """Frame of a request entity of kio: with a header, without the size in front."""
     from kafkalog_broker.protocol.client_codec import encode_client_request
 
     return encode_client_request(request, "kafkalog-testing")

@@ -20,17 +20,17 @@ from kafkalog_broker.security.authority import Authority, Issued
 from kafkalog_broker.security.sasl import MIN_ITERATIONS, salted
 
 ADMIN = "kafkalog-testing"
-"""Whom the broker's own helpers come as: `create_topic`, `ask`."""
+"""Principal of the broker's own helpers: `create_topic`, `ask`."""
 
 HOSTS = ("localhost", "127.0.0.1")
 ISSUER, AUDIENCE = "https://issuer.example", "kafkalog"
-"""Of tokens."""
+"""Audience of tokens."""
 TOKEN_S = 3600.0
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class SecurityForTests:
-    """One listener of `protocol`: SSL, SASL_PLAINTEXT or SASL_SSL. users: name to password.
+    """Listener of `protocol`: SSL, SASL_PLAINTEXT or SASL_SSL. users: name to password.
 
     With SASL each of them may use PLAIN, both kinds of SCRAM, and tokens of OAUTHBEARER. With SSL alone each has a
     certificate, without which nobody is let in; the principal is `User:NAME` everywhere. SSL without users asks for no
@@ -54,7 +54,7 @@ class SecurityForTests:
         self._server = self._authority.issue(HOSTS[0], HOSTS)
 
     def properties(self) -> dict[str, str]:
-        """Of the broker, without its listeners."""
+        """Properties of the broker, without its listeners."""
         found: dict[str, str] = {}
         if self.protocol in TLS_PROTOCOLS:
             found |= {
@@ -86,7 +86,7 @@ class SecurityForTests:
         return [_scram_user(mechanism, *user) for mechanism in SCRAM for user in self.users.items()]
 
     def client(self, user: str | None = None, mechanism: str = PLAIN) -> dict[str, Any]:
-        """What librdkafka (confluent-kafka) needs besides `bootstrap.servers`. user: the first one by default.
+        """Configuration of librdkafka (confluent-kafka) besides `bootstrap.servers`. user: the first one by default.
         Raises KeyError for one that is not there."""
         found: dict[str, Any] = {"security.protocol": self.protocol}
         if self.protocol in TLS_PROTOCOLS:
