@@ -42,7 +42,7 @@ from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.runtime.turn import Turn, in_turns
 from kafkalog_broker.security.authorizer import guarded
 from kafkalog_broker.security.oauth_tokens import ListenerTokens
-from kafkalog_broker.security.sasl import Credential, Known
+from kafkalog_broker.security.sasl import Credential, KnownUsers
 from kafkalog_broker.security.scram_users import NewUser, ScramUsers
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
@@ -188,7 +188,7 @@ class Server(Broker):
             tls = partial(self.tls.of, name) if security.tls is not None else None
             gate = None
             if security.sasl:
-                known = Known(self._scram_user, partial(self.tokens.check, name), self.clock.now_ms)
+                known = KnownUsers(self._scram_user, partial(self.tokens.check, name), self.clock.now_ms)
                 gate = partial(SaslGate, partial(self._sasl_of, name), known, clock=self._seconds)
             bound[name] = (await self.network.bind(name, listener.host, listener.port, tls, gate)).port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)

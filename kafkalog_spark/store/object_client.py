@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.store.interface import AZURE_SCHEMES, GCS_SCHEMES, S3_SCHEMES
-from kafkalog_spark.store.object_errors import Asked, Failure, failure_of
+from kafkalog_spark.store.object_errors import Failure, RequestTarget, failure_of
 from kafkalog_spark.store.storage_options import (
     AZURE_NAMES,
     GCS_NAMES,
@@ -36,13 +36,13 @@ from kafkalog_spark.store.storage_options import (
 FIRST_WAIT = 0.1
 """Seconds; then twice as long each time, as AWS advises, each time a random part of it so that many clients spread."""
 LONGEST_WAIT = 10.0
-TRIES_OF_A_STRANGER = 4
+INITIAL_CONNECT_TRIES = 4
 """Before a store has ever answered, one that cannot be reached is a wrong endpoint sooner than a bad moment: four tries
 take less than two seconds, and a user who mistyped should not wait for minutes."""
 
 
 @dataclass
-class Retrying:
+class RetryState:
     """Retry state of one request."""
 
     policy: RetryPolicy
@@ -61,7 +61,7 @@ class Retrying:
         if not failure.transient or self.tries >= self.policy.tries:
             return None
         self.known = self.known or failure.answered
-        if not self.known and self.tries >= TRIES_OF_A_STRANGER:
+        if not self.known and self.tries >= INITIAL_CONNECT_TRIES:
             return None
         wait = min(FIRST_WAIT * 2 ** (self.tries - 1), LONGEST_WAIT) * (0.5 + self.part() / 2)
         return wait if self.now() + wait < self._end else None
@@ -289,7 +289,7 @@ class ObjectClient:
         endpoint = self._settings.config.get("endpoint", self._settings.config.get("base_url"))
         host = urlsplit(endpoint.text) if endpoint is not None else None
         shown = "" if host is None else (host.hostname or "") + (f":{host.port}" if host.port else "")
-        self._asked = Asked(bucket.partition("@")[0], shown, vendor_of(scheme))
+        self._asked = RequestTarget(bucket.partition("@")[0], shown, vendor_of(scheme))
         self._known = False
 
     @cached_property
@@ -311,7 +311,7 @@ class ObjectClient:
         Raises OSError with a sentence that holds nothing of the library's text.
         """
         _expect_own_threads(path)
-        retrying = Retrying(self._settings.retry, self._known)
+        retrying = RetryState(self._settings.retry, self._known)
         while True:
             self.tally.add(**kind)
             # The OSError is raised outside `except`: a traceback that shows it would show the library's text above it.

@@ -35,7 +35,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestTarget:
     """Destination of a request, as it may be shown: bucket, and endpoint as host and port ('' for the vendor's own)."""
 
     bucket: str
@@ -149,7 +149,7 @@ def truncated(expected: int, got: int) -> Failure:
 REPLACED = Failure(errno.ENOENT, _REPLACED)
 
 
-def failure_of(error: BaseException, asked: Asked) -> Failure:
+def failure_of(error: BaseException, asked: RequestTarget) -> Failure:
     """Failure of an exception of the library. Only its class and the marks in its text that are in the tables here are
     looked at."""
     text = str(error)
@@ -219,7 +219,7 @@ def _without_status(error: BaseException, text: str, kind: str, names: dict[str,
 T = TypeVar("T")
 
 
-def asked(path: str, call: Callable[[], T]) -> T:
+def with_plain_errors(path: str, call: Callable[[], T]) -> T:
     """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with a sentence and `path`."""
     try:
         return call()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.object_errors import Asked, failure_of
+from kafkalog_spark.store.object_errors import RequestTarget, failure_of
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions
@@ -24,7 +24,7 @@ from tests.store.buckets import s3_options, s3_store
 from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, at
 from tests.store.s3_server import S3Server
 
-ASKED = Asked("tier", "minio:9000")
+ASKED = RequestTarget("tier", "minio:9000")
 
 
 def answered(status: int, code: str = "") -> Exception:
@@ -103,7 +103,7 @@ def test_other_errors_of_the_library() -> None:
 
 @pytest.mark.parametrize(("vendor", "advice"), [("gs", "storage.service_account"), ("abfss", "storage.account_key")])
 def test_advice_is_about_the_store_that_was_asked(vendor: str, advice: str) -> None:
-    sentence = failure_of(answered(401), Asked("b", "", vendor)).sentence
+    sentence = failure_of(answered(401), RequestTarget("b", "", vendor)).sentence
     assert advice in sentence
     assert "fs.s3a" not in sentence
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from kafkalog_spark.store.object_client import FIRST_WAIT, LONGEST_WAIT, TRIES_OF_A_STRANGER, Retrying
+from kafkalog_spark.store.object_client import FIRST_WAIT, INITIAL_CONNECT_TRIES, LONGEST_WAIT, RetryState
 from kafkalog_spark.store.object_errors import Failure
 from kafkalog_spark.store.storage_options import RetryPolicy
 
@@ -25,7 +25,7 @@ class Clock:
 def waits(failure: Failure, policy: RetryPolicy, *, known: bool = True, part: float = 1.0) -> list[float]:
     """All waits until it gives up; each try takes no time, each wait as long as it says."""
     clock = Clock()
-    retrying = Retrying(policy, known, clock, lambda: part)
+    retrying = RetryState(policy, known, clock, lambda: part)
     found = []
     while (seconds := retrying.wait_after(failure)) is not None:
         found.append(seconds)
@@ -53,13 +53,13 @@ def test_what_cannot_get_better_is_not_tried_again() -> None:
 
 
 def test_a_store_that_never_answered_is_given_up_soon() -> None:
-    assert len(waits(UNREACHABLE, RetryPolicy(), known=False)) == TRIES_OF_A_STRANGER - 1
+    assert len(waits(UNREACHABLE, RetryPolicy(), known=False)) == INITIAL_CONNECT_TRIES - 1
     assert len(waits(UNREACHABLE, RetryPolicy(), known=True)) == 10
     assert len(waits(BUSY, RetryPolicy(), known=False)) == 10, "busy is an answer"
 
 
 def test_an_answer_makes_it_known() -> None:
-    retrying = Retrying(RetryPolicy(), False, Clock(), lambda: 0.0)
+    retrying = RetryState(RetryPolicy(), False, Clock(), lambda: 0.0)
     retrying.wait_after(BUSY)
-    for _ in range(TRIES_OF_A_STRANGER + 1):
+    for _ in range(INITIAL_CONNECT_TRIES + 1):
         assert retrying.wait_after(UNREACHABLE) is not None

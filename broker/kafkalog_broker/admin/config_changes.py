@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Operation(enum.IntEnum):
+class ConfigOperation(enum.IntEnum):
     """AlterConfigOp.OpType."""
 
     SET = 0
@@ -56,7 +56,7 @@ class Operation(enum.IntEnum):
     SUBTRACT = 3
 
 
-Change = tuple[str, Operation, str | None]
+Change = tuple[str, ConfigOperation, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,21 +246,23 @@ def _changed(now: Mapping[str, str], changes: list[Change], known: Mapping[str, 
     names = [name for name, _, _ in changes]
     if len(set(names)) != len(names):
         raise BrokerError(ErrorCode.invalid_request, "Error due to duplicate config keys")
-    nulls = [name for name, operation, value in changes if value is None and operation is not Operation.DELETE]
+    nulls = [name for name, operation, value in changes if value is None and operation is not ConfigOperation.DELETE]
     if nulls:
         raise BrokerError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
     after = dict(now)
     for name, operation, value in changes:
-        if operation is Operation.DELETE:
+        if operation is ConfigOperation.DELETE:
             after.pop(name, None)
-        elif operation is Operation.SET:
+        elif operation is ConfigOperation.SET:
             after[name] = value or ""
         else:
             after[name] = _list_changed(name, operation, value or "", after.get(name), known)
     return after
 
 
-def _list_changed(name: str, operation: Operation, value: str, now: str | None, known: Mapping[str, Property]) -> str:
+def _list_changed(
+    name: str, operation: ConfigOperation, value: str, now: str | None, known: Mapping[str, Property]
+) -> str:
     entry = known.get(name)
     if entry is None or entry.type is not PropertyType.LIST:
         raise BrokerError(
@@ -269,9 +271,9 @@ def _list_changed(name: str, operation: Operation, value: str, now: str | None, 
     # Where nothing is set, Kafka begins with the property's own default, whatever the broker's is.
     items = list(_items(entry.default or "" if now is None else now))
     for item in _items(value):
-        if operation is Operation.APPEND and item not in items:
+        if operation is ConfigOperation.APPEND and item not in items:
             items.append(item)
-        elif operation is Operation.SUBTRACT and item in items:
+        elif operation is ConfigOperation.SUBTRACT and item in items:
             items.remove(item)
     return ",".join(items)
 
@@ -350,12 +352,12 @@ def _check_cleaner_threads(now: int, wanted: int) -> None:
 def _levels(changes: list[Change]) -> dict[str, int]:
     levels = {}
     for name, operation, value in changes:
-        if operation is Operation.DELETE:
+        if operation is ConfigOperation.DELETE:
             if name == ROOT:
                 raise BrokerError(ErrorCode.invalid_request, "Removing the log level of the root logger is not allowed")
             check_level(name, "INFO")
             levels[name] = logging.NOTSET
-        elif operation is Operation.SET:
+        elif operation is ConfigOperation.SET:
             levels[name] = check_level(name, value)
         else:
             raise BrokerError(

@@ -7,7 +7,9 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.metadata_response import NodeEndpoint
 from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
@@ -53,3 +55,20 @@ def needs_text(request: Request, code: ErrorCode) -> str | None:
         right = RIGHTS[request.api_key].of(request)[0]
         return f"The request needs {right.operation.name} permission."
     return NO_AUTHORIZER if code is ErrorCode.security_disabled else None
+
+
+# This node and the cluster as clients see them.
+
+
+def cluster_operations(request: Request) -> int:
+    """Operations that the sender may do with the cluster, as bits; 0 if it may not describe it."""
+    if not request.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return request.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def this_node(broker: Broker, connection: ConnectionInfo) -> NodeEndpoint:
+    """Node id and the address that clients of that connection's listener get."""
+    known = broker.advertised
+    listener = next((entry for entry in known if entry.name == connection.listener), known[0])
+    return NodeEndpoint(broker.node_id, listener.host, listener.port, broker.config.broker_rack)

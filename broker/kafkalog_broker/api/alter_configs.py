@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.admin.config_changes import Change, Operation, alter_each
+from kafkalog_broker.admin.config_changes import Change, ConfigOperation, alter_each
 from kafkalog_broker.admin.config_listing import check_altering
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -50,7 +50,7 @@ async def altered(
 
 
 def _replacements(resource: Any) -> list[Change]:
-    return [(config.name, Operation.SET, config.value) for config in resource.configs]
+    return [(config.name, ConfigOperation.SET, config.value) for config in resource.configs]
 
 
 @api(44, 0, 1)
@@ -64,9 +64,9 @@ async def incremental_alter_configs(request: Request, broker: Broker) -> Any:
 def _changes(resource: Any) -> list[Change]:
     changes = []
     for config in resource.configs:
-        if config.config_operation not in Operation._value2member_map_:
+        if config.config_operation not in ConfigOperation._value2member_map_:
             raise BrokerError(
                 ErrorCode.invalid_request, f"Unknown operation {config.config_operation} for {config.name}"
             )
-        changes.append((config.name, Operation(config.config_operation), config.value))
+        changes.append((config.name, ConfigOperation(config.config_operation), config.value))
     return changes

@@ -18,7 +18,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.quotas.quota_changes import Component, Operation, altered, described
+from kafkalog_broker.quotas.quota_changes import FilterComponent, QuotaChange, altered, described
 from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.runtime.turn import Turn, in_turns
@@ -32,7 +32,7 @@ _LOGGED = 30
 async def describe_client_quotas(request: Request, broker: Broker) -> Any:
     asked, module, turn = request.entity, response_module(request), Turn()
     quotas = dict(broker.quotas.quotas)  # they may be altered between two steps
-    components = [Component(one.entity_type, one.match_type, one.match) for one in asked.components]
+    components = [FilterComponent(one.entity_type, one.match_type, one.match) for one in asked.components]
     try:
         found = await in_turns(described(quotas, components, strict=asked.strict), turn)
     except BrokerError as error:
@@ -65,7 +65,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
             named = [(one.entity_type, one.entity_name) for one in entry.entity]
             code, text = ErrorCode.none, None
             try:
-                operations = [Operation(one.key, None if one.remove else float(one.value)) for one in entry.ops]
+                operations = [QuotaChange(one.key, None if one.remove else float(one.value)) for one in entry.ops]
                 whose, values = altered(quotas, named, operations)
                 if not asked.validate_only:
                     quotas[whose] = done[whose] = values

@@ -2,7 +2,8 @@
 
 Who asks for the same properties of a resource more than once gets them once. (Kafka repeats them: 16 kB that name the
 broker 2,000 times are an answer of 57 MB there.)
-"""
+
+74 ListConfigResources, versions 0 and 1 (KIP-1142). v0 lists subscriptions to client metrics."""
 
 from __future__ import annotations
 
@@ -19,14 +20,16 @@ from kafkalog_broker.admin.config_listing import (
     resource_type,
 )
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.describe_configs_response import (
     DescribedConfig,
     DescribedResource,
     encode_configs,
     encode_describe_configs_response,
 )
+from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.turn import Turn
 
 UNKNOWN_KIND = (
@@ -43,7 +46,7 @@ Keys = frozenset[str]
 
 
 @api(32, 1, 4)
-async def handle(request: Request, broker: Broker) -> Encoded:
+async def describe_configs(request: Request, broker: Broker) -> Encoded:
     asked, turn = request.entity, Turn()
     wanted: dict[tuple[int, str, Keys], None] = {}
     async for resource in turn.spread(asked.resources):
@@ -126,3 +129,34 @@ class _Texts:
                 for entry in chosen(entries, keys)
             ],
         )
+
+
+@api(74, 0, 1)
+async def list_config_resources(request: Request, broker: Broker) -> Any:
+    module = response_module(request)
+    numbers = list(request.entity.resource_types) if request.version >= 1 else [ConfigResourceType.CLIENT_METRICS]
+    kinds = {resource_type(number) for number in numbers or ConfigResourceType}
+    if None in kinds:
+        return entity(module.ListConfigResourcesResponse, error_code=ErrorCode.unsupported_version, config_resources=())
+    found: list[tuple[str, int]] = []
+    for kind in (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.BROKER):
+        if kind in kinds:
+            found.append((str(broker.node_id), int(kind)))
+    if ConfigResourceType.TOPIC in kinds:
+        found += [(topic.name, int(ConfigResourceType.TOPIC)) for topic in broker.topics]
+    if ConfigResourceType.GROUP in kinds:
+        found += [(group_id, int(ConfigResourceType.GROUP)) for group_id in broker.dynamic_configs.of[GROUPS]]
+    if ConfigResourceType.CLIENT_METRICS in kinds:
+        found += [(name, int(ConfigResourceType.CLIENT_METRICS)) for name in broker.dynamic_configs.of[CLIENT_METRICS]]
+    return entity(
+        module.ListConfigResourcesResponse,
+        error_code=ErrorCode.none,
+        config_resources=tuple(
+            entity(module.ConfigResource, resource_name=name, resource_type=kind) for name, kind in found
+        ),
+    )
+
+
+@on_error(74)
+def list_config_resources_failed(request: Request, code: ErrorCode) -> Any:
+    return entity(response_module(request).ListConfigResourcesResponse, error_code=code, config_resources=())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.nodes import this_node
+from kafkalog_broker.admin.responses import this_node
 from kafkalog_broker.api.describe_producers import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode

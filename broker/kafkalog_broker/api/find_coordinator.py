@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any, NamedTuple, cast
 
-from kafkalog_broker.admin.nodes import this_node
+from kafkalog_broker.admin.responses import this_node
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode

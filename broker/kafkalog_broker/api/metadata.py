@@ -13,7 +13,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.admin.nodes import cluster_operations, this_node
+from kafkalog_broker.admin.responses import cluster_operations, this_node
 from kafkalog_broker.admin.topic_changes import create_topics
 from kafkalog_broker.admin.topic_checks import (
     NewTopic,

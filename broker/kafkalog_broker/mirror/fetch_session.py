@@ -72,7 +72,7 @@ class ClientSession:
 # What a partition's part of a Fetch response means for its mirror: a table.
 
 
-class Outcome(Enum):
+class PartitionAction(Enum):
     """Next step of a response."""
 
     APPEND = "append what came"
@@ -83,19 +83,19 @@ class Outcome(Enum):
 
 
 _OF_ERROR = {
-    ErrorCode.none: Outcome.APPEND,
-    ErrorCode.offset_out_of_range: Outcome.OUT_OF_RANGE,
-    ErrorCode.unknown_topic_or_partition: Outcome.ASK_AGAIN,
-    ErrorCode.leader_not_available: Outcome.ASK_AGAIN,
-    ErrorCode.not_leader_or_follower: Outcome.ASK_AGAIN,
-    ErrorCode.replica_not_available: Outcome.ASK_AGAIN,
-    ErrorCode.fenced_leader_epoch: Outcome.ASK_AGAIN,
-    ErrorCode.unknown_leader_epoch: Outcome.ASK_AGAIN,
-    ErrorCode.offset_not_available: Outcome.ASK_AGAIN,
-    ErrorCode.unknown_topic_id: Outcome.ASK_AGAIN,
-    ErrorCode.inconsistent_topic_id: Outcome.ASK_AGAIN,
-    ErrorCode.kafka_storage_error: Outcome.ASK_AGAIN,
-    ErrorCode.unknown_server_error: Outcome.ASK_AGAIN,
+    ErrorCode.none: PartitionAction.APPEND,
+    ErrorCode.offset_out_of_range: PartitionAction.OUT_OF_RANGE,
+    ErrorCode.unknown_topic_or_partition: PartitionAction.ASK_AGAIN,
+    ErrorCode.leader_not_available: PartitionAction.ASK_AGAIN,
+    ErrorCode.not_leader_or_follower: PartitionAction.ASK_AGAIN,
+    ErrorCode.replica_not_available: PartitionAction.ASK_AGAIN,
+    ErrorCode.fenced_leader_epoch: PartitionAction.ASK_AGAIN,
+    ErrorCode.unknown_leader_epoch: PartitionAction.ASK_AGAIN,
+    ErrorCode.offset_not_available: PartitionAction.ASK_AGAIN,
+    ErrorCode.unknown_topic_id: PartitionAction.ASK_AGAIN,
+    ErrorCode.inconsistent_topic_id: PartitionAction.ASK_AGAIN,
+    ErrorCode.kafka_storage_error: PartitionAction.ASK_AGAIN,
+    ErrorCode.unknown_server_error: PartitionAction.ASK_AGAIN,
 }
 
 SESSION_ERRORS = frozenset(
@@ -108,16 +108,16 @@ SESSION_ERRORS = frozenset(
 """Error codes of a response that ask for a new session."""
 
 
-def outcome_of_error(number: int) -> Outcome:
+def outcome_of_error(number: int) -> PartitionAction:
     """The table's entry of Kafka's code."""
     code = error_code(number)
-    return Outcome.REFUSED if code is None else _OF_ERROR.get(code, Outcome.REFUSED)
+    return PartitionAction.REFUSED if code is None else _OF_ERROR.get(code, PartitionAction.REFUSED)
 
 
-def outcome_of(fetched: Fetched) -> Outcome:
+def outcome_of(fetched: Fetched) -> PartitionAction:
     """Next step of a partition's response."""
     found = outcome_of_error(fetched.error)
-    return Outcome.PARTED if found is Outcome.APPEND and fetched.diverging is not None else found
+    return PartitionAction.PARTED if found is PartitionAction.APPEND and fetched.diverging is not None else found
 
 
 def error_code(number: int) -> ErrorCode | None:

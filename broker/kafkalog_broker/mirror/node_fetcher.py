@@ -17,7 +17,7 @@ from kafkalog_broker.mirror.fetch_session import (
     SESSION_ERRORS,
     ClientSession,
     ImpossibleAnswer,
-    Outcome,
+    PartitionAction,
     check_fetched,
     error_code,
     error_text,
@@ -181,7 +181,7 @@ class NodeFetcher:
             mirror = None if key is None else wanted.get(key)
             if mirror is None or mirror.owner is not self or mirror.next_offset != asked[mirror.key]:
                 continue
-            if outcome_of(fetched) is not Outcome.APPEND:
+            if outcome_of(fetched) is not PartitionAction.APPEND:
                 await self._guarded(mirror, self._handle(mirror, fetched))
                 continue
             try:
@@ -242,11 +242,11 @@ class NodeFetcher:
     async def _handle(self, mirror: PartitionMirror, fetched: Fetched) -> None:
         """Everything but batches."""
         match outcome_of(fetched):
-            case Outcome.PARTED:
+            case PartitionAction.PARTED:
                 await self._parted(mirror, fetched)
-            case Outcome.OUT_OF_RANGE:
+            case PartitionAction.OUT_OF_RANGE:
                 await self._out_of_range(mirror)
-            case Outcome.ASK_AGAIN:
+            case PartitionAction.ASK_AGAIN:
                 mirror.wait(error_text(fetched.error))
                 self._ask_again()
             case _:

@@ -11,7 +11,7 @@ from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import (
     UNKNOWN,
     ImpossibleAnswer,
-    Outcome,
+    PartitionAction,
     check_epoch,
     check_log_bounds,
     check_offset,
@@ -195,7 +195,7 @@ async def find_ends(
                 ends[key] = answered_offset(asked)
             except (BrokerError, ImpossibleAnswer) as error:
                 _log.warning("%s-%d: %s", *key, error)
-                if outcome_of_error(asked.error) is Outcome.ASK_AGAIN:
+                if outcome_of_error(asked.error) is PartitionAction.ASK_AGAIN:
                     return None
                 failed["{}-{}".format(*key)] = str(error)
     return ends, failed

@@ -17,7 +17,7 @@ from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame, answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import API_VERSIONS, api_name
-from kafkalog_broker.security.sasl import Event, Known, Refused, SaslExchange, Session
+from kafkalog_broker.security.sasl import Event, KnownUsers, Refused, SaslExchange, Session
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 _EVENTS = {API_VERSIONS: Event.API_VERSIONS, HANDSHAKE: Event.HANDSHAKE, AUTHENTICATE: Event.TOKEN}
@@ -35,7 +35,7 @@ class SaslGate:
     def __init__(
         self,
         settings: Callable[[], SaslSettings],
-        known: Known,
+        known: KnownUsers,
         serve: Dispatch,
         authenticated: Callable[[str], None],
         clock: Callable[[], float] = monotonic,

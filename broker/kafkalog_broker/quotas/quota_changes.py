@@ -31,21 +31,21 @@ _SORTED_AT_ONCE = 500
 """Entities: about half a millisecond."""
 
 
-class Operation(NamedTuple):
+class QuotaChange(NamedTuple):
     """value None: the quota is to go."""
 
     key: str
     value: float | None
 
 
-class Component(NamedTuple):
+class FilterComponent(NamedTuple):
     entity_type: str
     match_type: int
     match: str | None
 
 
 def altered(
-    quotas: Quotas, named: Iterable[tuple[str, str | None]], operations: Iterable[Operation]
+    quotas: Quotas, named: Iterable[tuple[str, str | None]], operations: Iterable[QuotaChange]
 ) -> tuple[Entity, dict[str, float]]:
     """An entity, and all its quotas after the operations. Raises BrokerError invalid_request."""
     entity = checked_entity(named)
@@ -96,7 +96,7 @@ def checked_entity(named: Iterable[tuple[str, str | None]]) -> Entity:
 
 
 def described(
-    quotas: Quotas, components: Iterable[Component], *, strict: bool
+    quotas: Quotas, components: Iterable[FilterComponent], *, strict: bool
 ) -> Generator[None, None, Iterator[Entity]]:
     """The entities that match all components, in order; strict: and say nothing besides. A generator of steps, and what
     it returns is another: there may be tens of thousands. Raises BrokerError invalid_request."""
@@ -120,7 +120,7 @@ def _order(entity: Entity) -> tuple[tuple[bool, str], ...]:
     return tuple((name is None, name or "") for name in entity)
 
 
-def _filter(components: Iterable[Component]) -> tuple[Mapping[str, str | None], set[str]]:
+def _filter(components: Iterable[FilterComponent]) -> tuple[Mapping[str, str | None], set[str]]:
     exact: dict[str, str | None] = {}
     of_any: set[str] = set()
     for kind, how, match in components:
@@ -219,7 +219,7 @@ def parse(data: bytes) -> tuple[int, Quotas]:
             raise UnsupportedFormat(f"version {version} of {FILE}, only {VERSION} is known")
         quotas = {}
         for entry in content["quotas"]:
-            operations = [Operation(key, float(value)) for key, value in entry["values"].items()]
+            operations = [QuotaChange(key, float(value)) for key, value in entry["values"].items()]
             entity, values = altered({}, entry["entity"].items(), operations)
             quotas[entity] = values
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -293,7 +293,7 @@ class Mechanism(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownUsers:
     """Known users. find(mechanism, name): stored credential of a user of SCRAM. check: the claims of a token of
     OAUTHBEARER says; raises InvalidToken. now_ms: since 1970, for when tokens end."""
 
@@ -315,7 +315,7 @@ class Session:
 class SaslExchange:
     """`session` is there when it has succeeded. again: the session that a re-authentication is to renew (KIP-368)."""
 
-    def __init__(self, settings: SaslSettings, known: Known, again: Session | None = None) -> None:
+    def __init__(self, settings: SaslSettings, known: KnownUsers, again: Session | None = None) -> None:
         self._settings, self._known, self._again = settings, known, again
         self._state = State.BEGIN
         self._mechanism = ""
@@ -399,7 +399,7 @@ class SaslExchange:
         self.session = Session(self._mechanism, principal, lifetime)
 
 
-def _server(mechanism: str, settings: SaslSettings, known: Known) -> Mechanism:
+def _server(mechanism: str, settings: SaslSettings, known: KnownUsers) -> Mechanism:
     if mechanism == PLAIN:
         return PlainServer(settings.plain_users)
     if mechanism == OAUTHBEARER:

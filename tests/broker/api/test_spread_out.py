@@ -11,7 +11,7 @@ from kafkalog_broker.api import (
     add_partitions_to_txn,
     describe_topic_partitions,
     elect_leaders,
-    list_groups,
+    groups,
     load_all,
     metadata,
     offset_commit,
@@ -55,7 +55,7 @@ def turns(monkeypatch):
                 found.do()
 
     for module in (
-        add_partitions_to_txn, partition_reassignments, describe_topic_partitions, elect_leaders, list_groups,
+        add_partitions_to_txn, partition_reassignments, describe_topic_partitions, elect_leaders, groups,
         transactions, metadata, offset_commit, offset_delete, txn_offset_commit,
     ):  # fmt: skip
         monkeypatch.setattr(module, "Turn", Short)

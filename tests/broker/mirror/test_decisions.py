@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.mirror.client_properties import client_settings
-from kafkalog_broker.mirror.fetch_session import ClientSession, Outcome, error_text, outcome_of
+from kafkalog_broker.mirror.fetch_session import ClientSession, PartitionAction, error_text, outcome_of
 from kafkalog_broker.mirror.mirror_file import (
     MIRROR_FILE,
     OtherSource,
@@ -129,23 +129,25 @@ def fetched(error=0, diverging=None):
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (ErrorCode.none, Outcome.APPEND),
-        (ErrorCode.offset_out_of_range, Outcome.OUT_OF_RANGE),
-        (ErrorCode.not_leader_or_follower, Outcome.ASK_AGAIN),
-        (ErrorCode.fenced_leader_epoch, Outcome.ASK_AGAIN),
-        (ErrorCode.unknown_topic_id, Outcome.ASK_AGAIN),
-        (ErrorCode.topic_authorization_failed, Outcome.REFUSED),
-        (ErrorCode.corrupt_message, Outcome.REFUSED),
+        (ErrorCode.none, PartitionAction.APPEND),
+        (ErrorCode.offset_out_of_range, PartitionAction.OUT_OF_RANGE),
+        (ErrorCode.not_leader_or_follower, PartitionAction.ASK_AGAIN),
+        (ErrorCode.fenced_leader_epoch, PartitionAction.ASK_AGAIN),
+        (ErrorCode.unknown_topic_id, PartitionAction.ASK_AGAIN),
+        (ErrorCode.topic_authorization_failed, PartitionAction.REFUSED),
+        (ErrorCode.corrupt_message, PartitionAction.REFUSED),
     ],
 )
 def test_outcomes(error, outcome):
     assert outcome_of(fetched(error.value)) is outcome
-    assert outcome_of(fetched(error.value, (3, 7))) is (Outcome.PARTED if outcome is Outcome.APPEND else outcome)
+    assert outcome_of(fetched(error.value, (3, 7))) is (
+        PartitionAction.PARTED if outcome is PartitionAction.APPEND else outcome
+    )
     assert error_text(error.value) == error.name.upper()
 
 
 def test_errors_of_later_releases():
-    assert outcome_of(fetched(31999)) is Outcome.REFUSED
+    assert outcome_of(fetched(31999)) is PartitionAction.REFUSED
     assert error_text(31999) == "error code 31999"
 
 

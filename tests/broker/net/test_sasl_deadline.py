@@ -18,7 +18,7 @@ from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.client_codec import plain_login_requests
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
-from kafkalog_broker.security.sasl import Known
+from kafkalog_broker.security.sasl import KnownUsers
 from kafkalog_broker.testing_support.remote import frame_of
 
 
@@ -27,7 +27,7 @@ def no_token(text: str) -> Token:
 
 
 SETTINGS = SaslSettings(("PLAIN",), {"alice": "secret"}, {"PLAIN": 0}, 1000, 0)
-GATE = partial(SaslGate, lambda: SETTINGS, Known(lambda mechanism, name: None, no_token, lambda: 0))
+GATE = partial(SaslGate, lambda: SETTINGS, KnownUsers(lambda mechanism, name: None, no_token, lambda: 0))
 
 
 def test_who_does_not_authenticate_in_time_is_closed(

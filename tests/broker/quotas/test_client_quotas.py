@@ -21,7 +21,7 @@ from kafkalog_broker.quotas.client_quotas import (
     Windows,
     entity_of,
 )
-from kafkalog_broker.quotas.quota_changes import ANY, Component, described
+from kafkalog_broker.quotas.quota_changes import ANY, FilterComponent, described
 from tests.broker.manual_clock import ManualClock
 
 KAFKAS = Windows(11, 1000)
@@ -236,7 +236,7 @@ def test_entities_are_described_in_order_and_in_steps() -> None:
     found, _ = steps_of(described(quotas, [], strict=False))
     names = [f"u{number:04}" for number in range(1100)]
     assert found == [Entity(name, client) for name in names for client in (DEFAULT, None)]
-    found, steps = steps_of(described(quotas, [Component("user", ANY, None)], strict=True))
+    found, steps = steps_of(described(quotas, [FilterComponent("user", ANY, None)], strict=True))
     assert found == [Entity(name) for name in names]
     assert steps == len(quotas)
 

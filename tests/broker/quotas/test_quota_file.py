@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.quotas.client_quotas import DEFAULT, Entity
-from kafkalog_broker.quotas.quota_changes import FILE, Operation, QuotaFile, altered, dump, parse
+from kafkalog_broker.quotas.quota_changes import FILE, QuotaChange, QuotaFile, altered, dump, parse
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 QUOTAS = {
@@ -57,10 +57,10 @@ def test_what_is_written_is_read() -> None:
 
 
 def test_operations_are_made_one_after_another() -> None:
-    operations = [Operation("producer_byte_rate", None), Operation("consumer_byte_rate", 9.0000000001)]
+    operations = [QuotaChange("producer_byte_rate", None), QuotaChange("consumer_byte_rate", 9.0000000001)]
     assert altered(QUOTAS, [("client-id", None), ("user", "alice")], operations) == (
         Entity("alice", DEFAULT),
         {"request_percentage": 12.5, "consumer_byte_rate": 9.0},
     )
     with pytest.raises(BrokerError, match="too large"):
-        altered({}, [("user", "a")], [Operation("producer_byte_rate", 2.0**63)])
+        altered({}, [("user", "a")], [QuotaChange("producer_byte_rate", 2.0**63)])

@@ -27,7 +27,7 @@ from kafkalog_broker.security.oauth_tokens import (
     signed_token,
     unsecured_token,
 )
-from kafkalog_broker.security.sasl import Known, Refused, SaslExchange, Session
+from kafkalog_broker.security.sasl import KnownUsers, Refused, SaslExchange, Session
 
 NOW_S = 1_800_000_000
 NOW_MS = NOW_S * 1000
@@ -151,7 +151,7 @@ def test_unsecured_tokens(text: str, why: str) -> None:
 def exchange(reauth_ms: int = 0, oauth: OAuthSettings = UNSIGNED, again: Session | None = None) -> SaslExchange:
     settings = SaslSettings((OAUTHBEARER,), {}, {OAUTHBEARER: reauth_ms}, 1000, 100, oauth)
     tokens = Tokens(oauth, lambda: NOW_MS, lambda: 0.0)
-    made = SaslExchange(settings, Known(lambda mechanism, name: None, tokens.check, lambda: NOW_MS), again)
+    made = SaslExchange(settings, KnownUsers(lambda mechanism, name: None, tokens.check, lambda: NOW_MS), again)
     assert made.handshake(OAUTHBEARER)
     return made
 

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
-from kafkalog_broker.security.sasl import Credential, Event, Known, PlainServer, Refused, SaslExchange, Session
+from kafkalog_broker.security.sasl import Credential, Event, KnownUsers, PlainServer, Refused, SaslExchange, Session
 
 USERS = {"alice": "secret", "bob": "other"}
 API_VERSIONS, HANDSHAKE, TOKEN = Event.API_VERSIONS, Event.HANDSHAKE, Event.TOKEN
@@ -20,7 +20,7 @@ def no_token(text: str) -> Token:
     raise InvalidToken("there are none here")
 
 
-KNOWN = Known(nobody, no_token, lambda: 0)
+KNOWN = KnownUsers(nobody, no_token, lambda: 0)
 
 
 def exchange(again: Session | None = None, reauth_ms: int = 0) -> SaslExchange:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token, signed_token
-from kafkalog_broker.security.sasl import MIN_ITERATIONS, Credential, Known, Refused, SaslExchange, credential, salted
+from kafkalog_broker.security.sasl import (
+    MIN_ITERATIONS,
+    Credential,
+    KnownUsers,
+    Refused,
+    SaslExchange,
+    credential,
+    salted,
+)
 from tests.broker.security.test_oauth import EC, KEYS, NOW_MS, OTHER, SIGNED, first, token, unsigned
 from tests.searches import examples
 
@@ -32,7 +40,7 @@ def check(text: str) -> Token:
 
 def exchange(mechanism: str) -> SaslExchange:
     known = SaslSettings(MECHANISMS, {"alice": "secret"}, dict.fromkeys(MECHANISMS, 0), 1000, 100)
-    made = SaslExchange(known, Known(find, check, lambda: NOW_MS))
+    made = SaslExchange(known, KnownUsers(find, check, lambda: NOW_MS))
     assert made.handshake(mechanism)
     return made
 

@@ -1,13 +1,17 @@
-"""60 DescribeCluster, versions 0 to 2. v1: endpoint type (KIP-919); v2: fenced brokers, of which there are none."""
+"""The cluster of one broker.
+
+60 DescribeCluster, versions 0 to 2. v1: endpoint type (KIP-919); v2: fenced brokers, of which there are none.
+
+64 UnregisterBroker, version 0: there is no broker but this one, which is not to be forgotten while it answers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.nodes import cluster_operations, this_node
+from kafkalog_broker.admin.responses import cluster_operations, needs_text, this_node
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
 
@@ -15,7 +19,7 @@ BROKERS, CONTROLLERS = 1, 2  # endpoint types
 
 
 @api(60, 0, 2)
-async def handle(request: Request, broker: Broker) -> Any:
+async def describe_cluster(request: Request, broker: Broker) -> Any:
     asked = request.entity
     kind = getattr(asked, "endpoint_type", BROKERS)
     if kind == CONTROLLERS:
@@ -63,3 +67,24 @@ def _refused(request: Request, code: ErrorCode, what: str) -> Any:
         brokers=(),
         cluster_authorized_operations=OPERATIONS_NOT_ASKED_FOR,
     )
+
+
+@api(64, 0, 0)
+async def unregister_broker(request: Request, broker: Broker) -> Any:
+    node_id = request.entity.broker_id
+    if node_id == broker.node_id:
+        return _unregistered(
+            request, ErrorCode.invalid_request, f"Broker ID {node_id} is this broker, which is running"
+        )
+    return _unregistered(
+        request, ErrorCode.broker_id_not_registered, f"Broker ID {node_id} is not currently registered"
+    )
+
+
+@on_error(64)
+def unregister_broker_failed(request: Request, code: ErrorCode) -> Any:
+    return _unregistered(request, code, needs_text(request, code))
+
+
+def _unregistered(request: Request, code: ErrorCode, what: str | None) -> Any:
+    return entity(response_module(request).UnregisterBrokerResponse, error_code=code, error_message=what)

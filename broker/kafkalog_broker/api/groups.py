@@ -1,0 +1,147 @@
+"""Groups that this broker coordinates.
+
+15 DescribeGroups, versions 0 to 6: state, members and assignments of classic groups.
+v3  authorized operations (KIP-430)
+v4  group.instance.id (KIP-345)
+v6  an unknown group is GROUP_ID_NOT_FOUND; before, it is just Dead
+
+16 ListGroups, versions 0 to 5.
+v4  filter by state, state in the answer (KIP-518)
+v5  filter by type, type in the answer (KIP-848)
+
+42 DeleteGroups, versions 0 to 2: forget groups without members, and all they have committed (KIP-229)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafkalog_broker.admin import share_groups
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.messages import DescribedGroup, ListedGroup
+from kafkalog_broker.protocol.acls import ResourceType
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
+from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.share.membership.share_group_coordinator import Listed
+
+
+@api(16, 0, 5)
+async def list_groups(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    states, types = getattr(asked, "states_filter", ()), getattr(asked, "types_filter", ())
+    groups: list[ListedGroup | Listed] = [*broker.groups.list_groups(states, types)]
+    groups += broker.share_groups.list_groups(states, types)
+    if request.access is not None:
+        groups = [group async for group in Turn().spread(groups) if not request.refused(group.group_id, quiet=True)]
+    return _listed(request, ErrorCode.none, groups)
+
+
+@on_error(16)
+def list_groups_failed(request: Request, code: ErrorCode) -> Any:
+    return _listed(request, code, [])
+
+
+def _listed(request: Request, code: ErrorCode, groups: Sequence[ListedGroup | Listed]) -> Any:
+    module = response_module(request)
+    listed = tuple(
+        entity(
+            module.ListedGroup,
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.state,
+            group_type=group.type,
+        )
+        for group in groups
+    )
+    return entity(module.ListGroupsResponse, error_code=code, groups=listed)
+
+
+_GROUP_ID_NOT_FOUND_FROM = 6
+
+
+@api(15, 0, 6)
+async def describe_groups(request: Request, broker: Broker) -> Any:
+    """A group that is named more than once is answered once."""
+    turn, groups = Turn(), []
+    async for group_id in turn.spread(dict.fromkeys(request.entity.groups)):
+        code = request.refused(group_id)
+        groups.append(broker.groups.describe(group_id) if not code else DescribedGroup(group_id, "", error=code))
+    return _described(request, groups)
+
+
+@on_error(15)
+def describe_groups_failed(request: Request, code: ErrorCode) -> Any:
+    return _described(request, [DescribedGroup(group_id, "", error=code) for group_id in request.entity.groups])
+
+
+def _described(request: Request, groups: list[DescribedGroup]) -> Any:
+    module = response_module(request)
+    wants_operations = getattr(request.entity, "include_authorized_operations", False)
+
+    def described(group: DescribedGroup) -> Any:
+        code, message = group.error, group.error_message
+        if code is ErrorCode.group_id_not_found and request.version < _GROUP_ID_NOT_FOUND_FROM:
+            code, message = ErrorCode.none, None
+        operations = OPERATIONS_NOT_ASKED_FOR
+        if wants_operations and code is ErrorCode.none:
+            operations = request.operations(ResourceType.GROUP, group.group_id)
+        return entity(
+            module.DescribedGroup,
+            error_code=code,
+            error_message=message,
+            group_id=group.group_id,
+            group_state=group.state,
+            protocol_type=group.protocol_type,
+            protocol_data=group.protocol,
+            members=tuple(
+                entity(
+                    module.DescribedGroupMember,
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata,
+                    member_assignment=member.assignment,
+                )
+                for member in group.members
+            ),
+            authorized_operations=operations,
+        )
+
+    return entity(module.DescribeGroupsResponse, groups=tuple(map(described, groups)))
+
+
+@api(42, 0, 2)
+async def delete_groups(request: Request, broker: Broker) -> Any:
+    named = _named(request)
+    return _deleted(request, {name: request.refused(name) or await _delete(broker, name) for name in named})
+
+
+async def _delete(broker: Broker, group_id: str) -> ErrorCode:
+    if not broker.share_groups.has(group_id):
+        return broker.groups.delete(group_id)
+    try:
+        await share_groups.delete_group(broker, group_id)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.none
+
+
+@on_error(42)
+def delete_groups_failed(request: Request, code: ErrorCode) -> Any:
+    return _deleted(request, dict.fromkeys(_named(request), code))
+
+
+def _named(request: Request) -> list[str]:
+    return list(dict.fromkeys(request.entity.groups_names))  # each once
+
+
+def _deleted(request: Request, codes: dict[str, ErrorCode]) -> Any:
+    module = response_module(request)
+    results = tuple(
+        entity(module.DeletableGroupResult, group_id=group_id, error_code=code) for group_id, code in codes.items()
+    )
+    return entity(module.DeleteGroupsResponse, results=results)
