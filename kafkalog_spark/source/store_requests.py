@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.store.interface import Store
-
-_REQUESTS = 16
-"""At once. Stores answer thousands a second for each prefix; planning waits for them, 20 to 100 ms each."""
+from kafkalog_spark.store.interface import Store, in_parallel
 
 T = TypeVar("T")
 
 
 def for_each_place(function: Callable[[PartitionPlace], T], places: Iterable[PartitionPlace]) -> list[T]:
     """What `function` returns for each place, in their order. Raises what it raised first, by that order."""
-    places = list(places)
-    remote = sum(any(store.remote for store in place.stores) for place in places)
-    if remote < 2:
-        return [function(place) for place in places]
-    with ThreadPoolExecutor(min(_REQUESTS, remote), thread_name_prefix="kafkalog-plan") as threads:
-        return list(threads.map(function, places))
+    return in_parallel(function, places, lambda place: any(store.remote for store in place.stores))
 
 
 # What a plan, a trigger or a task cost in requests to object stores, in one line of the log.

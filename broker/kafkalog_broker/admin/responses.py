@@ -57,9 +57,6 @@ def needs_text(request: Request, code: ErrorCode) -> str | None:
     return NO_AUTHORIZER if code is ErrorCode.security_disabled else None
 
 
-# This node and the cluster as clients see them.
-
-
 def cluster_operations(request: Request) -> int:
     """Operations that the sender may do with the cluster, as bits; 0 if it may not describe it."""
     if not request.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):

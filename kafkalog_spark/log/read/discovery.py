@@ -9,11 +9,10 @@ import fnmatch
 import glob
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format import names
@@ -30,7 +29,7 @@ from kafkalog_spark.log.tiered.remote_names import (
     parse_partition_number,
 )
 from kafkalog_spark.log.tiered.tier_options import LAYOUT_OPTION, TierOptions
-from kafkalog_spark.store.interface import Listing, Store, is_local, normalised
+from kafkalog_spark.store.interface import Listing, Store, in_parallel, is_local, normalised
 from kafkalog_spark.store.local_store import LOCAL
 
 if TYPE_CHECKING:
@@ -150,11 +149,6 @@ def _in_use(path: str) -> bool:
 
 LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE})
 """A directory with one of these is a log directory even when it holds no partition yet."""
-REQUESTS = 16
-"""Requests at once where many are needed: stores answer thousands a second, each after 20 to 100 ms."""
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -298,7 +292,7 @@ def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[
         ]
 
     try:
-        for dirs in in_parallel(partitions, topics, root.store):
+        for dirs in in_parallel(partitions, topics, lambda _: root.store.remote):
             yield from dirs
     except OSError as error:
         raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=root.path) from error
@@ -315,13 +309,3 @@ def _local_tiered_dirs(root: Root, listing: Listing) -> Iterator[RemoteDir]:
             yield RemoteDir(
                 Layout.LOCAL_TIERED, found.topic, found.partition, found.topic_id, os.path.join(path, name), root.store
             )
-
-
-def in_parallel(function: Callable[[T], R], items: Iterable[T], store: Store) -> list[R]:
-    """Results of `function` for each item, in order: called in turn where files are near, in threads where each call is
-    a request. Raises what it raised first, by that order."""
-    items = list(items)
-    if not store.remote or len(items) < 2:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(min(REQUESTS, len(items)), thread_name_prefix="kafkalog-tier") as threads:
-        return list(threads.map(function, items))

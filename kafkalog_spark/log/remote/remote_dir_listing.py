@@ -15,7 +15,7 @@ from typing import Any
 
 from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.read.discovery import RemoteDir, in_parallel
+from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import find_log_end
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import chosen_copy
@@ -37,7 +37,7 @@ from kafkalog_spark.log.tiered.remote_names import (
     remote_objects,
 )
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import FileFacts, Listing
+from kafkalog_spark.store.interface import FileFacts, Listing, in_parallel
 
 # What `__remote_log_metadata` says of remote segments, read from wherever its partitions lie.
 
@@ -188,7 +188,7 @@ class RemoteDirListing:
 
         Raises OSError where a manifest cannot be read, CorruptManifest and the errors of `open_remote`.
         """
-        found = in_parallel(self._held_segment, wanted, self.place.store)
+        found = in_parallel(self._held_segment, wanted, lambda _: self.place.store.remote)
         self._held.update({held.segment.segment_id: held for held in found if held is not None})
         return found
 
