@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from benchmarks.sources import BATCH_ROWS
 from benchmarks.typed_formats import SCHEMA, values_of
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import decoder_of
+from kafkalog_spark.typed.decoder import ResolvedFormat
 
 
 @cache
@@ -25,7 +25,7 @@ def batch(ddl: str, rows: int) -> pa.RecordBatch:
     wanted = schema_of_ddl(ddl)
     taken = pa.array(list(islice(cycle(values_of("avro")), rows)), pa.binary())
     return pa.RecordBatch.from_struct_array(
-        decoder_of("avro", {"schema": json.dumps(SCHEMA)}, wanted).decode(taken).columns
+        ResolvedFormat("avro", {"schema": json.dumps(SCHEMA)}).decoder(wanted).decode(taken).columns
     )
 
 

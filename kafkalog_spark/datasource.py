@@ -40,7 +40,7 @@ class KafkaLogDataSource(DataSource):
         """The schema of the columns asked for. Options and paths are checked here, so that mistakes show at load()."""
         from kafkalog_spark.source.load_options import check_pushdown
         from kafkalog_spark.source.resolve_partitions import check_load
-        from kafkalog_spark.source.schema import spark_schema
+        from kafkalog_spark.source.schema import load_schema
 
         options = self._load_options.either()
         check_pushdown(options)
@@ -49,26 +49,22 @@ class KafkaLogDataSource(DataSource):
             from kafkalog_spark.source.table_reader import table_schema
 
             return table_schema(options.table)
-        if options.typed:
-            from kafkalog_spark.source.schema import with_values
-
-            return with_values(options)
-        return spark_schema(options.columns)
+        return load_schema(options, self._load_options.formats(options))
 
     @first_line
     def reader(self, schema: StructType) -> DataSourceReader:
         from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
         from kafkalog_spark.source.load_options import check_pushdown
-        from kafkalog_spark.source.schema import settled, shape_of
 
         options = self._load_options.batch()
         if options.table is not None:
             from kafkalog_spark.source.table_reader import TableReader
 
             return TableReader(options, schema)
-        shape_of(settled(options, schema), schema)
+        read = self._load_options.resolved(options, schema)
+        read.projection()  # a schema that cannot be had is refused before anything is planned
         check_pushdown(options)
-        return KafkaLogBatchReader(options, schema)
+        return KafkaLogBatchReader(read)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from kafkalog_spark.source.stream_reader import RefusedStreamReader
@@ -81,7 +77,7 @@ class KafkaLogDataSource(DataSource):
                 raise OptionError(
                     f"reading streams needs Spark 4.2 or newer, this is {pyspark.__version__}: {error}"
                 ) from error
-            return KafkaLogStreamReader(options, schema)
+            return KafkaLogStreamReader(self._load_options.resolved(options, schema))
         except KafkalogError as error:
             return RefusedStreamReader(error)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafkalog_spark.log import log_dir
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import SchemaSources, ValueDecoder, decoder_of, format_of, settled_options
+from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.read.partition_scan import ScanRequest
@@ -62,9 +62,9 @@ class LogDirs(log_dir.LogDirs):
         topic: str | None,
     ) -> ValueDecoder:
         sources = SchemaSources(side, () if topic is None else (topic,), self._records)
-        options = settled_options(name, {option.lower(): text for option, text in (given or {}).items()}, sources)
+        format = ResolvedFormat.of(name, {option.lower(): text for option, text in (given or {}).items()}, sources)
         wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
-        return decoder_of(name, options, format_of(name).schema(options) if wanted is None else wanted)
+        return format.decoder(format.schema() if wanted is None else wanted)
 
     def _records(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
         for batch in super().scan(topic, columns=("key", "value")):

@@ -55,15 +55,15 @@ def warm() -> None:
 def _warm_formats() -> None:
     import pyarrow as pa
 
-    from kafkalog_spark.typed.decoder import decoder_of, encoder_of
+    from kafkalog_spark.typed.decoder import ResolvedFormat, encoder_of
 
     row = pa.array([{"a": 1.5}])
     encoder_of("avro", {}, pa.schema(list(row.type))).encode(row)  # Protobuf is written by the same kernels
-    decoder_of("json", {}, pa.schema([("a", pa.string())])).decode(pa.array([b'{"a":"b"}']))
+    ResolvedFormat("json", {}).decoder(pa.schema([("a", pa.string())])).decode(pa.array([b'{"a":"b"}']))
     one = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
     wanted = pa.schema([("a", pa.int32())])
     for values in (pa.array([b"\2"], pa.binary()), pa.array([None], pa.binary())):
-        decoder_of("avro", {"schema": one}, wanted).decode(values)
+        ResolvedFormat("avro", {"schema": one}).decoder(wanted).decode(values)
     try:
         from google.protobuf import descriptor_pb2
     except ImportError:  # an extra

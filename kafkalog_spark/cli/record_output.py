@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.typed.decoder import FORMATS, SchemaSources, ValueDecoder, decoder_of, format_of, settled_options
+from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, SchemaSources, ValueDecoder, format_of
 
 _LARGE = pa.large_binary()
 """Type of composed texts: they may be larger than 2 GB where their columns are not."""
@@ -299,9 +299,8 @@ def shown_parts(
         if name == "json" and not given:
             found[part] = _as_it_is(part)
             continue
-        settled = settled_options(name, given, SchemaSources(part, topics, lambda topic: _records(dirs, topic)))
-        decoder = decoder_of(name, settled, format_of(name).schema(settled))
-        found[part] = _Decoded(part, decoder)
+        format = ResolvedFormat.of(name, given, SchemaSources(part, topics, lambda topic: _records(dirs, topic)))
+        found[part] = _Decoded(part, format.decoder(format.schema()))
     for name in options:
         if name.partition(".")[0] not in found:
             raise OptionError(f"--option {name} is of a format, and -s names none", hint="-s value=avro names one")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError
 from kafkalog_spark.log.read.partition_log import PartitionLog
@@ -22,7 +21,7 @@ from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import OffsetRange, rebind
 from kafkalog_spark.source.planning import Split, plan, tasks_of
 from kafkalog_spark.source.resolve_partitions import opened_view
-from kafkalog_spark.source.schema import settled, shape_of
+from kafkalog_spark.source.schema import ResolvedRead
 from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.spark.errors import first_line, first_line_of
 from kafkalog_spark.spark.worker_process import until_spark_has_enough
@@ -52,9 +51,8 @@ class _PushFilters:
 class KafkaLogBatchReader(DataSourceReader):
     """Reads the offset ranges that the options ask for. Small when pickled: no listing, no open file."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options = settled(options, schema)
-        self._schema = schema
+    def __init__(self, read: ResolvedRead) -> None:
+        self._read, self._options = read, read.options
         self._filter = RowFilter()
 
     @property
@@ -78,12 +76,12 @@ class KafkaLogBatchReader(DataSourceReader):
         # Spark turns an empty list of partitions into one that holds None
         if partition is None or partition.value is None:
             return iter(())
-        return first_line_of(self._read(partition.value))
+        return first_line_of(self._batches(partition.value))
 
-    def _read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        shape = shape_of(self._options, self._schema)
-        request = scan_request(self._options, self._filter, shape.columns)
-        yield from map(shape.fit, rows_of_splits(self._rows_of, splits, request))
+    def _batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        projection = self._read.projection()
+        request = scan_request(self._options, self._filter, projection.columns)
+        yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
     def _rows_of(self, split: Split, request: Any, space: Any) -> Iterator[pa.RecordBatch]:
         found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)

@@ -13,26 +13,41 @@ from functools import cache
 
 import pyspark
 from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.options import ReadOptions, parse_read_options, warn_of
+from kafkalog_spark.source.schema import ResolvedRead, resolve_formats
+from kafkalog_spark.typed.decoder import ResolvedFormat
 
 
 @dataclass
 class LoadOptions:
     """The same options as a batch reads them and as a stream does; an OptionError where that refuses them.
 
-    `logged`: names without effect that have been logged. Spark keeps the data source, and this in it, after `schema()`.
+    `logged`: names without effect that have been logged. Spark keeps the data source, and this in it, after `schema()`:
+    what formats look up is looked up once a load.
     """
 
     as_batch: ReadOptions | OptionError
     as_stream: ReadOptions | OptionError
     logged: set[str] = field(default_factory=set)
+    _formats: Mapping[str, ResolvedFormat] | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> LoadOptions:
         """Never raises: `either`, `batch` and `stream` do."""
         return cls(_parsed(options, streaming=False), _parsed(options, streaming=True))
+
+    def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
+        """The formats of values and keys, which are the same for a batch and a stream."""
+        if self._formats is None:
+            self._formats = resolve_formats(options)
+        return self._formats
+
+    def resolved(self, options: ReadOptions, schema: StructType) -> ResolvedRead:
+        """The read of a schema, which may be the user's own."""
+        return ResolvedRead.of(options, schema, self.formats(options))
 
     def either(self) -> ReadOptions:
         """What batch and stream have in common: paths, columns. Raises OptionError when both refuse the options; logs

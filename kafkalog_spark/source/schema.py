@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from kafkalog_spark.source.options import FormatOptions, ReadOptions
 from kafkalog_spark.source.subscription import Assign, Subscribe
 from kafkalog_spark.spark.types import arrow_schema
 from kafkalog_spark.spark.worker_process import session_time_zone
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, decoder_of, format_of, settled_options
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, format_of
 from kafkalog_spark.typed.java_text import zone_of
 
 # Built from classes: StructType.fromDDL needs a Spark session, which workers do not have.
@@ -104,7 +104,7 @@ def _same_type(asked: DataType, ours: DataType) -> bool:
     return bool(asked.simpleString() == ours.simpleString())
 
 
-class ArrowShape:
+class ArrowProjection:
     """Brings batches of ours into the Arrow schema that Spark expects of a StructType."""
 
     def __init__(self, schema: StructType, *, with_damage: bool = False) -> None:
@@ -116,7 +116,7 @@ class ArrowShape:
             if name in _AS_TEXT and isinstance(field.dataType, StringType)
         ]
 
-    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same buffers under Spark's schema; bytes asked for as text are not checked, as in Spark's cast."""
         if not self.columns:
             return batch  # nothing but a number of rows, which from_arrays would take from the first column
@@ -129,26 +129,51 @@ class ArrowShape:
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)
 
 
-# What the formats of values and keys look up when a query is planned: files of schemas, registries, `_schemas`.
+# A read, resolved: everything that its formats look up is known, and the schema that its rows are brought into.
 
 
-def with_settled_formats(options: ReadOptions) -> ReadOptions:
-    """The options with everything that decoders need, so that tasks look up nothing that a plan can. Raises what the
-    formats do."""
-    typed = options.typed
-    sides = {side.side: _settled(side, options) for side in typed.sides}
-    return replace(options, typed=replace(typed, **sides)) if sides else options
+@dataclass(frozen=True)
+class ResolvedRead:
+    """Read options with the formats of values and keys resolved, and the schema of the rows: what planning, tasks and
+    streams share. Picklable."""
+
+    options: ReadOptions
+    formats: Mapping[str, ResolvedFormat]
+    schema: StructType
+
+    @classmethod
+    def of(cls, options: ReadOptions, schema: StructType, formats: Mapping[str, ResolvedFormat]) -> ResolvedRead:
+        """formats: those of `resolve_formats`, which a load calls once.
+
+        With formats, mode=PERMISSIVE is about damaged batches only where the schema has a column about damage.
+        """
+        with_damage = DAMAGE_COLUMN_TYPES.keys() & set(map(kafkas_name, schema.names))
+        if options.typed and options.reports_damage and not with_damage:
+            options = replace(options, mode="FAILFAST")
+        return cls(options, formats, schema)
+
+    def projection(self) -> ArrowProjection | TypedProjection:
+        """Brings the batches of a scan into the schema. Raises OptionError for a schema that cannot be had."""
+        if self.options.typed:
+            return TypedProjection(self)
+        return ArrowProjection(self.schema, with_damage=self.options.reports_damage)
 
 
-def _settled(side: FormatOptions, options: ReadOptions) -> FormatOptions:
+def resolve_formats(options: ReadOptions) -> dict[str, ResolvedFormat]:
+    """The formats of values and keys, by side, with the files, registered schemas and records of `_schemas` that they
+    need. Raises what the formats do."""
     asked = options.subscription
     topics: tuple[str, ...] = ()
     if isinstance(asked, Subscribe):
         topics = asked.topics
     elif isinstance(asked, Assign):
         topics = tuple(sorted({topic for topic, _ in asked.partitions}))
-    sources = SchemaSources(side.side, topics, partial(_records, options))
-    return replace(side, options=tuple(sorted(settled_options(side.format, dict(side.options), sources).items())))
+    return {
+        side.side: ResolvedFormat.of(
+            side.format, dict(side.options), SchemaSources(side.side, topics, partial(_records, options))
+        )
+        for side in options.typed.sides
+    }
 
 
 def _records(options: ReadOptions, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
@@ -175,45 +200,21 @@ _NOT_DECODED = (
 _PLACE = ("topic", "partition", "offset")
 
 
-def with_values(options: ReadOptions) -> StructType:
-    """The schema of a load without one of the user's own: Kafka's columns, with values and keys as structs. Raises
-    OptionError where the options do not say what these hold."""
+def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> StructType:
+    """The schema of a load without one of the user's own: Kafka's columns, with values and keys that have a format as
+    structs. Raises OptionError where the options do not say what these hold."""
     fields = []
-    options = with_settled_formats(options)
     for field in spark_schema(options.columns).fields:
-        side = options.typed.side(field.name)
-        if side is None:
+        format = formats.get(field.name)
+        if format is None:
             fields.append(field)
-        elif side.format == PLAIN:
+        elif format.name == PLAIN:
             fields.append(StructField(field.name, StringType(), True))
         else:
             from pyspark.sql.pandas.types import from_arrow_schema
 
-            columns = format_of(side.format).schema(dict(side.options))
-            fields.append(StructField(field.name, from_arrow_schema(columns), True))
+            fields.append(StructField(field.name, from_arrow_schema(format.schema()), True))
     return StructType(fields)
-
-
-def settled(options: ReadOptions, schema: StructType) -> ReadOptions:
-    """mode=PERMISSIVE is about damaged batches too only where the schema has a column about damage. What the formats
-    look up is in the options then."""
-    from dataclasses import replace
-
-    options = with_settled_formats(options)
-    if (
-        options.typed
-        and options.reports_damage
-        and not DAMAGE_COLUMN_TYPES.keys() & set(map(kafkas_name, schema.names))
-    ):
-        return replace(options, mode="FAILFAST")
-    return options
-
-
-def shape_of(options: ReadOptions, schema: StructType) -> ArrowShape | TypedShape:
-    """What brings the batches of a scan into the schema. Raises OptionError for one that cannot be had."""
-    if options.typed:
-        return TypedShape(options, schema)
-    return ArrowShape(schema, with_damage=options.reports_damage)
 
 
 @dataclass(frozen=True)
@@ -225,13 +226,14 @@ class _Column:
     field: int = -1
 
 
-class TypedShape:
+class TypedProjection:
     """Brings batches of a scan into the Arrow schema that Spark expects, values and keys decoded.
 
     `columns`: what to scan.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, read: ResolvedRead) -> None:
+        options, schema = read.options, read.schema
         self._target: pa.Schema = arrow_schema(schema)
         plain, wanted, places = _divided(options, schema, self._target)
         self.decoders: dict[str, tuple[FormatOptions, ValueDecoder]] = {}
@@ -239,7 +241,7 @@ class TypedShape:
         for side in options.typed.sides:
             if side.side in wanted:
                 columns = pa.schema(wanted[side.side])
-                decoder = decoder_of(side.format, _in_zone(side, columns), columns)
+                decoder = _in_zone(read.formats[side.side], columns).decoder(columns)
                 self.decoders[side.side] = side, decoder
                 scanned += [name for name in (side.side,) if name not in scanned]
                 if getattr(decoder, "headers_too", False):
@@ -247,11 +249,11 @@ class TypedShape:
                 if side.mode == "FAILFAST":
                     scanned += [name for name in _PLACE if name not in scanned]
         self.columns = tuple(scanned)
-        self._plain = ArrowShape(StructType(plain), with_damage=options.reports_damage)
+        self._plain = ArrowProjection(StructType(plain), with_damage=options.reports_damage)
         self._places = places
         self._width = len(plain)
 
-    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Raises MalformedValue for a bad value, in mode FAILFAST."""
         rows = batch.num_rows
         decoded: dict[str, list[Any]] = {}
@@ -268,7 +270,7 @@ class TypedShape:
                 struct,
                 *(struct.flatten() if struct.null_count else map(struct.field, range(struct.type.num_fields))),
             ]
-        plain = self._plain.fit(batch.select(list(range(self._width)))).columns if self._width else []
+        plain = self._plain.apply(batch.select(list(range(self._width)))).columns if self._width else []
         arrays = [
             plain[place.at] if place.decoded is None else decoded[place.decoded][place.field + 1]
             for place in self._places
@@ -297,23 +299,22 @@ class TypedShape:
         )
 
 
-def _in_zone(side: FormatOptions, columns: pa.Schema) -> dict[str, str]:
-    """The options of a side; timestamps that name no zone are in that of the session unless these say another. Raises
+def _in_zone(format: ResolvedFormat, columns: pa.Schema) -> ResolvedFormat:
+    """The format with its timestamps that name no zone in that of the session, unless its options say another. Raises
     OptionError for a zone that Python does not know."""
-    options = dict(side.options)
-    if "timezone" in options or "timeZone" not in format_of(side.format).OPTIONS:
-        return options
+    if "timezone" in format.options or "timeZone" not in format_of(format.name).OPTIONS:
+        return format
     if not any(_has_moments(field.type) for field in columns):
-        return options
+        return format
     zone = session_time_zone()
     try:
         zone_of(zone)
     except ValueError as error:
         raise OptionError(
             f"spark.sql.session.timeZone: {error} that Python knows",
-            hint=f"install the package tzdata, or name another: {side.side}.timeZone",
+            hint=f"install the package tzdata, or name another: {format.side}.timeZone",
         ) from None
-    return {**options, "timezone": zone}
+    return replace(format, options={**format.options, "timezone": zone})
 
 
 def _has_moments(kind: pa.DataType) -> bool:

@@ -35,7 +35,7 @@ from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, json_of, offsets_of
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import Split, tasks_of
-from kafkalog_spark.source.schema import shape_of, with_settled_formats
+from kafkalog_spark.source.schema import ResolvedRead
 from kafkalog_spark.source.stream_planner import Limits, StreamPlanner
 from kafkalog_spark.spark.errors import first_line, first_line_of, raise_first_line
 
@@ -47,16 +47,14 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads partitions as they grow. Small when pickled: options and schema.
+    """Reads partitions as they grow. Small when pickled: the resolved read.
 
     Raises OptionError for a schema that the columns cannot have.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        options = with_settled_formats(options)
-        shape_of(options, schema)
-        self._options = options
-        self._schema = schema
+    def __init__(self, read: ResolvedRead) -> None:
+        read.projection()
+        self._read, self._options = read, read.options
         self._planner: StreamPlanner | None = None
         self._committer: GroupCommitter | None = None
         self._rows: list[pa.RecordBatch] = []
@@ -64,7 +62,8 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         """For tasks, which need no password of commitGroup's broker."""
         options = replace(self._options, commit_group=None)
-        return {**self.__dict__, "_options": options, "_planner": None, "_committer": None, "_rows": []}
+        read = replace(self._read, options=options)
+        return {**self.__dict__, "_read": read, "_options": options, "_planner": None, "_committer": None, "_rows": []}
 
     @property
     def planner(self) -> StreamPlanner:
@@ -133,7 +132,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(tuple(splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return first_line_of(self._read(partition.value))
+        return first_line_of(self._batches(partition.value))
 
     def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
         """The rows of a small batch; None where tasks have to read."""
@@ -142,12 +141,12 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         if options.min_partitions is not None or options.max_records_per_partition is not None:
             return None  # tasks are asked for
-        if any(isinstance(field.dataType, StructType | ArrayType | MapType) for field in self._schema.fields):
+        if any(isinstance(field.dataType, StructType | ArrayType | MapType) for field in self._read.schema.fields):
             return None  # Spark's copies of such rows would point into an Arrow buffer that it has released
         if not KERNELS.ready():
             return None
         try:
-            return rows_of(self._read(splits))
+            return rows_of(self._batches(splits))
         except (KafkalogError, OSError):
             return None  # the tasks will meet the same, and Spark knows what to do with their errors
 
@@ -162,10 +161,10 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.max_bytes,
         )
 
-    def _read(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        shape = shape_of(self._options, self._schema)
-        request = scan_request(self._options, RowFilter(), shape.columns)
-        yield from map(shape.fit, rows_of_splits(self._rows_of, splits, request))
+    def _batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
+        projection = self._read.projection()
+        request = scan_request(self._options, RowFilter(), projection.columns)
+        yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
     def _rows_of(self, split: Split, request: Any, space: Any) -> Iterator[pa.RecordBatch]:
         fail_on_data_loss = self._options.fail_on_data_loss

@@ -66,13 +66,13 @@ def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
     return query
 
 
-class TableShape:
+class TableProjection:
     """Brings batches of a table into the Arrow schema that Spark expects of a StructType."""
 
     def __init__(self, schema: StructType) -> None:
         self._target: pa.Schema = arrow_schema(schema)
 
-    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows under Spark's schema, which names the elements of lists differently."""
         if not len(self._target):
             return batch.select([])  # nothing but a number of rows
@@ -113,7 +113,7 @@ class TableReader(DataSourceReader):
         stores = [store for unit in units if unit.place is not None for store in unit.place.stores]
         with requests_logged(f"a task of {len(units)} pieces of the table {self._query.table}", stores):
             rows = rows_of_units(units, self._query, around)
-            yield from map(TableShape(self._schema).fit, until_spark_has_enough(rows))
+            yield from map(TableProjection(self._schema).apply, until_spark_has_enough(rows))
 
 
 def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:

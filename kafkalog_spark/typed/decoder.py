@@ -1,6 +1,6 @@
 """Values of a topic as typed columns: what every format gives, and the table of formats.
 
-    decoder = decoder_of("json", {"timezone": "UTC"}, pa.schema([("id", pa.int64())]))
+    decoder = ResolvedFormat("json", {"timezone": "UTC"}).decoder(pa.schema([("id", pa.int64())]))
     decoded = decoder.decode(batch["value"])      # Decoded: a StructArray, which values were bad, and why
 
 A format is a module of this package, named in FORMATS, with the names of `Format` below. Nothing here knows Spark or a
@@ -10,7 +10,7 @@ log: bytes in Arrow come in, columns in Arrow go out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
@@ -34,7 +34,7 @@ _CSV = "Spark's from_csv reads the column `value`, and to_csv makes it before a 
 
 
 class Decoded(NamedTuple):
-    """What became of some values.
+    """The result of decoding a batch of values.
 
     columns: as many rows as there were values, of the decoder's schema; a row is null where there was no value.
     bad: bool of that length, None for no bad value; a bad value's row has what could be read of it, or nulls.
@@ -52,7 +52,7 @@ class ValueDecoder(Protocol):
     schema: pa.Schema
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        """Values to columns. A bad value costs that value only; nothing is raised for what a value holds."""
+        """Values to columns. Malformed values are reported per row; decode never raises on content."""
         ...
 
 
@@ -66,7 +66,7 @@ class ValueEncoder(Protocol):
 
 @dataclass(frozen=True)
 class SchemaSources:
-    """Where a format finds what its options do not say themselves, when a query is planned.
+    """Sources of the schemas that a format's options do not contain themselves, for a query's plan.
 
     side: "value" or "key". topics: of the read, as far as the options name them. records: key and value of every record
     of a topic of the log directory that is read, in order.
@@ -77,24 +77,56 @@ class SchemaSources:
     records: Callable[[str], Iterable[tuple[bytes | None, bytes | None]]]
 
 
-class Format(Protocol):
-    """What a module of a format has. options: names in small letters without the prefix `value.` or `key.`.
+@dataclass(frozen=True)
+class ResolvedFormat:
+    """Format of values or keys, with the files and registered schemas that its options name. Picklable: tasks look up
+    nothing that a plan can.
 
-    Format json has no `encoder`."""
+    options: of the format, names in small letters without the prefix `value.` or `key.`; with passwords, so in no repr.
+    side: "value" or "key". descriptors: a descriptor set of Protobuf. schema_records: key and value of every record of
+    a registry's topic. reader_id, reader_text: the registered schema that values are read with.
+    """
+
+    name: str
+    options: Mapping[str, str] = field(repr=False)
+    side: str = "value"
+    descriptors: bytes | None = field(default=None, repr=False)
+    schema_records: tuple[tuple[bytes | None, bytes | None], ...] | None = field(default=None, repr=False)
+    reader_id: int | None = None
+    reader_text: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, name: str, options: Mapping[str, str], sources: SchemaSources) -> ResolvedFormat:
+        """Look up what the options name. Raises OptionError, and what reading a topic or a registry raises."""
+        resolve = getattr(format_of(name), "resolve", None)  # only formats with something to look up have one
+        given = cls(name, dict(options), sources.side)
+        return given if resolve is None else cast(ResolvedFormat, resolve(given, sources))
+
+    def schema(self) -> pa.Schema:
+        """The columns of the values, where the options say them. Raises OptionError where they do not."""
+        return format_of(self.name).schema(self)
+
+    def decoder(self, wanted: pa.Schema) -> ValueDecoder:
+        """A decoder for the wanted columns, which are all that it reads of a value as far as the format lets it."""
+        return format_of(self.name).decoder(self, wanted)
+
+
+class Format(Protocol):
+    """Interface of a format's module. Format json has no `encoder`."""
 
     OPTIONS: Mapping[str, str]
     """Every option of the format, as it is written, and what it means. Also those that are refused."""
 
-    def decoder(self, options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+    def decoder(self, format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
         """Raises OptionError for an option or a type that the format refuses."""
         ...
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-        """Raises OptionError for an option or a type that the format refuses."""
+        """options: names as in ResolvedFormat. Raises OptionError for an option or a type that the format refuses."""
         ...
 
-    def schema(self, options: Mapping[str, str]) -> pa.Schema:
-        """The columns of the values, where the options say them. Raises OptionError where they do not."""
+    def schema(self, format: ResolvedFormat) -> pa.Schema:
+        """See ResolvedFormat.schema."""
         ...
 
 
@@ -121,19 +153,6 @@ def _chosen(option: str, text: str, names: tuple[str, ...], hint: str | None) ->
     return text.lower()
 
 
-def settled_options(name: str, options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
-    """Options as tasks get them: what they name by a file or in a registry is looked up once, when a query is planned.
-    A format without anything to look up has no `settled`. Raises OptionError, and what reading a topic raises."""
-    settled = getattr(format_of(name), "settled", None)
-    return dict(options) if settled is None else dict(settled(options, sources))
-
-
-def decoder_of(name: str, options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
-    """A decoder of values of that format, for the wanted columns, which are all that it reads of a value as far as the
-    format lets it."""
-    return format_of(name).decoder(options, wanted)
-
-
 def encoder_of(name: str, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     """An encoder of rows with those columns."""
     return format_of(name).encoder(options, given)
@@ -144,12 +163,12 @@ def encoder_of(name: str, options: Mapping[str, str], given: pa.Schema) -> Value
 OPTIONS: Mapping[str, str] = {}
 
 
-def schema(options: Mapping[str, str]) -> pa.Schema:
-    """One column `value`."""
+def schema(format: ResolvedFormat) -> pa.Schema:
+    """A single column `value`."""
     return pa.schema([("value", pa.string())])
 
 
-def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
     """Raises OptionError for another number of columns than one, and for one that is no string."""
     if len(wanted) != 1 or wanted.field(0).type != pa.string():
         raise OptionError(

@@ -14,7 +14,6 @@ from pyspark.sql.types import ArrayType, DateType, StructField, StructType, Time
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.load_options import LoadOptions
-from kafkalog_spark.source.schema import shape_of
 from kafkalog_spark.spark import worker_process
 from kafkalog_spark.spark.worker_process import session_time_zone
 from tests.source.helpers.made_logs import append
@@ -122,10 +121,13 @@ def test_a_zone_that_python_does_not_know_is_named_where_a_timestamp_is_wanted(m
     task = OldTask()
     task.zone = "Mars/Olympus_Mons"
     monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: task))
-    options = LoadOptions.parse({"path": "/", "subscribe": "a", "value.format": "json"}).batch()
-    shape_of(options, StructType([StructField("d", DateType()), StructField("n", TimestampNTZType())]))
+    load = LoadOptions.parse({"path": "/", "subscribe": "a", "value.format": "json"})
+    options = load.batch()
+    load.resolved(
+        options, StructType([StructField("d", DateType()), StructField("n", TimestampNTZType())])
+    ).projection()
     with pytest.raises(OptionError, match=r"spark\.sql\.session\.timeZone: there is no time zone 'Mars/Olympus_Mons'"):
-        shape_of(options, StructType([StructField("l", ArrayType(TimestampType()))]))
+        load.resolved(options, StructType([StructField("l", ArrayType(TimestampType()))])).projection()
 
 
 def test_outside_of_a_task_it_is_utc() -> None:

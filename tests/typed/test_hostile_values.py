@@ -5,7 +5,6 @@ What a format allows is read: a string of 60 MB in Avro and Protobuf, bytes that
 
 from __future__ import annotations
 
-import base64
 import json
 import tracemalloc
 from typing import Any
@@ -15,7 +14,8 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
 
-from kafkalog_spark.typed.decoder import Decoded, ValueDecoder, decoder_of, format_of
+from kafkalog_spark.typed.decoder import Decoded, ValueDecoder
+from tests.typed.given_formats import decoder_of, schema_of
 from tests.typed.random_avro import varint as zigzag
 
 LEVELS = 10_000
@@ -35,7 +35,7 @@ AVRO = {
 }
 
 
-def of_protobuf() -> str:
+def of_protobuf() -> bytes:
     """The descriptor set of `Node {int64 id = 1; string user = 2; Node next = 3; repeated int64 n = 4;}`, in base64."""
     file = descriptor_pb2.FileDescriptorProto(name="node.proto", syntax="proto3")
     message = file.message_type.add(name="Node")
@@ -43,10 +43,11 @@ def of_protobuf() -> str:
     message.field.add(name="user", number=2, type=9, label=1)
     message.field.add(name="next", number=3, type=11, type_name=".Node", label=1)
     message.field.add(name="n", number=4, type=3, label=3)
-    return base64.b64encode(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()).decode()
+    content: bytes = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return content
 
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "json": {"schema": "id bigint, user string, price decimal(38,0), n array<bigint>, next struct<id: bigint>"},
     "avro": {"schema": json.dumps(AVRO), "recursivefieldmaxdepth": "2"},
     "protobuf": {"descriptors": of_protobuf(), "messagename": "Node", "recursive.fields.max.depth": "2"},
@@ -127,7 +128,7 @@ def decoder(name: str) -> ValueDecoder:
         from kafkalog_spark.typed.ddl import schema_of_ddl
 
         return decoder_of(name, {}, schema_of_ddl(OPTIONS[name]["schema"]))
-    return decoder_of(name, OPTIONS[name], format_of(name).schema(OPTIONS[name]))
+    return decoder_of(name, OPTIONS[name], schema_of(name, OPTIONS[name]))
 
 
 def measured(name: str, values: list[bytes | None]) -> tuple[Decoded, int]:

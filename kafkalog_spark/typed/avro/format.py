@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +15,7 @@ from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema
 from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import schema_text
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
 
 OPTIONS: Mapping[str, str] = {
     "schema": "The schema that values were written with: JSON, or a file of it. Needs the prefix `value.` or `key.`.",
@@ -22,27 +23,23 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-def settled(options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
-    """The options with the texts of schemas in the place of their files'."""
-    found = dict(options)
+def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+    """The format with the texts of schemas in the place of their files'."""
+    options = dict(format.options)
     if "schema" in options and options["schema"].strip() not in PRIMITIVES:
-        found["schema"] = schema_text("value.schema", options["schema"])
-    reader = reader_text(options)
-    if reader is not None:
-        found.pop("avroschemaurl", None)
-        found["avroschema"] = reader
-    return found
+        options["schema"] = schema_text("value.schema", options["schema"])
+    return replace(format, options=options, reader_text=reader_text(format))
 
 
-def schema(options: Mapping[str, str]) -> pa.Schema:
+def schema(format: ResolvedFormat) -> pa.Schema:
     """The columns of the reader schema, which is the writer's where there is no other."""
-    _, reader, meaning = _schemas(options)
+    _, reader, meaning = _schemas(format)
     return columns_of(reader, meaning)
 
 
-def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
     """Raises OptionError."""
-    return AvroDecoder(*_schemas(options), wanted)
+    return AvroDecoder(*_schemas(format), wanted)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -67,8 +64,8 @@ class AvroDecoder:
         return self._reading.decode(Values.of(values), np.full(len(values), self._entry, np.int64))
 
 
-def _schemas(options: Mapping[str, str]) -> tuple[AvroType, AvroType, AvroMeaning]:
-    text = options.get("schema")
+def _schemas(format: ResolvedFormat) -> tuple[AvroType, AvroType, AvroMeaning]:
+    text = format.options.get("schema")
     if text is None:
         raise OptionError(
             "values in Avro say nothing of their schema, and neither does an option",
@@ -77,9 +74,9 @@ def _schemas(options: Mapping[str, str]) -> tuple[AvroType, AvroType, AvroMeanin
         )
     if text.strip() not in PRIMITIVES:
         text = schema_text("value.schema", text)
-    reader = reader_text(options)
+    reader = reader_text(format)
     writer = _parsed(text)
-    return writer, writer if reader is None else _parsed(reader), meaning_of(options)
+    return writer, writer if reader is None else _parsed(reader), meaning_of(format.options)
 
 
 @lru_cache(64)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.avro.types import MAX_RECURSION, AvroMeaning
 from kafkalog_spark.typed.ddl import schema_text, switch
+from kafkalog_spark.typed.decoder import ResolvedFormat
 
 READER_OPTIONS: Mapping[str, str] = {
     "avroSchema": "Reader schema: JSON, or a file of it. Values are read as it says, by Avro's rules of evolution.",
@@ -36,8 +37,11 @@ def meaning_of(options: Mapping[str, str]) -> AvroMeaning:
     return AvroMeaning(stable, options.get("stableidentifierprefixforuniontype", "member_"), depth)
 
 
-def reader_text(options: Mapping[str, str]) -> str | None:
-    """The reader schema that the options say. Raises OptionError."""
+def reader_text(format: ResolvedFormat) -> str | None:
+    """The reader schema as it was looked up, or as the options say it. Raises OptionError."""
+    options = format.options
+    if format.reader_text is not None:
+        return format.reader_text
     if "avroschema" in options:
         return schema_text("avroSchema", options["avroschema"])
     if "avroschemaurl" in options:

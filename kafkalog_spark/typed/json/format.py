@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.buffer_pool import SpareMemory, bytes_and_offsets
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import Decoded, ValueDecoder
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder
 from kafkalog_spark.typed.json.fallback import BadValue, JsonRows
 from kafkalog_spark.typed.json.options import OPTIONS, JsonOptions, check_types, json_options
 from kafkalog_spark.typed.json.program import JsonProgram
@@ -87,9 +87,9 @@ def buffers_of(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 __all__ = ["OPTIONS", "JsonDecoder", "decoder", "schema"]
 
 
-def schema(options: Mapping[str, str]) -> pa.Schema:
-    """What option `schema` says. Raises OptionError."""
-    text = options.get("schema")
+def schema(format: ResolvedFormat) -> pa.Schema:
+    """Columns by option `schema`. Raises OptionError without it."""
+    text = format.options.get("schema")
     if text is None:
         raise OptionError(
             "JSON says nothing of its columns, and neither does an option",
@@ -99,9 +99,9 @@ def schema(options: Mapping[str, str]) -> pa.Schema:
     return schema_of_ddl(text)
 
 
-def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
     """Raises OptionError for an option or a type that is refused."""
-    return JsonDecoder(wanted, json_options(options))
+    return JsonDecoder(wanted, json_options(format.options))
 
 
 class JsonDecoder:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,35 +12,31 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import file_bytes
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 
-_CONTENT = "descriptors"
 OPTIONS: Mapping[str, str] = {
     "descFilePath": "A descriptor set: what protoc --include_imports --descriptor_set_out writes.",
     "messageName": "The message, by its name or full name.",
     **types.OPTIONS,
-    _CONTENT: "Set by kafkalog: the descriptor set itself.",
 }
 
 
-def settled(options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
-    """The options with the descriptor set in the place of its file."""
-    found = dict(options)
-    if _CONTENT not in found:
-        found[_CONTENT] = base64.b64encode(_content(options)).decode()
-    return found
+def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+    """The format with the content of its descriptor set's file."""
+    return replace(format, descriptors=_content(format.options))
 
 
-def schema(options: Mapping[str, str]) -> pa.Schema:
+def schema(format: ResolvedFormat) -> pa.Schema:
     """The columns of the message."""
-    return pa.schema(list(types.message_type(_descriptor(options), types.meaning_of(options))))
+    descriptor = _descriptor(format.options, format.descriptors)
+    return pa.schema(list(types.message_type(descriptor, types.meaning_of(format.options))))
 
 
-def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
     """Raises OptionError."""
-    return ProtobufDecoder(options, wanted)
+    return ProtobufDecoder(format, wanted)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -51,8 +47,6 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
 
 
 def _content(options: Mapping[str, str]) -> bytes:
-    if _CONTENT in options:
-        return base64.b64decode(options[_CONTENT])
     path = options.get("descfilepath")
     if path is None:
         raise OptionError(
@@ -63,23 +57,23 @@ def _content(options: Mapping[str, str]) -> bytes:
     return file_bytes("descFilePath", path)
 
 
-def _descriptor(options: Mapping[str, str]) -> Any:
+def _descriptor(options: Mapping[str, str], content: bytes | None = None) -> Any:
     if "messagename" not in options:
         raise OptionError("option 'messageName' is missing: which message of the descriptor set the values are")
     place = options.get("descfilepath", "the descriptor set")
-    pool, names = pool_of(_content(options), place)
+    pool, names = pool_of(_content(options) if content is None else content, place)
     return message_of(pool, names, options["messagename"], place)
 
 
 class ProtobufDecoder:
     """Decodes messages of one descriptor."""
 
-    def __init__(self, options: Mapping[str, str], wanted: pa.Schema) -> None:
+    def __init__(self, format: ResolvedFormat, wanted: pa.Schema) -> None:
         from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
 
-        descriptor = _descriptor(options)
+        descriptor = _descriptor(format.options, format.descriptors)
         self.schema = wanted
-        self._reading = ProtobufReading(descriptor, wanted, types.meaning_of(options))
+        self._reading = ProtobufReading(descriptor, wanted, types.meaning_of(format.options))
         self._entry = self._reading.entry_of(descriptor)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:

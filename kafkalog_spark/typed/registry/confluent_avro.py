@@ -6,6 +6,7 @@ Each value is read with the schema that it names and one reader schema: option a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.avro.types import columns_of
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import recursion_bounded
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.registry.framing import NO_ID, header_name, unframed
 from kafkalog_spark.typed.registry.options import (
     REGISTRY_OPTIONS,
     client_options,
-    settled_registry,
     store_of,
     subject_schema,
+    with_records,
 )
 from kafkalog_spark.typed.registry.schemas import AVRO, NamedSchemas, RegisteredSchema, SchemaStore, referenced
 
@@ -35,31 +36,26 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-def settled(options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
-    """The options with the reader schema as text: the latest version is looked up once a query."""
-    found = settled_registry(options, sources)
-    found["schema.side"] = sources.side
+def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+    """The format with its reader schema: the latest version is looked up once a load."""
+    found = with_records(format, sources)
     reader = reader_text(found)
-    if reader is None:
-        store = store_of(found)
-        registered = subject_schema(found, store)
-        if registered.kind != AVRO:
-            raise OptionError(f"subject {registered.subject} has schemas of {registered.kind}, not of Avro")
-        reader = registered.text
-        found["schema.reader.id"] = str(registered.id)
-    found.pop("avroschemaurl", None)
-    found["avroschema"] = reader
-    return found
+    if reader is not None:
+        return replace(found, reader_text=reader)
+    registered = subject_schema(found.options, store_of(found))
+    if registered.kind != AVRO:
+        raise OptionError(f"subject {registered.subject} has schemas of {registered.kind}, not of Avro")
+    return replace(found, reader_text=registered.text, reader_id=registered.id)
 
 
-def schema(options: Mapping[str, str]) -> pa.Schema:
+def schema(format: ResolvedFormat) -> pa.Schema:
     """The columns of the reader schema."""
-    return columns_of(_reader(options, store_of(options)), meaning_of(options))
+    return columns_of(_reader(format, store_of(format)), meaning_of(format.options))
 
 
-def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
     """Raises OptionError, SchemaRegistryError."""
-    return ConfluentAvroDecoder(options, wanted)
+    return ConfluentAvroDecoder(format, wanted)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -95,15 +91,15 @@ def _collect(avro: AvroType, known: dict[str, AvroType]) -> None:
         _collect(below, known)
 
 
-def _reader(options: Mapping[str, str], store: SchemaStore) -> AvroType:
-    if "schema.reader.id" in options:
-        registered = store.by_id(int(options["schema.reader.id"]))
+def _reader(format: ResolvedFormat, store: SchemaStore) -> AvroType:
+    if format.reader_id is not None:
+        registered = store.by_id(format.reader_id)
         if registered is not None:
             return avro_type(registered, store)
-    text = reader_text(options)
+    text = reader_text(format)
     if text is not None:
         return parse_schema(text)
-    return avro_type(subject_schema(options, store), store)
+    return avro_type(subject_schema(format.options, store), store)
 
 
 class ConfluentAvroDecoder:
@@ -112,13 +108,13 @@ class ConfluentAvroDecoder:
 
     headers_too = True
 
-    def __init__(self, options: Mapping[str, str], wanted: pa.Schema) -> None:
+    def __init__(self, format: ResolvedFormat, wanted: pa.Schema) -> None:
         from kafkalog_spark.typed.avro.decoder import AvroReading
 
         self.schema = wanted
-        self._store = store_of(options)
-        self._reading = AvroReading(_reader(options, self._store), wanted, meaning_of(options))
-        self._header = header_name(options.get("schema.side", "value"))
+        self._store = store_of(format)
+        self._reading = AvroReading(_reader(format, self._store), wanted, meaning_of(format.options))
+        self._header = header_name(format.side)
         self._named = NamedSchemas[AvroType, None](
             self._store,
             self._reading,

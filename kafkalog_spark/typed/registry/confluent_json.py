@@ -12,14 +12,14 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.columns.byte_slices import Part, Pieces, as_values, is_binary, is_text, valid_of
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
-from kafkalog_spark.typed.json import format
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.registry.framing import NO_ID, Framed, header_name, unframed
 from kafkalog_spark.typed.registry.options import REGISTRY_OPTIONS, client_options
 from kafkalog_spark.typed.registry.schemas import JSON
 
 OPTIONS: Mapping[str, str] = {
-    **format.OPTIONS,
+    **json_format.OPTIONS,
     "schema.registry.url": REGISTRY_OPTIONS["schema.registry.url"],
     "schema.registry.basic.auth.user.info": REGISTRY_OPTIONS["schema.registry.basic.auth.user.info"],
     "schema.registry.bearer.auth.token": REGISTRY_OPTIONS["schema.registry.bearer.auth.token"],
@@ -28,19 +28,12 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-def settled(options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
-    """The options with the side, which names the header."""
-    return {**options, "schema.side": sources.side}
+schema = json_format.schema
 
 
-def schema(options: Mapping[str, str]) -> pa.Schema:
-    """As in format json."""
-    return format.schema(options)
-
-
-def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
     """Raises OptionError."""
-    return ConfluentJsonDecoder(options, wanted)
+    return ConfluentJsonDecoder(format, wanted)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -80,10 +73,10 @@ class ConfluentJsonDecoder:
 
     headers_too = True
 
-    def __init__(self, options: Mapping[str, str], wanted: pa.Schema) -> None:
+    def __init__(self, format: ResolvedFormat, wanted: pa.Schema) -> None:
         self.schema = wanted
-        self._inner = format.decoder(options, wanted)
-        self._header = header_name(options.get("schema.side", "value"))
+        self._inner = json_format.decoder(format, wanted)
+        self._header = header_name(format.side)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:
         """As ValueDecoder.decode."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,16 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.typed.columns.buffer_pool import Values
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.descriptors import file_descriptor
 from kafkalog_spark.typed.registry.framing import NO_ID, header_name, unframed
 from kafkalog_spark.typed.registry.message_indexes import FIRST, message_at, take_indexes
 from kafkalog_spark.typed.registry.options import (
     REGISTRY_OPTIONS,
-    settled_registry,
     store_of,
     subject_schema,
+    with_records,
 )
 from kafkalog_spark.typed.registry.schemas import PROTOBUF, NamedSchemas, RegisteredSchema, SchemaStore, referenced
 
@@ -30,23 +31,20 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
-def settled(options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
-    """The options with the id of the subject's schema: the latest version is looked up once a query."""
-    found = settled_registry(options, sources)
-    found["schema.side"] = sources.side
-    if "schema.reader.id" not in found:
-        found["schema.reader.id"] = str(subject_schema(found, store_of(found)).id)
-    return found
+def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+    """The format with the id of the subject's schema: the latest version is looked up once a load."""
+    found = with_records(format, sources)
+    return replace(found, reader_id=subject_schema(found.options, store_of(found)).id)
 
 
-def schema(options: Mapping[str, str]) -> pa.Schema:
+def schema(format: ResolvedFormat) -> pa.Schema:
     """The columns of the subject's message."""
-    return pa.schema(list(types.message_type(_reader(options, store_of(options)), types.meaning_of(options))))
+    return pa.schema(list(types.message_type(_reader(format, store_of(format)), types.meaning_of(format.options))))
 
 
-def decoder(options: Mapping[str, str], wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
     """Raises OptionError, SchemaRegistryError."""
-    return ConfluentProtobufDecoder(options, wanted)
+    return ConfluentProtobufDecoder(format, wanted)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -57,7 +55,7 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         raise OptionError("to write confluent-protobuf, options schema.registry.url and value.subject are needed")
     if "messagename" in options:
         raise OptionError("confluent-protobuf writes the first message of the subject's file")
-    store = store_of(options)
+    store = store_of(ResolvedFormat("confluent-protobuf", options))
     found = subject_schema(options, store)
     message = message_at(_file(found, store), FIRST)
     return ProtobufEncoder(message, given, prefix=b"\0" + found.id.to_bytes(4, "big") + b"\0")
@@ -71,15 +69,15 @@ def _file(registered: RegisteredSchema, store: SchemaStore) -> Any:
     return file_descriptor(registered.text, imported, f"schema {registered.id} of {store.described}")
 
 
-def _reader(options: Mapping[str, str], store: SchemaStore) -> Any:
-    if "schema.reader.id" in options:
-        registered = store.by_id(int(options["schema.reader.id"]))
+def _reader(format: ResolvedFormat, store: SchemaStore) -> Any:
+    if format.reader_id is not None:
+        registered = store.by_id(format.reader_id)
     else:
-        registered = subject_schema(options, store)
+        registered = subject_schema(format.options, store)
     if registered is None:
-        raise SchemaRegistryError(f"{store.described} does not have schema {options['schema.reader.id']} any more")
+        raise SchemaRegistryError(f"{store.described} does not have schema {format.reader_id} any more")
     file = _file(registered, store)
-    name = options.get("messagename")
+    name = format.options.get("messagename")
     if name is None:
         return message_at(file, FIRST)
     try:
@@ -96,13 +94,13 @@ class ConfluentProtobufDecoder:
 
     headers_too = True
 
-    def __init__(self, options: Mapping[str, str], wanted: pa.Schema) -> None:
+    def __init__(self, format: ResolvedFormat, wanted: pa.Schema) -> None:
         from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
 
         self.schema = wanted
-        self._store = store_of(options)
-        self._reading = ProtobufReading(_reader(options, self._store), wanted, types.meaning_of(options))
-        self._header = header_name(options.get("schema.side", "value"))
+        self._store = store_of(format)
+        self._reading = ProtobufReading(_reader(format, self._store), wanted, types.meaning_of(format.options))
+        self._header = header_name(format.side)
         self._named = NamedSchemas[Any, tuple[int, ...]](
             self._store,
             self._reading,

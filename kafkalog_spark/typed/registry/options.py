@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.typed.ddl import file_bytes
-from kafkalog_spark.typed.decoder import SchemaSources
+from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
-from kafkalog_spark.typed.registry.schemas import RegisteredSchema, SchemaRecords, SchemaStore, listed_records
+from kafkalog_spark.typed.registry.schemas import Record, RegisteredSchema, SchemaRecords, SchemaStore, listed_records
 
 TOPIC = "_schemas"
-_RECORDS = "schema.registry.records"
-"""Where the records of a topic or a file go, once they are read; not for users."""
 REGISTRY_OPTIONS: Mapping[str, str] = {
     "schema.registry.url": "The registry, or several with a comma between them. Without it and without a file, schemas "
     "come from the topic `_schemas` of the same log directory.",
@@ -28,41 +26,42 @@ REGISTRY_OPTIONS: Mapping[str, str] = {
     "schema.registry.topic": "The registry's topic in the log directory; by default `_schemas`.",
     "subject": "The subject whose schema the values are read with; by default `TOPIC-value` (`TOPIC-key`).",
     "subject.version": "Its version; by default the latest.",
-    _RECORDS: "Set by kafkalog.",
 }
 
 
-def settled_registry(options: Mapping[str, str], sources: SchemaSources) -> dict[str, str]:
-    """The options with the records of a file or of the registry's topic, and with the subject."""
-    found = dict(options)
+def with_records(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+    """The format with the records of a file or of the registry's topic, unless a URL is given, and with the subject."""
+    options = dict(format.options)
     if "subject" not in options and len(sources.topics) == 1:
-        found["subject"] = f"{sources.topics[0]}-{sources.side}"
-    if "schema.registry.url" in options or _RECORDS in options:
-        return found
-    if "schema.registry.file" in options:
-        path = options["schema.registry.file"]
-        records = listed_records(file_bytes("schema.registry.file", path).decode("utf-8", "replace"), path)
-    else:
-        records = list(sources.records(options.get("schema.registry.topic", TOPIC)))
-    found[_RECORDS] = json.dumps([[_text(key), _text(value)] for key, value in records])
-    return found
+        options["subject"] = f"{sources.topics[0]}-{sources.side}"
+    records: tuple[Record, ...] | None = None
+    if "schema.registry.url" not in options:
+        if "schema.registry.file" in options:
+            found = _records_of_file(options["schema.registry.file"])
+        else:
+            found = list(sources.records(options.get("schema.registry.topic", TOPIC)))
+        records = tuple((_utf8(key), _utf8(value)) for key, value in found)
+    return replace(format, options=options, schema_records=records)
 
 
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "replace")
+def _records_of_file(path: str) -> list[Record]:
+    return listed_records(file_bytes("schema.registry.file", path).decode("utf-8", "replace"), path)
 
 
-def store_of(options: Mapping[str, str]) -> SchemaStore:
+def _utf8(value: bytes | None) -> bytes | None:
+    return None if value is None else value.decode("utf-8", "replace").encode()
+
+
+def store_of(format: ResolvedFormat) -> SchemaStore:
     """Raises OptionError where the options name no store; SchemaRegistryError for records that are not a registry's."""
+    options = format.options
     if "schema.registry.url" in options:
         return _client(client_options(options))
-    if _RECORDS in options:
-        place = options.get("schema.registry.file") or f"the topic {options.get('schema.registry.topic', TOPIC)}"
-        return _of_records(options[_RECORDS], place)
-    if "schema.registry.file" in options:
-        path = options["schema.registry.file"]
-        text = file_bytes("schema.registry.file", path).decode("utf-8", "replace")
-        return SchemaRecords(listed_records(text, path), path)
+    path = options.get("schema.registry.file")
+    if format.schema_records is not None:
+        return _of_records(format.schema_records, path or f"the topic {options.get('schema.registry.topic', TOPIC)}")
+    if path is not None:
+        return SchemaRecords(_records_of_file(path), path)
     raise OptionError(
         "nothing says where the schemas are",
         hint="schema.registry.url is a registry, schema.registry.file a file of it",
@@ -89,11 +88,8 @@ def _client(options: RegistryOptions) -> RegistryClient:
 
 
 @lru_cache(4)
-def _of_records(text: str, place: str) -> SchemaRecords:
-    pairs = json.loads(text)
-    return SchemaRecords(
-        [(None if k is None else k.encode(), None if v is None else v.encode()) for k, v in pairs], place
-    )
+def _of_records(records: tuple[Record, ...], place: str) -> SchemaRecords:
+    return SchemaRecords(records, place)
 
 
 def subject_schema(options: Mapping[str, str], store: SchemaStore) -> RegisteredSchema:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import decoder_of
+from kafkalog_spark.typed.decoder import ResolvedFormat
 
 Rows = list[dict[str, Any] | None]
 
@@ -25,7 +25,7 @@ def by_spark(spark: Any, function: str, values: Sequence[bytes | None], ddl: str
 def by_us(name: str, values: Sequence[bytes | None], ddl: str, options: Mapping[str, str]) -> Rows:
     """The same of our decoder."""
     lower = {key.lower(): text for key, text in options.items()}
-    decoder = decoder_of(name, lower, schema_of_ddl(ddl))
+    decoder = ResolvedFormat(name, lower).decoder(schema_of_ddl(ddl))
     return comparable(decoder.decode(pa.array(values, pa.binary())).columns)
 
 

@@ -22,16 +22,18 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
-from kafkalog_spark.typed.protobuf.format import decoder, schema
 from tests.spark.helpers.spark_functions import frame_of
 from tests.spark_session import new_session
 from tests.typed.canonical import canonical
+from tests.typed.given_formats import of_format
 from tests.typed.random_protobuf import Case, cases
+
+schema, decoder = of_format("protobuf")
 
 
 def decoded(case: Case) -> Decoded:
     """What kafkalog makes of the values."""
-    given = {"descriptors": base64.b64encode(case.descriptors).decode(), "messagename": "T.M0", **case.options}
+    given = {"descriptors": case.descriptors, "messagename": "T.M0", **case.options}
     found = decoder(given, schema(given)).decode(pa.array(case.values, pa.binary()))
     found.columns.validate()
     return found

@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.avro.format import decoder, schema, settled
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
 from tests.typed.canonical import canonical
+from tests.typed.given_formats import of_format
 from tests.typed.random_avro import by_fastavro, cases, varint
+
+schema, decoder = of_format("avro")
 
 Json = Any
 UTC = datetime.UTC
@@ -352,9 +354,9 @@ def test_files_of_schemas_are_read_when_a_query_is_planned(tmp_path: Any) -> Non
     path = tmp_path / "order.avsc"
     path.write_text(json.dumps(record(("a", "int"))))
     sources = SchemaSources("value", ("t",), lambda topic: [])
-    found = settled({"schema": str(path), "avroschemaurl": f"file://{path}"}, sources)
+    found = ResolvedFormat.of("avro", {"schema": str(path), "avroschemaurl": f"file://{path}"}, sources)
     path.unlink()
-    assert schema(found) == pa.schema([("a", pa.int32())])
+    assert found.schema() == pa.schema([("a", pa.int32())])
 
 
 def test_java_strings_replace_what_is_not_utf8() -> None:

@@ -16,11 +16,14 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import InvalidRecord, OptionError
-from kafkalog_spark.typed.avro.format import decoder, encoder, schema
+from kafkalog_spark.typed.avro.format import encoder
 from tests.searches import examples
 from tests.typed.canonical import canonical
+from tests.typed.given_formats import of_format
 from tests.typed.random_avro import by_fastavro, cases, varint
 from tests.typed.random_rows import random_rows
+
+schema, decoder = of_format("avro")
 
 
 def record(*fields: tuple[str, Any], name: str = "R") -> Any:

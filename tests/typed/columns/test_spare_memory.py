@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.typed.columns.buffer_pool import LARGEST, MOST, SpareMemory
 from kafkalog_spark.typed.columns.column_builder_kernel import C
-from kafkalog_spark.typed.decoder import decoder_of
+from tests.typed.given_formats import decoder_of
 
 SCHEMA = {
     "type": "record",

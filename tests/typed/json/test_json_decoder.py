@@ -13,11 +13,12 @@ import pytest
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.buffer_pool import SpareMemory
 from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
-from kafkalog_spark.typed.decoder import decoder_of, format_of
+from kafkalog_spark.typed.decoder import format_of
 from kafkalog_spark.typed.json.format import JsonDecoder, buffers_of
 from kafkalog_spark.typed.json.options import json_options
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, comparable
+from tests.typed.given_formats import decoder_of
 
 
 def decoder(ddl: str, **options: str) -> JsonDecoder:

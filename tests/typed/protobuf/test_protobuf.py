@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources
-from kafkalog_spark.typed.protobuf.format import decoder, schema, settled
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.types import is_map, is_repeated
+from tests.typed.given_formats import of_format
 from tests.typed.protos import descriptor_of, new
+
+schema, decoder = of_format("protobuf")
 
 MESSAGES = ("shop.Order", "shop.Node", "old.Old")
 
@@ -292,6 +294,6 @@ def test_a_plan_holds_the_descriptor_set_itself(descriptors: Path, tmp_path: Pat
     path = tmp_path / "d"
     path.write_bytes(descriptors.read_bytes())
     sources = SchemaSources("value", (), lambda topic: [])
-    found = settled({"descfilepath": str(path), "messagename": "shop.Order"}, sources)
+    found = ResolvedFormat.of("protobuf", {"descfilepath": str(path), "messagename": "shop.Order"}, sources)
     path.unlink()
-    assert schema(found).names[0] == "id"
+    assert found.schema().names[0] == "id"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,12 +14,15 @@ import pytest
 from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
-from kafkalog_spark.typed.protobuf.format import decoder, encoder, schema
+from kafkalog_spark.typed.protobuf.format import encoder
 from kafkalog_spark.typed.protobuf.types import ENUM, MESSAGE, is_map, is_repeated, is_timestamp
 from tests.searches import examples
 from tests.typed.canonical import canonical
+from tests.typed.given_formats import of_format
 from tests.typed.protos import descriptor_of, new
 from tests.typed.random_protobuf import cases
+
+schema, decoder = of_format("protobuf")
 
 UTC = datetime.UTC
 LAST_MOMENT = 9_223_372_036_854
@@ -215,7 +217,7 @@ def test_of_a_oneof_the_last_column_that_is_there_is_written(descriptors: Path) 
 @pytest.mark.parametrize("seed", range(examples(30)))
 def test_what_was_read_is_written_and_read_again(seed: int) -> None:
     for case in cases(seed, 3, 25):
-        given = {"descriptors": base64.b64encode(case.descriptors).decode(), "messagename": "T.M0", **case.options}
+        given = {"descriptors": case.descriptors, "messagename": "T.M0", **case.options}
         columns = schema(given)
         pool, names = pool_of(case.descriptors, "a random descriptor set")
         descriptor = message_of(pool, names, "T.M0", "a random descriptor set")

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.typed.decoder import Decoded
-from kafkalog_spark.typed.protobuf.format import decoder, schema
+from tests.typed.given_formats import of_format
+
+schema, decoder = of_format("protobuf")
 
 TEXT = """syntax = "proto3"; package p;
 import "google/protobuf/timestamp.proto";

@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources, decoder_of, format_of, settled_options
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.descriptors import pool_of
 from kafkalog_spark.typed.registry import schemas as named_schemas
 from kafkalog_spark.typed.registry.schemas import SchemaRecords
@@ -48,8 +48,8 @@ def framed(id_: int, rest: bytes) -> bytes:
 
 def read(name: str, values: list[bytes | None], records: Sequence[Record], **given: str) -> Decoded:
     sources = SchemaSources("value", ("t",), lambda topic: records)
-    options = settled_options(name, {"subject": f"s{GOOD}", **given}, sources)
-    decoder = decoder_of(name, options, format_of(name).schema(options))
+    format = ResolvedFormat.of(name, {"subject": f"s{GOOD}", **given}, sources)
+    decoder = format.decoder(format.schema())
     return decoder.decode(pa.array(values, pa.binary()))
 
 
@@ -296,9 +296,9 @@ class Counted(SchemaRecords):
 def counted(name: str, records: Sequence[Record], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Counted]:
     """A decoder with the schema GOOD as its reader's, and its store."""
     store = Counted(records)
-    monkeypatch.setattr(f"kafkalog_spark.typed.registry.{name.replace('-', '_')}.store_of", lambda options: store)
-    options = {"schema.reader.id": str(GOOD)}
-    return decoder_of(name, options, pa.schema([("id", pa.int32())])), store
+    monkeypatch.setattr(f"kafkalog_spark.typed.registry.{name.replace('-', '_')}.store_of", lambda format: store)
+    format = ResolvedFormat(name, {}, reader_id=GOOD)
+    return format.decoder(pa.schema([("id", pa.int32())])), store
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])

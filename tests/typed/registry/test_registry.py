@@ -18,7 +18,7 @@ from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.columns import EncodedColumn, Encoders
-from kafkalog_spark.typed.decoder import Decoded, SchemaSources, decoder_of, encoder_of, format_of, settled_options
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, encoder_of
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.schemas import SchemaRecords, listed_records
 from tests.broker.security.test_jwks import serving
@@ -41,9 +41,8 @@ def no_records(topic: str) -> list[Any]:
 def read(
     name: str, values: Sequence[bytes | None], sources: SchemaSources, headers: Any = None, **given: str
 ) -> Decoded:
-    options = settled_options(name, given, sources)
-    columns = format_of(name).schema(options)
-    decoder: Any = decoder_of(name, options, columns)
+    format = ResolvedFormat.of(name, given, sources)
+    decoder: Any = format.decoder(format.schema())
     return decoder.decode(pa.array(values, pa.binary()), headers)  # type: ignore[no-any-return]
 
 
@@ -81,11 +80,11 @@ def test_a_scan_without_spark_finds_the_registrys_topic() -> None:
 
 
 def test_json_of_confluents_serializer_is_read_without_its_schema() -> None:
-    options = settled_options("confluent-json", {}, SchemaSources("value", ("customers",), no_records))
+    format = ResolvedFormat.of("confluent-json", {}, SchemaSources("value", ("customers",), no_records))
     wanted = pa.schema([("name", pa.string()), ("age", pa.int64())])
-    found = decoder_of("confluent-json", options, wanted).decode(pa.array(golden_values("customers"), pa.binary()))
+    found = format.decoder(wanted).decode(pa.array(golden_values("customers"), pa.binary()))
     assert found.columns.to_pylist() == CUSTOMERS
-    without = decoder_of("confluent-json", options, wanted).decode(pa.array([b'{"age": 1}', None], pa.binary()))
+    without = format.decoder(wanted).decode(pa.array([b'{"age": 1}', None], pa.binary()))
     assert without.bad is not None
     assert without.bad.tolist() == [True, False]
     assert "does not begin with a schema's id" in without.why(0)
